@@ -106,6 +106,40 @@ def solve_two_variable_dual(K, y, lam, upsilon, theta, weight=None):
     return s, float(-(0.5 * z @ H @ z + q @ z))
 
 
+def solve_by_active_sets(K, y, lam, upsilon, theta, weight=None, most=100):
+    """The optimal ``s``: a ridge system over the rows outside the band, until a step leaves the band as it was."""
+    rho_zeta, rho_beta = penalties(len(y), lam, upsilon, theta, weight)
+    s = np.zeros(len(y))
+    for _ in range(most):
+        margins = y * (K @ (y * s))
+        stiffness = np.where(
+            margins < 1.0 - theta, 1.0 / rho_zeta, np.where(margins > 1.0 + theta, 1.0 / rho_beta, 0.0)
+        )
+        goal = np.where(margins < 1.0, 1.0 - theta, 1.0 + theta)
+        root = np.sqrt(stiffness)
+        system = np.eye(len(y)) + np.outer(root * y, root * y) * K
+        step = root * np.linalg.solve(system, root * goal) - s
+        moved = y * (K @ (y * (s + step)))
+        sides = [np.where(m < 1.0 - theta, -1, np.where(m > 1.0 + theta, 1, 0)) for m in (margins, moved)]
+        if upsilon == 0:
+            sides = [np.minimum(side, 0) for side in sides]
+        if np.array_equal(*sides):
+            return s + step
+        low, high = 0.0, 1.0
+        for _ in range(60):  # the slope of P along the step rises with its length
+            at = 0.5 * (low + high)
+            m = margins + at * (moved - margins)
+            wanted = np.where(
+                m < 1.0 - theta,
+                (1.0 - theta - m) / rho_zeta,
+                np.where(m > 1.0 + theta, (1.0 + theta - m) / rho_beta, 0.0),
+            )
+            falls = (s + at * step - wanted) @ (moved - margins) < 0
+            low, high = (at, high) if falls else (low, at)
+        s = s + (1.0 if low > 0.999999 else low) * step
+    return s
+
+
 def _nonnegative_minimum(H, q, tol=1e-9):
     """``argmin ½ z'Hz + q'z`` over ``z >= 0`` for positive definite ``H``; raises unless optimal to ``tol``."""
     R = np.linalg.cholesky(H).T

@@ -88,6 +88,11 @@ class SmallProblem:
     def _optimum(self) -> tuple[np.ndarray, float]:
         return reference.solve_two_variable_dual(self.K, self.y, *self.parameters)
 
+    @cached_property
+    def coefficients(self) -> np.ndarray:
+        """Coefficients of the optimum, to rounding, by a plain solver of active sets."""
+        return self.y * reference.solve_by_active_sets(self.K, self.y, *self.parameters)
+
     def decision(self, s: np.ndarray) -> np.ndarray:
         return self.K @ (self.y * s)
 

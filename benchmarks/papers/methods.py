@@ -16,17 +16,18 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.partition.strata import StratifiedPartitioner
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
+from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods import solver_objects as solvers
 from dask_odm.methods.recipes import TreeRecipe
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.merge_rule import cold_start, plain_start, scaled_start
 from dask_odm.methods.tree.rules import TreeRule, at_random, by_clusters, by_means, by_strata
 
 Settings = dict[str, float]
@@ -118,9 +119,19 @@ def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Pa
     return StratifiedPartitioner(kernel, fit.own.n_strata, n_partitions, seed, shuffled=False)
 
 
+def plain_start(child: Solution, weight: float) -> Any:
+    """A child's dual variables unchanged. Both papers start a merger so; they are too large by the fan-in."""
+    return child.dual
+
+
+def cold_start(child: Solution, weight: float) -> Any:
+    """Zeros, so that a merger uses nothing of its children's solutions."""
+    return np.zeros_like(child.dual)
+
+
 AS_PUBLISHED = TreeRule("sodm as published", round_robin, begin=plain_start, newton_root=False)
 PARTITIONERS = {"strata": by_strata, "random": at_random, "k-means": by_means, "clusters": by_clusters}
-STARTS = {"cold": cold_start, "plain": plain_start, "scaled": scaled_start}
+STARTS = {"cold": cold_start, "plain": plain_start, "scaled": Solution.rescaled}
 
 
 def _svc(kernel: str, settings: Settings, rows: int, seed: int) -> Any:

@@ -71,7 +71,7 @@ def svrg(p: SmallProblem, tol: float, *, coreset: bool, resume: SVRGState | None
 
 
 def exact(p: SmallProblem, tol: float, **options: Any) -> Found:
-    products, limits = RowProducts(p.kernel, p.X, 1 << 30), ExactLimits(whole_rows=0, dense_rows=20)
+    products, limits = RowProducts(p.kernel, p.X, 1 << 30), ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=20)
     found = solve_exact(p.losses, products, SolverSettings(tol, 100, 0), limits=limits, **options)
     return Found(found.scores, found.point.primal, found.point.gap, found.converged, found.history)
 

@@ -20,7 +20,7 @@ from dask_odm.learning.distributed_products import ClusterProducts, Face, cluste
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
 from dask_odm.learning.training import kernel_products as fit_products
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.kernel_components import ApartProducts, set_apart
+from dask_odm.methods.exact.kernel_components import ApartProducts, in_components
 from dask_odm.methods.tree import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import blobs
@@ -105,9 +105,9 @@ def test_workers_change_no_bit(client, folder, expected, workers):
 def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
     X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
     write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
-    expected = set_apart(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
+    expected = in_components(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
     with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
-        found = set_apart(products)
+        found = in_components(products)
         assert isinstance(found, ApartProducts)
         assert asked(found) == asked(expected)
 

@@ -17,7 +17,7 @@ def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
     ``s`` (n,) are dual variables, not negative if υ = 0. ``square`` is ``sᵀQs``; a larger one gives a looser bound.
     """
     linear = float(losses.settings.low * np.maximum(s, 0.0).sum() - losses.settings.high * np.maximum(-s, 0.0).sum())
-    curved = square + 2.0 * (float(losses.conjugates(s).sum()) + linear)
+    curved = square + 2.0 * float(losses.dual_squares(s).sum())
     return 0.5 * linear**2 / curved if linear > 0 and curved > 0 else 0.0
 
 

@@ -95,6 +95,10 @@ class RowLosses:
         down = np.maximum(-s, 0.0)
         return up * (0.5 * up / self.stiffness_low - self.settings.low) + self._down(down) + self.settings.high * down
 
+    def dual_squares(self, s: Array) -> Array:
+        """Return the part of every row's conjugate that is quadratic in s: ρ s²/2 by side."""
+        return 0.5 * np.maximum(s, 0.0) ** 2 / self.stiffness_low + self._down(np.maximum(-s, 0.0))
+
     def row_gaps(self, s: Array, margins: Array) -> Array:
         """Return non-negative terms, (n,), whose sum is P − D if the margins are those of the model of s."""
         below = self.settings.low - margins

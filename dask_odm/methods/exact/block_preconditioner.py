@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve, lapack
+from scipy.linalg import blas, cho_factor, cho_solve
 
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.dense import mended
 from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.woodbury import gather_features, spread_features
+from dask_odm.methods.exact.cholesky import ActiveFactor
 from dask_odm.typing import Array
 
 CELL_ROWS = 512
@@ -30,14 +30,14 @@ READ_ROWS = 4096  # rows read at a time
 ROW_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
-def cell_bytes(n: int, r: int, d: int) -> int:
+def block_bytes(n: int, r: int, d: int) -> int:
     """Return the bytes that the blocks of ``n`` rows take with ``r`` landmarks, without the landmarks' features."""
     gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # includes what is read for it
     rows = 4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS
     return n * rows + gathered + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
 
 
-def cells_of(products: Products, rng: np.random.Generator) -> list[Array]:
+def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
     """Split all n rows into blocks of at most `CELL_ROWS` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
@@ -89,15 +89,11 @@ class _Block:
 
     rows: Array
     at: Array
-    factor: Array
+    factor: ActiveFactor
     root: Array
 
-    def solved(self, v: Array) -> Array:
-        found: Array = lapack.dpotrs(self.factor, v, lower=1)[0]
-        return found
 
-
-class CellBlocks:
+class BlockPreconditioner:
     """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
 
     ``cells`` are the ascending rows of every block.
@@ -126,7 +122,7 @@ class CellBlocks:
             def gather(share: list[_Block]) -> Array:
                 total = np.zeros(self._features.shape[1])
                 for block in share:
-                    out[block.at] = x = block.solved(v[block.at])
+                    out[block.at] = x = block.factor.solve(v[block.at])
                     gather_features(self._features, block.rows, block.root * x, total)
                 return total
 
@@ -136,7 +132,7 @@ class CellBlocks:
                 for block in share:
                     model = np.empty(len(block.at))
                     spread_features(self._features, block.rows, inside, model)
-                    out[block.at] -= block.solved(block.root * model)
+                    out[block.at] -= block.factor.solve(block.root * model)
 
             run_threads(spread, shares, self._threads)
             return out
@@ -178,27 +174,12 @@ class _Factored:
     """The blocks of a group with Cholesky factors of ``I + √c E √c``, and their share of the inner matrix."""
 
     def __init__(self, r: int) -> None:
-        self.found: list[tuple[Array, Array]] = []
+        self.found: list[tuple[Array, ActiveFactor]] = []
         self.total = np.zeros((r, r), order="F")
 
     def add(self, cell: Array, system: Array, B: Array) -> None:
-        factor = _factor(system)
-        Z = blas.dtrsm(1.0, factor, B, lower=1)
+        # rounding of L to float32 may make E indefinite
+        factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
+        Z = blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
         self.total = blas.dsyrk(1.0, Z, beta=1.0, c=self.total, trans=1, lower=1, overwrite_c=1)
         self.found.append((cell, factor))
-
-
-def _factor(system: Array) -> Array:
-    """Return the Cholesky factor of ``I + system``.
-
-    Float32 rounding of L may make E indefinite; a larger diagonal mends that.
-    """
-    diagonal = system.diagonal().copy()
-    largest = float(np.abs(diagonal).max())
-
-    def attempt(ridge: float) -> Array | None:
-        system.flat[:: len(system) + 1] = diagonal + (1.0 + ridge)
-        factor, info = lapack.dpotrf(system, lower=1)
-        return None if info else factor
-
-    return mended(attempt, lambda: float(np.finfo(np.float32).eps) * max(1.0, largest))

@@ -122,7 +122,7 @@ def labels_of(products: Products) -> Array | None:
     return None
 
 
-def parts_of_rows(products: Products) -> list[Array]:
+def rows_of_components(products: Products) -> list[Array]:
     """Return the ascending rows of every component; all rows if there is only one."""
     label = labels_of(products)
     if label is None:
@@ -130,10 +130,10 @@ def parts_of_rows(products: Products) -> list[Array]:
     return [np.flatnonzero(label == part) for part in np.unique(label)]
 
 
-def part_products(products: Products, rows: Array) -> Products:
+def component_products(products: Products, rows: Array) -> Products:
     """Return products of ``rows``, all of one component, with the kernel without its bias."""
     if isinstance(products, Subset):
-        return part_products(products.whole, products.index[rows])
+        return component_products(products.whole, products.index[rows])
     assert isinstance(products, ApartProducts)
     return Subset(products.within, rows)
 
@@ -146,7 +146,7 @@ def share_of(products: Products) -> float:
     return float(shares @ shares)
 
 
-def set_apart(products: Products) -> Products:
+def in_components(products: Products) -> Products:
     """Return products within kernel components, if these make up at most half of the matrix; else the same products.
 
     Products are unchanged, too, if rows are so far from zero that rounding to float32 hides which ones are near.

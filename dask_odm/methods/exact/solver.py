@@ -1,64 +1,69 @@
-"""The exact kernel ODM: Newton on the primal over all rows. Large Gram matrices are never formed whole.
+"""The exact kernel ODM: Newton on the primal over all rows, by any of the systems of `dask_odm.methods.exact.systems`.
 
 The loss is piecewise quadratic, so a step solves a ridge system over the active rows S, which are outside the band,
 
     (K_SS + D_S) a_S = t_S,   a = 0 elsewhere,   D = ρ by side,   t_i = y_i (1 ∓ θ),
 
-by conjugate gradients from the current coefficients, preconditioned by landmarks (`Woodbury`). If these leave much of a
-narrow kernel, a block preconditioner is used (`CellBlocks`). Rows that split into kernel components are multiplied and
-preconditioned per component (`dask_odm.methods.exact.kernel_components`, `PartBlocks`). A line search on P follows, so
-that P never rises. The step is as exact as the gap requires: with residual r of the system, the gap that its
-inexactness leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32. Once that gap is at most ``tol``, the scores are
-computed in float64, the gap is checked against them, and later steps correct them (iterative refinement). The dual
-bound is the best of all steps, each scaled to the maximum of D.
+as a correction of the current coefficients. A line search on P follows if a whole step does not lower P, so that P
+never rises. The step is as exact as the gap requires: with residual r of the system, the gap that its inexactness
+leaves is ``½ Σ_S r_i²/ρ_i``. Products are in float32. Once that gap is at most ``tol``, the scores are computed in
+float64, the gap is checked against them, and later steps correct them (iterative refinement). If float32 gets no
+further, products are in float64. The dual bound is the best of all steps, each scaled to the maximum of D.
 
-Without a better start, the solve begins with the solution of a quarter of the rows, found in the same way. If the
-kernel is narrow and λ large, steps from afar move rows out of the band as fast as others enter it. Then the problem is
-solved for growing values of λ, each solution being the start of the next.
+The Gram matrix of up to a few thousand rows is held whole. Larger ones are never formed. From a few hundred rows on,
+the solve begins with the solution of a quarter of the rows, found in the same way. If the kernel is narrow and λ large,
+steps from afar move rows out of the band as fast as others enter it. Then the problem is solved for growing values of
+λ, each solution being the start of the next.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
-from dask_odm.learning.line_search import least_row_step
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.line_search import few_rows_step, least_row_step
 from dask_odm.learning.problem.bounds import scaled_dual
 from dask_odm.learning.problem.odm import Point, RowLosses
-from dask_odm.learning.problem.products import Products, Subset, quadratic, scores_of
+from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.active_set import solve_dense
-from dask_odm.methods.exact.active_system import SLOW, FaceSolver
-from dask_odm.methods.exact.block_preconditioner import CELL_ROWS, cell_bytes
-from dask_odm.methods.exact.gram_newton import ROUGH, SUBSET, ExactSolution, gram_bytes, solve_rows
-from dask_odm.methods.exact.kernel_components import set_apart, share_of
-from dask_odm.methods.exact.preconditioners import FacePreconditioner, drawn_landmarks, landmark_count
+from dask_odm.methods.exact.block_preconditioner import block_bytes
+from dask_odm.methods.exact.gram import HeldProducts, gram_of
+from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.kernel_components import in_components, share_of
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner, landmark_count
+from dask_odm.methods.exact.systems import GramSystem, ProductSystem, System
 from dask_odm.typing import Array
 
-FORCING = 0.003  # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
-LITTLE = 0.01  # a step that gains a smaller share of the gap is poor
-EXACTEST = 1e-8  # least exactness: no system is solved further than this times what the gap requires
-TRIED = 2  # steps after which a large gap calls for smaller λ first
-EASED = (1e-4, 1e-2)  # shares of λ that are solved on the way to it
-NEAR = 0.001  # exactness on that way, where a small share of P is a large share of the least P
+NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
 class ExactLimits:
-    """Sizes and counts at which one way of solving takes over from another.
+    """Sizes, counts and shares at which one way of solving takes over from another.
 
     Parameters
     ----------
     whole_rows, whole_numbers : int
-        Most rows, and numbers in them, whose Gram matrix is held whole and solved first.
+        Most rows, and numbers in them, whose Gram matrix is held whole, in float32.
     dense_rows : int
-        Most of these rows that are solved in float64 by Cholesky alone if nothing else converged.
+        Most of these rows whose matrix is held in float64 if float32 has too few digits.
+    rounding_rows : int
+        Most rows that are solved in float64 to rounding, which takes no longer for them.
+    landmark_rows : int
+        Fewest rows for which landmarks precondition the systems of a matrix that is held.
+    start_rows : int
+        Fewest rows that are first solved for a quarter of them.
     direct_rows : int
         Most active rows for which Cholesky may take over from slow conjugate gradients.
     products : int
@@ -66,23 +71,48 @@ class ExactLimits:
     patience : int
         Steps that may pass without a smaller gap.
     far : float
-        Largest gap after `TRIED` steps that does not call for smaller λ first.
+        Largest gap after two steps that does not call for smaller λ first.
+    forcing : float
+        An inexact step may leave a gap of this times min(0.1, √gap) · gap. More makes rows change sides.
+    rough : float
+        Gap to which a start is solved.
+    exactest : float
+        No system is solved further than this times what the gap requires.
     """
 
     whole_rows: int = 3072
     whole_numbers: int = 1 << 22
     dense_rows: int = 1024
+    rounding_rows: int = 256
+    landmark_rows: int = 900
+    start_rows: int = 400
     direct_rows: int = 4096
     products: int = 400
     patience: int = 10
     far: float = 0.5
+    forcing: float = 0.003
+    rough: float = 0.03
+    exactest: float = 1e-8
 
-    def are_whole(self, n: int, d: int) -> bool:
-        """Return whether the matrix of ``n`` rows of ``d`` features is held whole."""
-        return n <= self.whole_rows and n * d <= self.whole_numbers
+    def holds(self, n: int, d: int, *, double: bool) -> bool:
+        """Return whether the matrix of ``n`` rows of ``d`` features is held whole in float32, or in ``double``."""
+        if n <= self.rounding_rows:
+            return True
+        return n <= (self.dense_rows if double else self.whole_rows) and n * d <= self.whole_numbers
 
 
 LIMITS = ExactLimits()
+
+
+@dataclass(frozen=True, eq=False)
+class ExactSolution:
+    """Coefficients and scores (n,), P, D and their relative gap, and one record per step."""
+
+    coefficients: Array
+    scores: Array
+    point: Point
+    converged: bool
+    history: list[Record]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +126,14 @@ class ExactState:
         State of the preconditioner, see `Woodbury`.
     bound, certified : float
         Largest dual value found so far, and the largest for the kernel in float64.
+    certified_gap : float
+        The last gap with scores in float64; 1 before the first.
     exactness : float
-        Factor of the accuracy that the gap requires.
+        Factor of the accuracy that the gap requires. It is 0 once a step solved directly does not lower P.
     passes : float
         Kernel entries used so far, as a multiple of the whole matrix.
-    near : bool
-        Whether the block preconditioner is used because landmarks alone were slow.
+    slow : bool
+        Whether landmarks alone were a slow preconditioner.
     double_since : int
         Step since which products have float64 entries because float32 got no further; −1 before.
     history : list of dict
@@ -113,9 +145,10 @@ class ExactState:
     stiffness: Array
     bound: float = 0.0
     certified: float = 0.0
+    certified_gap: float = 1.0
     exactness: float = 1.0
     passes: float = 0.0
-    near: bool = False
+    slow: bool = False
     double_since: int = -1
     history: list[Record] = field(default_factory=list)
 
@@ -126,18 +159,13 @@ class ExactState:
 
 def solver_bytes(n: int, d: int, itemsize: int) -> int:
     """Return the peak bytes of a solve, without rows and what products take."""
-    whole = gram_bytes(n, d) if LIMITS.are_whole(n, d) else 0  # freed again before the rest
-    if n <= LIMITS.dense_rows:
-        return max(whole, 5 * 8 * n * n)
     r = landmark_count(n)
     m = min(n, LIMITS.direct_rows)
-    preconditioner = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + cell_bytes(n, r, d)
-    return max(whole, preconditioner + 8 * m * (m + 2 * d) + 40 * 8 * n)
-
-
-def part_room(n: int) -> int:
-    """Return the bytes for factors of components: those of landmarks, blocks and Cholesky, which are not made then."""
-    return n * (4 * landmark_count(n) + 8 * CELL_ROWS) + 8 * min(n, LIMITS.direct_rows) ** 2
+    landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 40 * 8 * n
+    if LIMITS.holds(n, d, double=True):  # the matrix, a system of that size, and packed rows
+        return 2 * 8 * n * n + 48 * n * (d + 10) + landmarks
+    held = 2 * 4 * n * n + 48 * n * (d + 10) if LIMITS.holds(n, d, double=False) else 0
+    return max(held, 8 * m * (m + 2 * d)) + landmarks + block_bytes(n, r, d)
 
 
 def solve_exact(
@@ -167,24 +195,20 @@ def solve_exact(
     resume : ExactState, optional
         Go on after that step.
     threads : int
-        For everything but kernel products.
+        For everything but kernel products. Their number never changes the result.
     certify : bool
         Check the last gap for the kernel in float64. Without it the gap is that of the kernel as computed in float32.
     limits : ExactLimits
     on_step, on_state : callable
         Called with the record and with the state of every step.
+
+    Returns
+    -------
+    ExactSolution
+        Not converged if ``settings.max_iter`` steps, or the digits of the kernel, did not suffice.
     """
-    with single_threaded_blas:
-        if resume is None and limits.are_whole(products.n, products.rows(np.zeros(1, np.int64)).shape[1]):
-            found = _solve_whole(losses, products, settings, start, threads)
-            if found.converged:
-                for record in found.history:
-                    on_step(record)
-                return found
-            start = found.coefficients
-        if products.n <= limits.dense_rows:
-            return _solve_dense(losses, products, settings, on_step)
-        run = _ExactRun(losses, set_apart(products), settings, threads, certify, limits)
+    with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
+        run = _Run(losses, products, settings, threads, certify, limits)
         state = run.begin(start, resume)
         while True:
             if resume is None or len(state.history) > len(resume.history):
@@ -195,7 +219,18 @@ def solve_exact(
             state = run.step(state)
 
 
-class _ExactRun:
+def solve_gram(
+    losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array | None = None, threads: int = 1
+) -> ExactSolution:
+    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,) or zeros."""
+    n = len(K)
+    source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(n))[:, None], 0)
+    products = HeldProducts(K, source, threads)
+    start = np.zeros(n) if start is None else start
+    return solve_exact(losses, products, settings, start=start, threads=threads)
+
+
+class _Run:
     """One solve; what changes from step to step is in its `ExactState`."""
 
     def __init__(
@@ -208,55 +243,111 @@ class _ExactRun:
         limits: ExactLimits,
     ) -> None:
         self.losses = losses
-        self.products = products
+        self.source = products
         self.settings = settings
         self.threads = threads
-        self.certify, self.limits, self.leads, self.share = certify, limits, True, share_of(products)
+        self.limits = limits
+        self.n = products.n
+        self.leads = True
+        self.double = False
         self.began = time.perf_counter()
+        self.system: System | None = None
+        self.landmarks: GramLandmarks | None = None
+        self.given = isinstance(products, HeldProducts)
+        self.to_rounding = self.n <= limits.rounding_rows and not self.given  # a caller who gives K says how far
+        self.d = 0 if self.given else products.rows(np.zeros(1, np.int64)).shape[1]
+        self.certify = certify
+        # float64 costs little for so few rows
+        self.goes_on = certify or self.held(double=True)
+        # gaps below are rounding
+        self.tol = min(settings.tol, 1e-14) if self.to_rounding else settings.tol
+
+    def held(self, *, double: bool) -> bool:
+        return self.given or self.limits.holds(self.n, self.d, double=double)
+
+    def use(self, *, double: bool) -> None:
+        """Make the products and the system of the next steps, unless they are there."""
+        if self.system is not None and self.double == double:
+            return
+        self.double = double
+        self.system = None  # frees a matrix for the next
+        if not self.held(double=double):
+            self.products: Products = in_components(self.source)
+            limits = self.limits
+            self.system = ProductSystem(
+                self.products, self.preconditioner, direct_rows=limits.direct_rows, most=limits.products
+            )
+        else:
+            self.products = held = self._held_products(double)
+            many = self.n >= self.limits.landmark_rows and not self.given
+            self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
+            self.system = GramSystem(held, self.landmarks)
+        self.share = share_of(self.products)
+
+    def _held_products(self, double: bool) -> HeldProducts:
+        """Compute the whole matrix."""
+        if isinstance(self.source, HeldProducts):
+            return self.source
+        X = self.source.rows(np.arange(self.n))
+        kernel = self.source.kernel
+        K = gram_of(kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
+        return HeldProducts(K, RowProducts(kernel, X, 0, self.threads), self.threads)
+
+    @cached_property
+    def preconditioner(self) -> ActivePreconditioner:
+        rng = np.random.default_rng(self.settings.seed)
+        return ActivePreconditioner(in_components(self.source), rng, self.settings.seed, self.threads)
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
-        """Make the preconditioner; return the state to start or to resume from."""
-        n = self.products.n
-        rng = np.random.default_rng(self.settings.seed)
-        index = drawn_landmarks(n, rng)
-        self.preconditioner = FacePreconditioner(
-            self.products, index, self.settings.seed, self.threads, room=part_room(n)
-        )
-        limits = self.limits
-        self.systems = FaceSolver(self.products, self.preconditioner, limits.direct_rows, limits.products)
+        """Return the state to start or to resume from."""
+        double = self.to_rounding or self.given
+        self.use(double=double if resume is None else resume.double)
         if resume is not None:
-            self.preconditioner.go_on(resume.inner, resume.stiffness)
+            if self.preconditions:
+                self.preconditioner.go_on(resume.inner, resume.stiffness)
             self.began -= resume.history[-1]["seconds"]
             return resume
-        parts = self.preconditioner.parts
-        if start is None and parts is not None and parts.are_small(np.arange(n)):
-            start = np.zeros(n)  # a system of all rows costs no more than a rough start
-        a = self._rough(rng) if start is None else start
-        share = float(np.count_nonzero(a) / n)
-        state = ExactState(a, scores_of(self.products, a), *self.preconditioner.state)
-        return self._recorded(replace(state, passes=self.share * share * (2 - share)))
+        a = self._rough() if start is None else start
+        share = float(np.count_nonzero(a) / self.n)
+        state = ExactState(a, scores_of(self.products, a), *self.of_preconditioner)
+        double_since = 0 if double else -1
+        return self._recorded(replace(state, passes=self.share * share * (2 - share), double_since=double_since))
 
-    def _rough(self, rng: np.random.Generator) -> Array:
-        """Return the solution of a quarter of the rows, as coefficients of all."""
-        n = self.products.n
-        index = np.sort(rng.choice(n, n // SUBSET, replace=False))
+    @property
+    def preconditions(self) -> bool:
+        """Whether landmarks have been made."""
+        return "preconditioner" in self.__dict__
+
+    @property
+    def of_preconditioner(self) -> tuple[Array, Array]:
+        return self.preconditioner.state if self.preconditions else (np.eye(1), np.zeros(self.n))
+
+    def _rough(self) -> Array:
+        """Return the solution of a quarter of the rows, as coefficients of all, or zeros if there are few rows."""
+        a = np.zeros(self.n)
+        if self.n < self.limits.start_rows:
+            return a
+        if self.landmarks is not None:
+            with suppress(LinAlgError):
+                return self.landmarks.start(self.losses)
+        rng = np.random.default_rng([self.settings.seed, 1])
+        index = np.sort(rng.choice(self.n, self.n // 4, replace=False))
         losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
-        settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
-        some = Subset(self.products, index)
-        a = np.zeros(n)
-        a[index] = solve_exact(
-            losses, some, settings, threads=self.threads, certify=False, limits=self.limits
-        ).coefficients
+        settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
+        some = Subset(self.source, index)
+        limits = replace(self.limits, rounding_rows=0)
+        found = solve_exact(losses, some, settings, threads=self.threads, certify=False, limits=limits)
+        a[index] = found.coefficients
         return a
 
     def finished(self, state: ExactState) -> bool:
         """Return whether the gap is small enough, the steps are used up, or float64 gets no further."""
-        enough = state.history[-1]["gap"] <= self.settings.tol or len(state.history) > self.settings.max_iter
-        return enough or (self._stalled(state) and (state.double or not self.certify))
+        enough = state.history[-1]["gap"] <= self.tol or len(state.history) > self.settings.max_iter
+        return enough or (self._stalled(state) and (state.double or not self.goes_on))
 
     def _stalled(self, state: ExactState) -> bool:
-        """Return whether the gap has stopped shrinking, or float32 steps were poor in spite of exact systems."""
-        if not state.double and state.exactness <= EXACTEST:
+        """Return whether the gap has stopped shrinking, or steps were poor in spite of exact systems."""
+        if state.exactness <= (0.0 if state.double else self.limits.exactest):
             return True
         patience = self.limits.patience
         gaps = [record["gap"] for record in state.history[max(0, state.double_since) :]]
@@ -264,30 +355,44 @@ class _ExactRun:
 
     def solution(self, state: ExactState) -> ExactSolution:
         last = state.history[-1]
+        if not np.isfinite(last["objective"]):
+            raise InputError(NOT_FINITE)
         point = Point(last["objective"], state.bound, last["gap"])
-        return ExactSolution(state.coefficients, state.scores, point, point.gap <= self.settings.tol, state.history)
+        reached = point.gap <= self.settings.tol
+        return ExactSolution(state.coefficients, state.scores, point, reached, state.history)
 
     def _recorded(self, state: ExactState) -> ExactState:
         """Return the state with its record added; if it would be the last, scores and gap are recomputed in float64."""
         found = self._with_record(state)
         stalled = self._stalled(found)
-        if not self.certify or not (stalled or self.finished(found)):
+        if not (self.goes_on if stalled else self.certify and self.finished(found)):
             return found
-        share = np.count_nonzero(state.coefficients) / self.products.n
+        share = np.count_nonzero(state.coefficients) / self.n
         # scores are updated step by step: in float64, too, their rounding adds up
         scores = scores_of(self.products, state.coefficients, double_precision=True)
         passes = state.passes + share * (2 - share)
         found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
-        since = len(found.history) if stalled and not state.double else state.double_since
-        return replace(found, certified=found.bound, double_since=since)
+        gap = found.history[-1]["gap"]
+        # a gap that is far from shrinking as fast as steps should make it: what is left is rounding
+        stalled = stalled or (gap > self.tol and not gap < 0.5 * state.certified_gap)
+        found = replace(found, certified=found.bound, certified_gap=min(1.0, gap))
+        if stalled and state.double:
+            return replace(found, exactness=0.0)
+        return self._widened(found) if stalled else found
+
+    def _widened(self, state: ExactState) -> ExactState:
+        """Return the state from which products have entries in float64."""
+        exactness = max(state.exactness, self.limits.exactest)
+        state = replace(state, double_since=len(state.history), certified_gap=1.0, exactness=exactness)
+        if np.isfinite(state.history[-1]["objective"]):
+            return state
+        nothing = np.zeros(self.n)
+        return self._with_record(replace(state, coefficients=nothing, scores=nothing, bound=0.0, certified=0.0))
 
     def _with_record(self, state: ExactState) -> ExactState:
-        a = state.coefficients
-        scores = state.scores
-        primal = self.losses.primal(a, scores)
-        _require_finite(primal)
-        bound = max(state.bound, self._dual(a, scores))
-        gap = float(max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))
+        primal = self.losses.primal(state.coefficients, state.scores)
+        bound = max(state.bound, self._dual(state.coefficients, state.scores))
+        gap = float(max(0.0, primal - bound) / max(primal, TINY)) if np.isfinite(primal) else np.inf
         seconds = time.perf_counter() - self.began
         record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
         return replace(state, bound=bound, history=[*state.history, record])
@@ -305,20 +410,36 @@ class _ExactRun:
 
     def step(self, state: ExactState) -> ExactState:
         """Take a Newton step over the active rows; if it does not lower P, take the step of least P along it."""
-        if self.leads and len(state.history) == TRIED + 1 and state.history[-1]["gap"] > self.limits.far:
+        self.use(double=state.double)
+        last = state.history[-1]
+        held = isinstance(self.system, GramSystem)
+        if self.leads and not held and len(state.history) == 3 and last["gap"] > self.limits.far:
             return self._led_up(state)
         here = np.stack([state.coefficients, state.scores])
-        new, passes, slow = self._newton(state)
+        try:
+            new, passes, slow = self._newton(state)
+        except LinAlgError as error:  # K is not finite in this precision
+            if state.double or not self.goes_on:
+                raise InputError(NOT_FINITE) from error
+            return self._recorded(replace(state, exactness=0.0))
         there = new
-        last = state.history[-1]
-        if not self.losses.primal(*new) < last["objective"]:
+        primal = self.losses.primal(*new)
+        bound = state.bound  # of what the step ends at, it is found with the record
+        if not primal < last["objective"]:
             d = new - here
-            length = least_row_step(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1]))
-            there = here + length * d
-        inner, stiffness = self.preconditioner.state
-        gained = last["objective"] - self.losses.primal(*there)
-        # hardly any descent: the system was not solved well enough
-        poor = gained < LITTLE * last["gap"] * last["objective"]
+            # steps may be tiny near the optimum, which only the slower search resolves
+            least = few_rows_step if held and last["gap"] > 1e-3 else least_row_step
+            there = here + least(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1])) * d
+            primal = self.losses.primal(*there)
+            bound = max(bound, self._dual(*new))
+        inner, stiffness = self.of_preconditioner
+        gained = last["objective"] - primal
+        exactness = state.exactness
+        if held and slow and not gained > 0:
+            exactness = 0.0
+        elif gained < 0.01 * last["gap"] * last["objective"]:
+            # hardly any descent: the system was not solved well enough
+            exactness = max(self.limits.exactest, 0.1 * exactness)
         return self._recorded(
             replace(
                 state,
@@ -326,28 +447,32 @@ class _ExactRun:
                 scores=there[1],
                 inner=inner,
                 stiffness=stiffness,
-                bound=max(state.bound, self._dual(*new)),
-                exactness=max(EXACTEST, state.exactness * (0.1 if poor else 1.0)),
+                bound=bound,
+                exactness=exactness,
                 passes=state.passes + passes,
-                near=state.near or slow,
+                slow=state.slow or slow,
             )
         )
 
     def _led_up(self, state: ExactState) -> ExactState:
-        """Return the state reached by solving for growing λ, with few rows changing sides each time."""
-        led = replace(state, exactness=NEAR)
-        for share in EASED:
+        """Return the state reached by solving for growing λ, with few rows changing sides each time.
+
+        On that way a small share of P is a large share of the least P, so systems are solved more exactly.
+        """
+        exactness = 0.001
+        led = replace(state, exactness=exactness)
+        for share in (1e-4, 1e-2):
             odm = self.losses.settings
-            settings = replace(self.settings, tol=max(ROUGH, self.settings.tol))
+            settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
-            run = _ExactRun(losses, self.products, settings, self.threads, False, self.limits)
+            run = _Run(losses, self.source, settings, self.threads, False, self.limits)
             run.preconditioner = self.preconditioner
-            run.systems = self.systems
+            run.use(double=state.double)
             run.leads = False
-            led = run._recorded(replace(led, bound=0.0, exactness=NEAR, history=[]))
+            led = run._recorded(replace(led, bound=0.0, exactness=exactness, history=[]))
             while not run.finished(led):
                 led = run.step(led)
-        return self._recorded(replace(led, bound=state.bound, exactness=NEAR, history=state.history))
+        return self._recorded(replace(led, bound=state.bound, exactness=exactness, history=state.history))
 
     def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
         """Return coefficients and scores of the Newton step (2, n), its passes, and whether its system was slow."""
@@ -357,59 +482,22 @@ class _ExactRun:
         scores = state.scores
         margins = losses.y * scores
         stiffness = losses.curvature(margins)
-        face = np.flatnonzero(stiffness)
+        active = np.flatnonzero(stiffness)
         leaving = np.flatnonzero((stiffness == 0) & (a != 0))
-        inside = scores[face] - products.cross(face, leaving, a[leaving], double_precision=state.double)
-        target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[face]
+        inside = scores[active] - products.cross(active, leaving, a[leaving], double_precision=state.double)
+        target = (losses.y * np.where(margins < 1.0, losses.settings.low, losses.settings.high))[active]
         gap = state.history[-1]["gap"]
-        exactness = state.exactness
-        enough = exactness * max(FORCING * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.settings.tol)
-        least = 2.0 * state.history[-1]["objective"] * enough
-        residual = target - inside - a[face] / stiffness[face]
-        x, Kx, count = self.systems.solve(face, stiffness, residual, least, near=state.near, double=state.double)
+        enough = max(self.limits.forcing * min(0.1, np.sqrt(gap)) * gap, 0.1 * self.tol)
+        least = 2.0 * state.history[-1]["objective"] * state.exactness * enough
+        residual = target - inside - a[active] / stiffness[active]
+        assert self.system is not None
+        found = self.system.solve(active, stiffness, residual, least, slow=state.slow, double=state.double)
         new = np.zeros_like(a)
         after = np.empty_like(a)
-        new[face], after[face] = a[face] + x, inside + Kx
+        new[active] = a[active] + found.x
+        after[active] = inside + found.Kx
         rest = np.flatnonzero(stiffness == 0)
         moved = np.flatnonzero(new != a)
         after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
-        used = count * len(face) ** 2 + 2 * len(face) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), self.share * used / products.n**2, count >= SLOW
-
-
-def _require_finite(primal: float) -> None:
-    if not np.isfinite(primal):
-        raise InputError(
-            "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
-        )
-
-
-def _solve_whole(
-    losses: RowLosses, products: Products, settings: SolverSettings, start: Array | None, threads: int
-) -> ExactSolution:
-    """Solve a few rows with their whole matrix; the result is not converged if that is not precise enough."""
-    X = products.rows(np.arange(products.n))
-    return solve_rows(losses, products.kernel, X, settings, start=start, threads=threads)
-
-
-def _solve_dense(losses: RowLosses, products: Products, settings: SolverSettings, on_step: OnStep) -> ExactSolution:
-    """Solve a few rows to rounding, in float64; a start is of no use."""
-    began = time.perf_counter()
-    everyone = np.arange(products.n)
-    X = products.rows(everyone).astype(np.float64)
-    K = products.kernel.tile(X, X)
-    K = 0.5 * (K + K.T)
-    a, steps = solve_dense(losses, K, np.zeros(products.n))
-    scores = K @ a
-    s = losses.y * a
-    margins = losses.y * scores
-    primal = losses.primal(a, scores)
-    _require_finite(primal)
-    gap = float(losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny)
-    if gap > settings.tol:  # not converged: other dual variables may give a better bound, and at worst 0
-        s = losses.dual_candidate(margins)
-        bound = scaled_dual(losses, s, float((losses.y * s) @ (K @ (losses.y * s))))
-        gap = min(gap, (primal - bound) / max(primal, np.finfo(float).tiny))
-    record = step_record(0, gap, primal, float(steps + 1), time.perf_counter() - began)
-    on_step(record)
-    return ExactSolution(a, scores, Point(primal, primal * (1 - gap), gap), gap <= settings.tol, [record])
+        used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
+        return np.stack([new, after]), self.share * used / products.n**2, found.slow

@@ -1,7 +1,7 @@
 """Dual coordinate descent for two classes with kernel values in memory, which makes large changes first.
 
 Let κ = κ₀ + β, where β makes the intercept. A row's score is ``(K₀ a)_i + b``, b = β Σ a. For row i with
-``g_i = m_i − κ₀(x_i, x_i) s_i``, m its margin, the dual is largest in s_i at (see `dask_odm.methods.exact.dual_cd`)::
+``g_i = m_i − κ₀(x_i, x_i) s_i``, m its margin, the dual is largest in s_i at::
 
     s_i ← c (1−θ−g_i) / (1 + K_ii c)          if g_i < 1−θ         c the row's stiffness
           υ c (1+θ−g_i) / (1 + K_ii υ c)      if g_i > 1+θ

@@ -4,7 +4,7 @@ once.
 Kernel values within a class are used by every pair of it, and are kept. Values between two classes are used by one
 pair. All are computed in the rows' dtype, or in float64 for polynomials. For float32 rows the gap is the largest that
 rounding allows, by the error on a sample of rows. Each pair is a small problem, solved by
-`dask_odm.methods.pairs.descent`, and if that stops short of ``tol``, by `dask_odm.methods.pairs.newton` in float64.
+`dask_odm.methods.pairs.descent`, and if that stops short of ``tol``, by Newton in float64 (`solve_gram`).
 Threads take pairs in turn. If values in float32 would not have the gap of some pair, the model predicts in float64.
 """
 
@@ -26,6 +26,8 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
 from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.learning.step_log import record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.model_building import stopped_at
 from dask_odm.learning.training.steps import report_step, rescaling_advised
@@ -33,8 +35,8 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.linalg.transpose import turn_rows
-from dask_odm.methods.pairs.descent import PairSolution, PairValues, descend_pair
-from dask_odm.methods.pairs.newton import as_predicted, solve_pair
+from dask_odm.methods.exact.solver import solve_gram
+from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
@@ -195,6 +197,31 @@ class _Pairs:
             return values.matrix()
         X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
         return self.kernel.tile(X, X) + self.bias
+
+
+def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
+    """Minimise P over rows with the float64 kernel matrix ``K`` (n, n), from where descent ended.
+
+    Descent has found nearly all of the active rows, so that a few steps do. The records of ``start`` come first.
+    """
+    found = solve_gram(losses, K, settings, start=start.coefficients)
+    history = [*start.history, *(record_after(start.history, record) for record in found.history)]
+    return PairSolution(found.coefficients, found.scores, found.point.primal, found.point.gap, found.converged, history)
+
+
+def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
+    """Return a float64 solution with its gap if the model predicts in the dtype of ``values``.
+
+    The gap is the largest for scores as far from those in float64 as any is with ``values``. If it would exceed
+    ``tol``, the solution keeps its gap and is marked for a model in float64.
+    """
+    spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
+    slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
+    rise = spread * float(slopes.sum()) + 0.5 * spread**2 * float(losses.stiffness_low.sum())
+    gap = found.gap + rise / max(found.primal, TINY)
+    if gap > max(tol, found.gap):
+        return replace(found, double_precision=True)
+    return replace(found, gap=gap, history=[*found.history[:-1], found.history[-1] | {"gap": gap}])
 
 
 def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:

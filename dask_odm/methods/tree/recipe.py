@@ -31,7 +31,7 @@ from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.checkpoint import TreeCheckpoint
-from dask_odm.methods.tree.merge_rule import pass_all
+from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.regroup_workers import Reclustering
 from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
 from dask_odm.methods.tree.workers import (
@@ -44,6 +44,7 @@ from dask_odm.methods.tree.workers import (
     end_at_root,
     grow_tree,
     partitions_for,
+    pass_all,
     solve_whole,
 )
 from dask_odm.typing import Array
@@ -258,15 +259,4 @@ def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Soluti
             threads=CPU_COUNT,
             on_step=report_step,
         )
-    primal = found.history[0]["objective"]
-    gap = found.history[0]["gap"]
-    return Solution(
-        (y * found.coefficients)[None],
-        losses.total_weight,
-        len(y),
-        Point(primal, primal * (1.0 - gap), gap),
-        found.point,
-        sweeps=len(found.history) - 1,
-        converged=found.converged,
-        seconds=time.perf_counter() - began,
-    )
+    return exact_result(losses, found, began)

@@ -19,8 +19,9 @@ from dask_odm.engine.partition.random import RandomPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.solution import Solution
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.merge_rule import Begin, PassUp, pass_all, pass_support, scaled_start
+from dask_odm.methods.tree.workers import Begin, PassUp, pass_all, pass_support
 
 WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
 LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
@@ -48,7 +49,7 @@ class TreeRule:
     name: str
     partitioner: Callable[[ODMFit, Kernel, int, int], Partitioner]
     pass_up: PassUp = pass_all
-    begin: Begin = scaled_start
+    begin: Begin = Solution.rescaled
     recluster: bool = False
     whole_rows: int = LEAF_ROWS
     newton_root: bool = True

@@ -30,17 +30,27 @@ from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
 from dask_odm.engine.partition.base import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.tree.merge_rule import Begin, PassUp, pass_all, scaled_start
+from dask_odm.methods.exact.solver import LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
 from dask_odm.typing import Array
 
 OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 Regroup = Callable[[int], Sequence[RowSet] | None]
+PassUp = Callable[[Solution], Array | None]
+Begin = Callable[[Solution, float], Array]
 NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
 ROWS_SHARE = 0.5  # share of a task's memory that may hold rows; the rest is for the solver and its tiles
+
+
+def pass_all(solution: Solution) -> None:
+    """Pass up all rows of a node, as SODM does: return None for "no mask"."""
+
+
+def pass_support(solution: Solution) -> Array:
+    """Pass up the rows whose dual variables are not all zero, as a cascade does."""
+    return np.asarray(solution.dual.any(axis=0))
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,8 @@ class TreeJob:
     begin : callable
         ``begin(child, weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts
         from.
+    limits : ExactLimits
+        Sizes up to which a node is solved in one way or another.
     """
 
     partitions: Partitions
@@ -104,7 +116,8 @@ class TreeJob:
     odm: ODMSettings
     solver: SolverSettings
     pass_up: PassUp = pass_all
-    begin: Begin = scaled_start
+    begin: Begin = Solution.rescaled
+    limits: ExactLimits = LIMITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +147,7 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
     """Return the fewest bytes in which a task can solve a node: rows are read from disk, kernel tiles recomputed."""
     d = job.partitions.features
     itemsize = job.partitions.dtype.itemsize
-    low_rank = is_low_rank(job.kernel, d)
-    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, low_rank=low_rank, kernel=job.kernel)
+    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, kernel=job.kernel)
     return needed + threads * job.partitions.reading_bytes
 
 
@@ -169,7 +181,9 @@ def solve_node(
     rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
     resources = Resources(memory - held, threads)
-    solution = solve_partition(job.kernel, rows, losses, dual(total), settings, resources, certify=certify)
+    solution = solve_partition(
+        job.kernel, rows, losses, dual(total), settings, resources, certify=certify, limits=job.limits
+    )
     del rows
     return_free_memory()
     if passed is None:

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from dask_odm.kernels import RBF, Laplacian
 from dask_odm.learning.problem.products import RowProducts, Subset
-from dask_odm.methods.exact.kernel_components import ApartProducts, labels_of, parts_of, set_apart
+from dask_odm.methods.exact.kernel_components import ApartProducts, in_components, labels_of, parts_of
 from small_problems import matrix
 
 
@@ -35,7 +35,7 @@ def test_rows_of_two_parts_are_never_near(seed):
 
 def test_products_are_those_of_the_whole_matrix():
     X, kernel, rng = rows_in_parts().astype(float), RBF(0.5, 9.0), np.random.default_rng(1)
-    apart, K = set_apart(RowProducts(kernel, X, 1 << 20, 2)), matrix(kernel, X)
+    apart, K = in_components(RowProducts(kernel, X, 1 << 20, 2)), matrix(kernel, X)
     assert isinstance(apart, ApartProducts)
     face, rest = np.flatnonzero(rng.random(300) < 0.6), np.arange(0, 300, 3)
     v = rng.normal(size=len(face))
@@ -51,10 +51,10 @@ def test_rows_that_are_near_or_have_another_kernel_are_left_as_they_are():
     X = rows_in_parts()
     for kernel in (RBF(0.5, 1.0), Laplacian(0.5, 9.0)):
         products = RowProducts(kernel, X, 0)
-        assert set_apart(products) is products
+        assert in_components(products) is products
     lonely = np.vstack([X[:, 4:], [[9.0, 9.0]]])
-    assert set_apart(RowProducts(RBF(0.5, 9.0), lonely, 0)).n == 301
-    assert labels_of(set_apart(RowProducts(RBF(0.5, 9.0), lonely, 0))) is None
+    assert in_components(RowProducts(RBF(0.5, 9.0), lonely, 0)).n == 301
+    assert labels_of(in_components(RowProducts(RBF(0.5, 9.0), lonely, 0))) is None
 
 
 def test_rows_too_far_from_zero_for_float32_are_left_as_they_are():
@@ -62,4 +62,4 @@ def test_rows_too_far_from_zero_for_float32_are_left_as_they_are():
     X[:, 0] += np.linspace(0.0, 1.0, 300)  # float32 has steps of 1/16 there
     assert len(set(parts_of(X.astype(np.float32), 0.04))) > 2, "rows 1/300 apart would be in other parts"
     products = RowProducts(RBF(0.5, 1e4), X, 0)
-    assert set_apart(products) is products
+    assert in_components(products) is products

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import ArrayRows
-from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.woodbury import Woodbury
 from dask_odm.methods.exact import solver as exact
-from dask_odm.methods.exact.active_set import solve_dense
-from dask_odm.methods.exact.active_system import FaceSolver
-from dask_odm.methods.exact.block_preconditioner import CellBlocks, cells_of
-from dask_odm.methods.exact.gram_newton import ExactSolution
-from dask_odm.methods.exact.kernel_components import set_apart
-from dask_odm.methods.exact.preconditioners import PartBlocks
-from dask_odm.methods.exact.solver import ExactLimits, ExactState, solve_exact
+from dask_odm.methods.exact.block_preconditioner import BlockPreconditioner, blocks_of
+from dask_odm.methods.exact.cholesky import ActiveFactor
+from dask_odm.methods.exact.solver import ExactLimits, ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.systems import ProductSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -31,7 +25,7 @@ N = 300
 
 
 # small problems go the way of large ones, whose rough start is solved by Cholesky
-FEW = ExactLimits(whole_rows=0, dense_rows=100)
+FEW = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=100)
 
 
 def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:
@@ -42,8 +36,7 @@ def solve(p: SmallProblem, tol: float = 1e-6, **options) -> ExactSolution:
 
 def best(p: SmallProblem) -> float:
     """P of the optimum, to rounding."""
-    a, _ = solve_dense(p.losses, p.K, np.zeros(len(p.y)))
-    return p.primal(p.y * a)
+    return p.primal(p.y * p.coefficients)
 
 
 def assert_solved(p: SmallProblem, solution: ExactSolution, tol: float = 1e-6) -> None:
@@ -127,10 +120,9 @@ def test_rows_that_are_all_the_same():
 
 def test_from_the_optimum_nothing_is_left_to_do():
     p = small_problem(N, SETTINGS[1])
-    a, _ = solve_dense(p.losses, p.K, np.zeros(N))
-    solution = solve(p, start=a)
+    solution = solve(p, start=p.coefficients)
     assert len(solution.history) == 1
-    np.testing.assert_array_equal(solution.coefficients, a)
+    np.testing.assert_array_equal(solution.coefficients, p.coefficients)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
@@ -168,8 +160,8 @@ def test_threads_and_memory_change_no_bit():
 def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
     p = small_problem(600, (1e8, 0.3, 0.2), kernel=kernel, dtype=dtype)
     asked: list[int] = []
-    solve_direct = FaceSolver._solve_direct
-    monkeypatch.setattr(FaceSolver, "_solve_direct", lambda *a: asked.append(len(a[1])) or solve_direct(*a))
+    factor = ProductSystem._factor
+    monkeypatch.setattr(ProductSystem, "_factor", lambda *a: asked.append(len(a[1])) or factor(*a))
     states: list[ExactState] = []
     solution = solve(p, 1e-3, on_state=states.append)
     assert asked
@@ -177,7 +169,7 @@ def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monke
     again = solve(p, 1e-3, resume=states[len(states) // 2])
     np.testing.assert_array_equal(again.coefficients, solution.coefficients)
     slow = solve(p, 1e-3, limits=replace(FEW, direct_rows=0), on_state=states.append)
-    assert states[-1].near, "cells were called in"
+    assert states[-1].slow, "cells were called in"
     assert_solved(p, slow, 1e-3)
 
 
@@ -194,10 +186,11 @@ def test_float32_that_gets_no_further_is_left_for_float64():
 
 
 def test_what_is_no_kernel_is_solved_with_more_on_the_diagonal():
-    swap = Precomputed(bias=0.0, matrix=np.array([[0.0, 5.0], [5.0, 0.0]]))
-    products = SimpleNamespace(kernel=swap, rows=lambda face: np.asarray(face, float)[:, None])
-    x, left = FaceSolver(products, None, 2, 0)._solve_direct(np.arange(2), np.ones(2), np.array([1.0, -1.0]))  # type: ignore[arg-type]
-    np.testing.assert_allclose(left, swap.matrix @ x)
+    swap = np.array([[0.0, 5.0], [5.0, 0.0]])
+    factor, b = ActiveFactor.of(swap.copy), np.array([1.0, -1.0])
+    assert factor.ridge > 0
+    x = factor.solve(b)
+    np.testing.assert_allclose(b - (1.0 + factor.ridge) * x, swap @ x)
 
 
 def test_ends_where_the_gap_does_not_shrink():
@@ -229,14 +222,14 @@ def test_woodbury_follows_to_the_same_inverse():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
     """A state before it is led and one after lead to the same bits."""
-    limits, led_from, lead = replace(FEW, direct_rows=0), [], exact._ExactRun._led_up
-    monkeypatch.setattr(exact._ExactRun, "_led_up", lambda run, state: led_from.append(state) or lead(run, state))
+    limits, led_from, lead = replace(FEW, direct_rows=0), [], exact._Run._led_up
+    monkeypatch.setattr(exact._Run, "_led_up", lambda run, state: led_from.append(state) or lead(run, state))
     p = small_problem(400, (1e8, 0.3, 0.2), kernel=Laplacian(1.0, 0.5), dtype=dtype)
     states: list[ExactState] = []
     led = solve(p, 1e-3, on_state=states.append, limits=limits)
     assert_solved(p, led, 1e-3)
-    assert led_from == [states[exact.TRIED]]
-    for state in (states[exact.TRIED], states[exact.TRIED + 1]):
+    assert led_from == [states[2]]
+    for state in (states[2], states[3]):
         again = solve(p, 1e-3, resume=state, limits=limits)
         np.testing.assert_array_equal(again.coefficients, led.coefficients)
 
@@ -244,7 +237,7 @@ def test_a_narrow_kernel_is_led_up_to_a_large_lam(monkeypatch, dtype):
 def test_cells_are_all_rows_once_and_closer_than_rows_at_random():
     X = np.random.default_rng(0).normal(size=(3000, 40)).astype(np.float32)
     X[:, 3:] *= 0.01
-    cells = cells_of(RowProducts(RBF(1.0, 1.0), X, 0), np.random.default_rng(1))
+    cells = blocks_of(RowProducts(RBF(1.0, 1.0), X, 0), np.random.default_rng(1))
     assert sorted(np.concatenate(cells)) == list(range(3000))
     assert max(map(len, cells)) <= 512
     assert all((np.diff(cell) > 0).all() for cell in cells)
@@ -267,7 +260,7 @@ def test_cell_blocks_are_the_inverse_of_landmarks_and_what_these_leave_within_ce
     root = np.sqrt(stiffness[face])
     system = np.eye(len(face)) + root[:, None] * (nystrom + within)[np.ix_(face, face)] * root
     v = rng.normal(size=len(face))
-    blocks = CellBlocks(RowProducts(p.kernel, p.X, 0), L, cells, threads)
+    blocks = BlockPreconditioner(RowProducts(p.kernel, p.X, 0), L, cells, threads)
     np.testing.assert_allclose(system @ blocks.on(face, stiffness)(v), v, atol=1e-9 * np.abs(v).max())
 
 
@@ -277,30 +270,12 @@ def problem_in_parts() -> SmallProblem:
     return replace(p, X=np.hstack([apart, p.X / np.ptp(p.X, axis=0)]).astype(np.float32))
 
 
-@pytest.mark.parametrize("room", [1 << 30, 0], ids=["a factor a part", "landmarks and cells"])
-def test_rows_in_parts_are_solved_whatever_is_between_them(monkeypatch, room):
-    monkeypatch.setattr(exact, "part_room", lambda n: room)
+def test_rows_in_parts_are_solved_whatever_is_between_them():
     p, states = problem_in_parts(), []
     found = solve(p, on_state=states.append)
     assert_solved(p, found)
     for state in states[:2]:
         np.testing.assert_array_equal(solve(p, resume=state).coefficients, found.coefficients)
-
-
-def test_factors_of_parts_are_made_in_the_room_they_are_given():
-    X = np.random.default_rng(0).random((1200, 3)) + np.repeat([0.0, 9.0], 600)[:, None]
-    products, room = set_apart(RowProducts(RBF(1.0, 2.0), X, 0)), 3 * 8 * 2 * 600**2
-    everyone, stiffness = np.arange(1200), np.ones(1200)
-    assert not PartBlocks(products, 0, 2, room=room - 1).are_small(everyone)
-    blocks = PartBlocks(products, 0, 2, room=room)
-    assert blocks.are_small(everyone)
-    blocks.on(everyone[::10], stiffness)  # loads what is loaded once
-    tracemalloc.start()
-    try:
-        blocks.on(everyone, stiffness)
-        assert 8 * 2 * 600**2 < tracemalloc.get_traced_memory()[1] < 1.1 * room
-    finally:
-        tracemalloc.stop()
 
 
 def test_rows_on_disk_are_gathered_once_for_all_cells():
@@ -314,6 +289,6 @@ def test_rows_on_disk_are_gathered_once_for_all_cells():
     X = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
     products = RowProducts(RBF(1.0, 4.0), RangedRows(CountedRows(X)), 0)
     cells = [np.arange(i, 4000, 20) for i in range(20)]
-    blocks = CellBlocks(products, np.zeros((4000, 1), np.float32), cells, 1)
+    blocks = BlockPreconditioner(products, np.zeros((4000, 1), np.float32), cells, 1)
     blocks.on(np.arange(0, 4000, 2), np.where(np.arange(4000) % 2, 0.0, 1.0))
     assert sum(read) <= 4001

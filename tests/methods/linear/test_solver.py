@@ -16,8 +16,8 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.methods.exact.active_set import solve_dense, solve_features
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
+from dask_odm.methods.tree.partition_solver import solve_features
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -97,7 +97,7 @@ def test_is_what_the_other_newtons_find(setting, weighted, exact):
     solution = solve(p, exact=exact)
     _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(6))
     np.testing.assert_allclose(solution.x, w, rtol=0, atol=1e-6 * max(1.0, np.abs(w).max()))
-    a, _ = solve_dense(p.losses, p.K, np.zeros(200))
+    a = p.coefficients
     scores = p.K @ a
     np.testing.assert_allclose(wide(p) @ solution.x, scores, rtol=0, atol=1e-5 * max(1.0, np.abs(scores).max()))
 

@@ -11,7 +11,7 @@ from dask_odm.kernels.dot import Linear
 from dask_odm.learning.problem.odm import ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
-from dask_odm.methods.pairs.newton import solve_pair
+from dask_odm.methods.pairs.recipe import solve_pair
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 

@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
+import reference
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
 from dask_odm.kernels.blocks import ArrayRows, Gram
 from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.solver import ExactLimits, solve_exact
-from dask_odm.methods.tree import partition_solver as dual
-from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.methods.exact.solver import LIMITS, ExactLimits
+from dask_odm.methods.tree.partition_solver import Resources, solve_features, solve_partition, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -21,16 +21,16 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "wei
 PLENTY = Resources(1 << 30)
 
 
-@pytest.fixture
-def tiled(monkeypatch):
-    """Any size takes the way of large ones."""
-    monkeypatch.setattr(dual, "DENSE_ROWS", 10)
-    monkeypatch.setattr(dual, "solve_exact", partial(solve_exact, limits=ExactLimits(whole_rows=0, dense_rows=100)))
+TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=100)  # most sizes take the way of large ones
 
 
-def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, **settings) -> Solution:
+def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, limits=LIMITS, **settings) -> Solution:
     start = np.zeros(len(p.y)) if start is None else start
-    return solve_partition(p.kernel, p.rows, p.losses, start, SolverSettings(**settings), resources, certify=certify)
+    settings = SolverSettings(**settings)
+    return solve_partition(p.kernel, p.rows, p.losses, start, settings, resources, certify=certify, limits=limits)
+
+
+solve_tiled = partial(solve, limits=TILED)
 
 
 def assert_describes(solution: Solution, p: SmallProblem) -> None:
@@ -63,12 +63,11 @@ def test_dense_way(setting, weighted, kernel):
 @EVERY_SETTING
 @WEIGHTED
 @pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2)], ids=lambda k: k.name)
-@pytest.mark.usefixtures("tiled")
 def test_newtons_way(setting, weighted, kernel):
     p = small_problem(200, setting, weighted=weighted, kernel=kernel)
     best, objective = p.optimum()
     for tol in (1e-3, 1e-7):
-        solution = solve(p, tol=tol, max_iter=2000)
+        solution = solve_tiled(p, tol=tol, max_iter=2000)
         assert solution.converged
         assert objective * (1 - tol) <= solution.point.dual <= objective * (1 + 1e-9)
         assert p.primal(solution.dual[0]) <= objective / (1 - tol) * (1 + 1e-9)
@@ -81,10 +80,9 @@ def test_newtons_way(setting, weighted, kernel):
 @EVERY_SETTING
 @WEIGHTED
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.usefixtures("tiled")
 def test_linear_way(setting, weighted, dtype):
     p = small_problem(200, setting, weighted=weighted, kernel=Linear(1.0), dtype=dtype)
-    solution = solve(p)
+    solution = solve_tiled(p)
     _, objective = p.optimum()
     assert solution.point.dual == pytest.approx(objective, rel=1e-7)
     assert solution.point.gap < 1e-8
@@ -93,10 +91,9 @@ def test_linear_way(setting, weighted, dtype):
 
 @EVERY_SETTING
 @pytest.mark.parametrize("certify", [False, True])
-@pytest.mark.usefixtures("tiled")
 def test_certified_gap_is_the_gap_of_the_kernel_itself(setting, certify):
     p = small_problem(400, setting, weighted=True, dtype="float32")
-    solution = solve(p, tol=1e-4, certify=certify)
+    solution = solve_tiled(p, tol=1e-4, certify=certify)
     s = solution.dual[0]
     assert solution.converged
     if certify:
@@ -115,42 +112,38 @@ def test_certified_gap_is_the_gap_of_the_kernel_itself(setting, certify):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.usefixtures("tiled")
 def test_newtons_way_at_both_ends_of_lam(kernel, lam, dtype):
     p = small_problem(600, (lam, 0.3, 0.1), dtype=dtype, kernel=kernel)
-    solution = solve(p)
+    solution = solve_tiled(p)
     assert solution.converged
     assert p.primal(solution.dual[0]) == pytest.approx(solution.point.primal, rel=1e-4)
 
 
 @pytest.mark.parametrize(("dtype", "certify"), [("float32", True), ("float64", True), ("float64", False)])
-@pytest.mark.usefixtures("tiled")
 def test_running_out_of_steps_says_so(dtype, certify):
     p = small_problem(300, (1e7, 0.3, 0.1), dtype=dtype)
-    solution = solve(p, tol=1e-12, max_iter=2, certify=certify)
+    solution = solve_tiled(p, tol=1e-12, max_iter=2, certify=certify)
     assert not solution.converged
     assert solution.sweeps == 2
     assert solution.point.gap > 1e-12
     assert_describes(solution, p)
 
 
-@pytest.mark.usefixtures("tiled")
 def test_a_converged_start_passes_through_unsolved():
     p = small_problem(300, SETTINGS[0], dtype="float32")
-    first = solve(p)
-    again = solve(p, first.dual[0])
+    first = solve_tiled(p)
+    again = solve_tiled(p, first.dual[0])
     np.testing.assert_array_equal(again.dual, first.dual)
-    assert again.sweeps == again.steps == 0
+    assert again.sweeps == 0
     assert again.start == again.point
 
 
-@pytest.mark.usefixtures("tiled")
 @EVERY_SETTING
 def test_never_ends_worse_than_it_starts(setting):
     p = small_problem(300, setting, weighted=True)
     for start in (np.zeros(300), any_dual(p, 1, 1e-3), any_dual(p, 2, 10.0)):
         for max_iter in (1, 3):
-            solution = solve(p, start, max_iter=max_iter)
+            solution = solve_tiled(p, start, max_iter=max_iter)
             assert solution.start.primal == pytest.approx(p.primal(start), rel=1e-6) or not start.any()  # by float32
             assert solution.point.primal <= solution.start.primal * (1 + 1e-6)
 
@@ -166,10 +159,9 @@ def test_memory_and_threads_change_no_bit(dtype):
     assert len(set(solutions)) == 1
 
 
-@pytest.mark.usefixtures("tiled")
 def test_seed_decides():
     p = small_problem(300, SETTINGS[1])
-    one, same, other = (solve(p, seed=seed).dual for seed in (1, 1, 2))
+    one, same, other = (solve_tiled(p, seed=seed).dual for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
 
@@ -197,7 +189,6 @@ def test_one_class_only_is_still_a_problem():
     assert (p.decision(solution.dual[0]) > 0).all()
 
 
-@pytest.mark.usefixtures("tiled")
 def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
     seen = []
 
@@ -208,10 +199,10 @@ def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
 
     monkeypatch.setattr(products, "Gram", Spy)
     p = small_problem(1100)
-    needed = solver_bytes(1100, 3, 8, 1, certify=True)
+    needed = solver_bytes(1100, 3, 8, 1, certify=True, kernel=RBF())
     for memory, expected in ((needed - 1, 0), (needed + 12345, 12345)):
         seen.clear()
-        solve(p, resources=Resources(memory))
+        solve_tiled(p, resources=Resources(memory))
         assert seen[0] == expected
 
 
@@ -226,3 +217,41 @@ def test_rows_from_elsewhere_are_only_read():
 
     solution = solve_partition(p.kernel, ReadOnly(p.X), p.losses, np.zeros(1100), SolverSettings(), PLENTY)
     assert solution.converged
+
+
+@EVERY_SETTING
+@WEIGHTED
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_features_solve_the_linear_problem(setting, weighted, bias):
+    p = small_problem(90, setting, kernel=Linear(bias), weighted=weighted, d=4)
+    s, w, steps = solve_features(p.losses, p.rows, bias, np.zeros(5))
+    wide = np.column_stack([p.X, np.full(90, np.sqrt(bias))])
+    expected, value = reference.solve_primal_linear(wide, p.y, *p.parameters, tol=1e-5)
+    np.testing.assert_allclose(w, expected, atol=1e-5)
+    assert p.dual(s) == pytest.approx(value, rel=1e-8)
+    np.testing.assert_allclose(wide.T @ (p.y * s), w, atol=1e-8 * (1 + np.abs(w).max()))
+    assert steps < 40
+
+
+def test_features_read_the_rows_block_by_block(monkeypatch):
+    monkeypatch.setattr(blocks, "PANEL_BYTES", 1)
+    p = small_problem(300, SETTINGS[0], kernel=Linear(1.0))
+    largest = 0
+
+    class Watched(ArrayRows):
+        def read(self, start, stop, out=None):
+            nonlocal largest
+            largest = max(largest, stop - start)
+            return super().read(start, stop, out)
+
+    _, w, _ = solve_features(p.losses, Watched(p.X), 1.0, np.zeros(4))
+    _, whole, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
+    assert largest <= 64
+    np.testing.assert_allclose(w, whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_features_of_narrow_rows_are_summed_in_float64(dtype):
+    p = small_problem(200, SETTINGS[1], kernel=Linear(1.0), dtype=dtype)
+    s, _, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
+    assert p.gap(s) < 1e-9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -21,12 +20,12 @@ from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
-from dask_odm.methods.exact.solver import ExactLimits, solve_exact
-from dask_odm.methods.tree import partition_solver as dual
-from dask_odm.methods.tree.merge_rule import pass_all, pass_support
+from dask_odm.methods.exact.solver import ExactLimits
 from dask_odm.methods.tree.workers import (
     TreeSettings,
     partitions_for,
+    pass_all,
+    pass_support,
     projected_bytes,
     solve_whole,
 )
@@ -38,11 +37,7 @@ EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 TOL = 1e-6
 
 
-@pytest.fixture
-def tiled(monkeypatch):
-    """Nodes of more than 70 rows are solved to a tolerance."""
-    monkeypatch.setattr(dual, "DENSE_ROWS", 70)
-    monkeypatch.setattr(dual, "solve_exact", partial(solve_exact, limits=ExactLimits(whole_rows=0, dense_rows=70)))
+TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=70)  # nodes of more rows are solved to a tolerance
 
 
 def leaf_duals(p: SmallProblem, parts: int, seed: int = 0) -> tuple[list[np.ndarray], list[SmallProblem], np.ndarray]:
@@ -108,7 +103,6 @@ def objectives(result) -> list[float]:
 
 @EVERY_SETTING
 @pytest.mark.parametrize("fan_in", [2, 4])
-@pytest.mark.usefixtures("tiled")
 def test_objective_never_falls_up_the_tree(setting, fan_in):
     p = small_problem(320, setting, weighted=True)
     for max_iter in (1, 200):
@@ -175,10 +169,9 @@ def test_stop_at_averages_the_models_it_ends_with(stop_at):
     np.testing.assert_allclose(p.decision(in_row_order(job, result.dual[0])), model, atol=1e-7)
 
 
-@pytest.mark.usefixtures("tiled")
 def test_early_stop_ends_where_every_start_had_converged():
     p = small_problem(640, (5.0, 0.5, 0.2))
-    job = make_job(p, 64, tol=0.1)
+    job = replace(make_job(p, 64, tol=0.1), limits=TILED)
     stopped, whole = grow(job, fan_in=2, early_stop=True), grow(job, fan_in=2)
     starts = [entry["start_gap"] for entry in whole.history]
     first = next(i for i, gap in enumerate(starts) if i > 0 and gap <= 0.1)
@@ -236,10 +229,9 @@ def test_solve_whole_is_the_tree_of_one_partition():
     assert [type(e).__name__ for e in heard] == ["PartitionSolved", "LevelFinished"]
 
 
-@pytest.mark.usefixtures("tiled")
 def test_going_on_after_a_level_gives_the_same_bits():
     p = small_problem(320, SETTINGS[0], dtype="float32")
-    job, saved = make_job(p, 8), {}
+    job, saved = replace(make_job(p, 8), limits=TILED), {}
 
     def keep(number, fetch, history):
         saved[number] = (fetch(), [dict(entry) for entry in history])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_odm.methods.exact.active_system import FaceSystem
+from dask_odm.methods.exact.systems import ActiveSystem
 
 
 class Counted:
@@ -23,12 +23,12 @@ def test_one_preconditioner_goes_on_where_the_other_ended():
     B, root, b = rng.normal(size=(60, 60)), rng.uniform(0.1, 2.0, 60), rng.normal(size=60)
     gram = Counted(B @ B.T)
     A = np.eye(60) + root[:, None] * gram.K * root
-    system = FaceSystem(gram, root, b)
+    system = ActiveSystem(gram, root, b)
     system.go_on(lambda r: r, least=1e-16, most=5)
     assert system.products == gram.products == 5
-    np.testing.assert_allclose(system.left, b - A @ system.x, atol=1e-9)
+    np.testing.assert_allclose(system.left, b - A @ system.z, atol=1e-9)
     inverse = np.linalg.inv(A)
     system.go_on(lambda r: inverse @ r, least=1e-16, most=9)
     assert 5 < system.products == gram.products < 9
-    np.testing.assert_allclose(system.x, np.linalg.solve(A, b), atol=1e-8)
-    np.testing.assert_allclose(system.Kx, gram.K @ (root * system.x), atol=1e-8)
+    np.testing.assert_allclose(system.z, np.linalg.solve(A, b), atol=1e-8)
+    np.testing.assert_allclose(system.Kx, gram.K @ (root * system.z), atol=1e-8)

@@ -10,11 +10,12 @@ import pytest
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.line_search import few_rows_step, least_row_step
+from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.exact import gram_newton
-from dask_odm.methods.exact.active_set import solve_dense
-from dask_odm.methods.exact.gram_landmarks import GramSpan
-from dask_odm.methods.exact.gram_newton import ExactSolution, gram_of, scores_in_float64, solve_gram, solve_rows
+from dask_odm.methods.exact import systems
+from dask_odm.methods.exact.gram import HeldProducts, gram_of
+from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.solver import ExactSolution, solve_exact, solve_gram
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -22,13 +23,13 @@ N = 600  # rows that have a start from some of them
 
 
 def solve(p: SmallProblem, tol: float = 1e-3, threads: int = 1, start: np.ndarray | None = None) -> ExactSolution:
-    return solve_rows(p.losses, p.kernel, p.X, SolverSettings(tol, 100, 0), start=start, threads=threads)
+    products = RowProducts(p.kernel, p.X, 0, threads)
+    return solve_exact(p.losses, products, SolverSettings(tol, 100, 0), start=start, threads=threads)
 
 
 def assert_certified(p: SmallProblem, found: ExactSolution, tol: float) -> None:
     """The gap that is told holds in float64, of the kernel by its formula, and P is as near to the least."""
-    a, _ = solve_dense(p.losses, p.K, np.zeros(len(p.y)))
-    least, primal = p.primal(p.y * a), p.primal(p.y * found.coefficients)
+    least, primal = p.primal(p.y * p.coefficients), p.primal(p.y * found.coefficients)
     assert found.converged
     assert found.point.gap <= tol
     assert primal == pytest.approx(found.point.primal, rel=1e-9)
@@ -73,8 +74,7 @@ def test_from_any_start(scale):
 
 def test_from_the_optimum_nothing_is_left_to_do():
     p = small_problem(N, SETTINGS[1])
-    a, _ = solve_dense(p.losses, p.K, np.zeros(N))
-    np.testing.assert_array_equal(solve(p, start=a).coefficients, a)
+    np.testing.assert_array_equal(solve(p, start=p.coefficients).coefficients, p.coefficients)
 
 
 @pytest.mark.parametrize("positive", [0, 1, 5])
@@ -89,7 +89,7 @@ def test_what_has_too_few_digits_says_so():
     p = small_problem(60, SETTINGS[1])
     X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
     p = SmallProblem(p.kernel, X, y, np.ones(180), 1e12, 0.3, 0.1)
-    found = solve_gram(p.losses, p.K.astype(np.float32), SolverSettings(1e-12), certify=lambda a: p.K @ a)
+    found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12))
     assert not found.converged
     assert np.isfinite(found.coefficients).all()
 
@@ -108,10 +108,14 @@ def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
         (Precomputed(0.5, K), np.arange(30.0)[:, None]),
         (Polynomial(0.5, 1.0, 1.0, 2), X),
     ):
-        np.testing.assert_allclose(gram_of(kernel, rows, np.empty((30, 30), np.float32)), K + 0.5, rtol=1e-5)
-        np.testing.assert_allclose(scores_in_float64(kernel, rows, a), (K + 0.5) @ a, rtol=1e-12)
+        held = gram_of(kernel, rows, np.dtype(np.float32))
+        np.testing.assert_allclose(held, K + 0.5, rtol=1e-5)
+        products = HeldProducts(held, RowProducts(kernel, rows, 0), 1)
+        found = products.face(np.arange(30), double_precision=True).matvec(a)
+        np.testing.assert_allclose(found, (K + 0.5) @ a, rtol=1e-12)
     assert dtypes == {np.dtype(np.float64)}
-    np.testing.assert_allclose(gram_of(RBF(1.0, 0.3), X, np.empty((30, 30)), 2), matrix(RBF(1.0, 0.3), X), atol=1e-12)
+    in_float64 = gram_of(RBF(1.0, 0.3), X, np.dtype(np.float64), 2)
+    np.testing.assert_allclose(in_float64, matrix(RBF(1.0, 0.3), X), atol=1e-12)
 
 
 @pytest.mark.parametrize("lam", [1e1, 1e4])
@@ -119,7 +123,7 @@ def test_many_rows_are_solved_by_conjugate_gradients(lam, monkeypatch):
     """To the same optimum as by Cholesky, which is not asked."""
     p = small_problem(1000, (lam, 0.3, 0.1), dtype="float32")
     by_cholesky = solve(p, 1e-6)
-    monkeypatch.setattr(gram_newton, "factored", None)
+    monkeypatch.setattr(systems, "ActiveFactor", None)
     assert_certified(p, solve(p), 1e-3)
     assert by_cholesky.converged
     assert solve(p).point.primal == pytest.approx(by_cholesky.point.primal, rel=1e-3)
@@ -128,12 +132,11 @@ def test_many_rows_are_solved_by_conjugate_gradients(lam, monkeypatch):
 def test_landmarks_precondition_and_start():
     """All rows as landmarks: the preconditioner is the inverse but for the ridge, and the start nearly optimal."""
     p = small_problem(120, SETTINGS[1])
-    span, c = GramSpan(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120)
-    system = np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c)
-    np.testing.assert_allclose(system @ span.preconditioner(c)(np.ones(120)), np.ones(120), atol=1e-2)
-    assert abs(span.left(p.K.diagonal())) < 1e-3
-    a, _ = solve_dense(p.losses, p.K, np.zeros(120))
-    assert p.primal(p.y * span.start(p.losses)) <= 1.05 * p.primal(p.y * a)
+    landmarks, c, active = GramLandmarks(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120), np.arange(5, 120)
+    system = (np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c))[5:, 5:]
+    found = landmarks.by_landmarks(active, c)(np.ones(115))
+    np.testing.assert_allclose(system @ found, np.ones(115), atol=1e-2)
+    assert p.primal(p.y * landmarks.start(p.losses)) <= 1.05 * p.primal(p.y * p.coefficients)
 
 
 def test_the_steps_of_few_rows_are_the_least():

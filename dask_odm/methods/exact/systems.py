@@ -1,0 +1,208 @@
+"""Solution of the linear system of a Newton step, ``(K_SS + D_S) x = r`` over the active rows S.
+
+`ProductSystem` needs products with K alone: conjugate gradients, with landmarks as preconditioner, and then with
+landmarks and blocks of neighbouring rows (`dask_odm.methods.exact.block_preconditioner`) or per kernel component
+(`dask_odm.methods.exact.kernel_components`). A small system that is slow is solved by Cholesky in float64. `GramSystem`
+has K in memory: conjugate gradients with landmarks if there are many rows, and Cholesky in the dtype of K if there are
+few or once these were slow. Both end in an `ActiveFactor` where they solve directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import LinAlgError
+
+from dask_odm.errors import InputError
+from dask_odm.learning.problem.odm import Operator
+from dask_odm.learning.problem.products import Products
+from dask_odm.linalg.krylov import conjugate_gradients
+from dask_odm.methods.exact.cholesky import ActiveFactor, gather_active
+from dask_odm.methods.exact.gram import HeldProducts
+from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """Solution ``x`` (m,) of a system, ``K x`` on the active rows, the number of products, and whether it was slow."""
+
+    x: Array
+    Kx: Array
+    products: int
+    slow: bool
+
+
+NOTHING = Correction(np.zeros(0), np.zeros(0), 0, False)
+
+
+class System(Protocol):
+    """The way in which the systems of a run are solved."""
+
+    def solve(
+        self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
+    ) -> Correction:
+        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
+
+        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
+        further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
+        entries of K in float64.
+        """
+        ...
+
+
+class ActiveSystem:
+    """The system ``(1 + √c K √c) z = b``. It also keeps ``K √c z``, without products of its own.
+
+    ``gram`` is K of the m active rows, ``root`` (m,) is √c. ``z`` and ``Kx`` (m,) are the solution so far and ``K √c
+    z``; ``products`` counts the products with K.
+    """
+
+    def __init__(self, gram: Operator, root: Array, b: Array) -> None:
+        self._gram = gram
+        self._root = root
+        self._b = b
+        self.z = np.zeros(len(b))
+        self.Kx = np.zeros(len(b))
+        self.products = 0
+        self._applied = self.Kx
+
+    @property
+    def left(self) -> Array:
+        """The residual (m,)."""
+        return self._b - self.z - self._root * self.Kx
+
+    def go_on(self, precondition: Callable[[Array], Array], *, least: float, most: int) -> None:
+        """Go on until the squared residual is ``least``, by at most ``most`` more products."""
+        more, products = conjugate_gradients(
+            self._apply, self.left, precondition, least=least, most=most, on_step=self._follow
+        )
+        self.z = self.z + more
+        self.products += products
+
+    def _apply(self, p: Array) -> Array:
+        self._applied = self._gram.matvec(self._root * p)
+        return p + self._root * self._applied
+
+    def _follow(self, length: float) -> None:
+        self.Kx = self.Kx + length * self._applied
+
+    def solution(self, slow: bool) -> Correction:
+        return Correction(self._root * self.z, self.Kx, self.products, slow)
+
+
+class ProductSystem:
+    """Conjugate gradients by products, and Cholesky in float64 for up to ``direct_rows`` active rows that are slow.
+
+    A system takes up to ``most`` products, of which landmarks alone may take ``patience``.
+    """
+
+    def __init__(
+        self,
+        products: Products,
+        preconditioner: ActivePreconditioner,
+        *,
+        direct_rows: int = 4096,
+        most: int = 400,
+        patience: int = 16,
+    ) -> None:
+        self._products = products
+        self._preconditioner = preconditioner
+        self._direct_rows = direct_rows
+        self._most = most
+        self._patience = patience
+
+    def solve(
+        self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
+    ) -> Correction:
+        if not len(active):
+            return NOTHING
+        root = np.sqrt(stiffness[active])
+        b = root * residual
+        system = ActiveSystem(self._products.face(active, double_precision=double), root, b)
+        direct = len(active) <= self._direct_rows
+        # after one product in 64 rows Cholesky would have been as fast
+        most = min(self._most, 1 + len(active) // 64) if direct else self._most
+        least *= self._iterate(system, active, stiffness, least, most, slow)
+        slow = system.products >= self._patience
+        left = system.left
+        if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
+            factor = self._factor(active, root)
+            z = factor.solve(b)
+            return Correction(root * z, (b - (1.0 + factor.ridge) * z) / root, system.products + 1, slow)
+        return system.solution(slow)
+
+    def _iterate(
+        self, system: ActiveSystem, active: Array, stiffness: Array, least: float, most: int, slow: bool
+    ) -> float:
+        """Run conjugate gradients with the best preconditioners; return the factor by which ``least`` was tightened.
+
+        With blocks, a residual of a tenth costs few products and saves steps.
+        """
+        known = self._preconditioner
+        if known.by_landmarks is not None:
+            if not slow:
+                system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(self._patience, most))
+            if not slow and system.products < self._patience:
+                return 1.0
+        system.go_on(known.by_blocks(active, stiffness), least=0.01 * least, most=most)
+        return 0.01
+
+    def _factor(self, active: Array, root: Array) -> ActiveFactor:
+        X = self._products.rows(active).astype(np.float64)
+
+        def scaled() -> Array:
+            system = self._products.kernel.tile(X, X)
+            system *= root
+            system *= root[:, None]
+            return system
+
+        try:
+            return ActiveFactor.of(scaled)
+        except LinAlgError as error:
+            raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
+
+
+class GramSystem:
+    """Cholesky of the active rows of a matrix in memory, and conjugate gradients with landmarks while they are fast.
+
+    ``landmarks`` is None if Cholesky is as fast from the first step on.
+    """
+
+    def __init__(self, products: HeldProducts, landmarks: GramLandmarks | None) -> None:
+        self._products = products
+        self._landmarks = landmarks
+        self._stiffness = np.zeros(0)  # of the last factor
+        self._factor: ActiveFactor | None = None
+
+    def solve(
+        self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
+    ) -> Correction:
+        if not len(active):
+            return NOTHING
+        root = np.sqrt(stiffness[active])
+        gram = self._products.face(active)
+        if self._landmarks is not None and not slow:
+            system = ActiveSystem(gram, root, root * residual)
+            most = 1 + len(active) // 40  # then Cholesky would have been as fast
+            system.go_on(self._landmarks.by_landmarks(active, stiffness), least=least, most=most)
+            if system.products < most:
+                return system.solution(False)
+        self._follow(active, stiffness, root)
+        assert self._factor is not None
+        x = root * self._factor.solve((root * residual).astype(self._products.K.dtype))
+        return Correction(x, gram.matvec(x), 2, True)
+
+    def _follow(self, active: Array, stiffness: Array, root: Array) -> None:
+        """Factor the system of the active rows, unless it is that of the last step."""
+        if self._factor is not None and np.array_equal(stiffness, self._stiffness):
+            return
+        K = self._products.K
+        threads = self._products.threads
+        self._factor = None  # frees its memory for the next
+        self._factor = ActiveFactor.of(lambda: gather_active(K, active, root, threads), threads)
+        self._stiffness = stiffness
