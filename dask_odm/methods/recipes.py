@@ -12,8 +12,8 @@ from dask_odm.learning.machines import Scheme
 from dask_odm.learning.training.recipe import Choice, Machines, Recipe, is_small
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import (
     WHOLE_VALUES,
     landmark_values,

@@ -15,6 +15,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
+from dask_odm.methods.exact.limits import ExactLimits
 from dask_odm.methods.landmark import recipe as landmark_recipe
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.models.pairs import class_scores
@@ -162,7 +163,7 @@ def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch
 
 
 def test_polynomials_of_float32_rows_are_learned_in_float64(rows, monkeypatch):
-    monkeypatch.setattr(pairs_recipe, "FEW", 0)  # descent may end it
+    monkeypatch.setattr(pairs_recipe, "LIMITS", ExactLimits(rounding_rows=0))  # descent may end it
     X, y = rows[0].astype(np.float32), rows[1]
     settings = {"kernel": "poly", "gamma": 1.0, "solver": "exact", "lam": 10.0, "random_state": 0}
     narrow, wide = ODMClassifier(**settings).fit(X, y), ODMClassifier(**settings).fit(X.astype(np.float64), y)

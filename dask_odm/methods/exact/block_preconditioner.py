@@ -22,23 +22,20 @@ from dask_odm.linalg.woodbury import gather_features, spread_features
 from dask_odm.methods.exact.cholesky import ActiveFactor
 from dask_odm.typing import Array
 
-CELL_ROWS = 512
-DIRECTIONS = 32  # most features by which rows are split; more are projected at random
-POWER_STEPS = 4  # power iterations towards the direction in which rows differ most
-GROUPS = 8  # groups of blocks; their sums are added in order
-READ_ROWS = 4096  # rows read at a time
-ROW_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
+BLOCK_ROWS = 512  # most rows of a block
+BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
+GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
 def block_bytes(n: int, r: int, d: int) -> int:
     """Return the bytes that the blocks of ``n`` rows take with ``r`` landmarks, without the landmarks' features."""
-    gathered = min(n * ROW_BYTES, 2 * 8 * n * d)  # includes what is read for it
-    rows = 4 * 3 * min(d, DIRECTIONS) + 8 * CELL_ROWS
-    return n * rows + gathered + GROUPS * 8 * r * r + 64 * CELL_ROWS * (r + CELL_ROWS)
+    gathered = min(n * GATHERED_BYTES, 2 * 8 * n * d)  # includes what is read for it
+    rows = 4 * 3 * min(d, 32) + 8 * BLOCK_ROWS
+    return n * rows + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
 
 
 def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
-    """Split all n rows into blocks of at most `CELL_ROWS` neighbours by halving them where they differ most.
+    """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
     """
@@ -57,24 +54,27 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
         cut(index[order[:at]], count // 2)
         cut(index[order[at:]], count - count // 2)
 
-    cut(np.arange(n), -(-n // CELL_ROWS))
+    cut(np.arange(n), -(-n // BLOCK_ROWS))
     return cells
 
 
-def _projected(products: Products, rng: np.random.Generator) -> Array:
-    """Return all rows, float32 (n, d), or random projections that roughly keep their distances if d is large."""
-    starts = range(0, products.n, READ_ROWS)
-    blocks = (products.rows(np.arange(i, min(products.n, i + READ_ROWS))).astype(np.float32) for i in starts)
+def _projected(products: Products, rng: np.random.Generator, directions: int = 32, step: int = 4096) -> Array:
+    """Return all rows, float32 (n, d), or random projections to fewer ``directions``, which roughly keep distances.
+
+    ``step`` rows are read at a time.
+    """
+    starts = range(0, products.n, step)
+    blocks = (products.rows(np.arange(i, min(products.n, i + step))).astype(np.float32) for i in starts)
     first = next(blocks)
     d = first.shape[1]
-    onto = None if d <= DIRECTIONS else rng.standard_normal((d, DIRECTIONS)).astype(np.float32)
+    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
     return np.concatenate([block if onto is None else block @ onto for block in (first, *blocks)])
 
 
-def _widest(some: Array, rng: np.random.Generator) -> Array:
+def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
     """Return approximately the direction in which centred rows vary most."""
     direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
-    for _ in range(POWER_STEPS):
+    for _ in range(power_steps):
         following = (some @ direction) @ some
         length = np.linalg.norm(following)
         if not length > 0:
@@ -114,7 +114,9 @@ class BlockPreconditioner:
         inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)
         root = np.sqrt(stiffness)
         blocks = [_Block(cell, place[cell], factor, root[cell]) for each in factored for cell, factor in each.found]
-        shares = [blocks[len(blocks) * g // GROUPS : len(blocks) * (g + 1) // GROUPS] for g in range(GROUPS)]
+        shares = [
+            blocks[len(blocks) * g // BLOCK_GROUPS : len(blocks) * (g + 1) // BLOCK_GROUPS] for g in range(BLOCK_GROUPS)
+        ]
 
         def apply(v: Array) -> Array:
             out = np.empty_like(v)
@@ -141,21 +143,21 @@ class BlockPreconditioner:
 
     def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
         """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
-        groups = [_Factored(self._features.shape[1]) for _ in range(GROUPS)]
+        groups = [_Factored(self._features.shape[1]) for _ in range(BLOCK_GROUPS)]
         each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
-        most = self._products.n * ROW_BYTES // (each * max(map(len, cells)))
-        step = GROUPS * max(1, most // GROUPS)
+        most = self._products.n * GATHERED_BYTES // (each * max(map(len, cells)))
+        step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
         for start in range(0, len(cells), step):
             some = cells[start : start + step]
             index = np.sort(np.concatenate(some))
             X = self._products.rows(index)
 
             def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
-                for cell in some[g::GROUPS]:
+                for cell in some[g::BLOCK_GROUPS]:
                     if len(cell):
                         groups[g].add(cell, *self._system(cell, X[np.searchsorted(index, cell)], stiffness))
 
-            run_threads(factor, range(GROUPS), self._threads)
+            run_threads(factor, range(BLOCK_GROUPS), self._threads)
         return groups
 
     def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-ROWS_OF_THREAD = 512  # rows of a matrix that a thread takes at a time; half as many make a product no faster
+ROWS_OF_THREAD = 512  # rows of a matrix that a thread takes at a time
 
 
 def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1) -> Array:

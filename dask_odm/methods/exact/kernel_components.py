@@ -1,8 +1,9 @@
 """Connected components of a narrow kernel: products are taken within components of rows that are far apart.
 
-If rows are far enough apart, the kernel value between them is below `NOTHING`, which float32 cannot resolve beside the
-1 of a row with itself. A product in float32 leaves these values out. A product in float64 computes them in float32,
-whose rounding error is negligible for values so small. The cost of a product falls by the number of components.
+If rows are far enough apart, float32 cannot resolve the kernel value between them (below `NEGLIGIBLE_KERNEL_VALUE`)
+beside the 1 of a row with itself. A product in float32 leaves these values out. A product in float64 computes them in
+float32, whose rounding error is negligible for values so small. The cost of a product falls by the number of
+components.
 
 Products are computed by threads of this process even if there are workers. The components are many small matrices,
 whose products would mostly wait for messages, and a model's bits may not depend on who computed it.
@@ -24,14 +25,7 @@ from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
 from dask_odm.typing import Array
 
-NOTHING = float(np.finfo(np.float32).eps)  # kernel values below are negligible in float32
-ROUNDED = 0.1  # largest change of the logarithm of a kernel value by rounding rows to float32
-FEATURES = 32  # most features of rows that are searched, since they are held in memory
-READ_ROWS = 4096  # rows read at a time
-SLOTS = 8  # histogram slots of a feature per distance at which rows are apart
-PIECES = 256  # most boxes that rows are cut into
-WORTH = 0.5  # largest share of the matrix within components that is worth the route
-FEW = 64  # boxes of so few rows are not cut again
+NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,28 +148,29 @@ def in_components(products: Products) -> Products:
     if not isinstance(products, ReadableProducts) or not isinstance(products.kernel, RBF):
         return products
     here = products.here
-    if not 1 < here.source.shape[1] <= FEATURES:
+    if not 1 < here.source.shape[1] <= 32:  # the rows that are searched are held in memory
         return products
     X = _in_float32(here)
     gamma = products.kernel.gamma
-    if not NOTHING * gamma * np.einsum("ij,ij->i", X, X).max() <= ROUNDED:
+    # rounding may change the logarithm of a kernel value by a tenth
+    if not NEGLIGIBLE_KERNEL_VALUE * gamma * np.einsum("ij,ij->i", X, X).max() <= 0.1:
         return products
-    label = parts_of(X, np.sqrt(-np.log(NOTHING) / gamma))
+    label = parts_of(X, np.sqrt(-np.log(NEGLIGIBLE_KERNEL_VALUE) / gamma))
     within = replace(here, kernel=replace(products.kernel, bias=0.0))
     apart = ApartProducts(within, products.kernel, label)
-    return apart if share_of(apart) <= WORTH else products
+    return apart if share_of(apart) <= 0.5 else products
 
 
-def _in_float32(products: RowProducts) -> Array:
-    """Return all rows in float32; values too large for it are infinite."""
+def _in_float32(products: RowProducts, step: int = 4096) -> Array:
+    """Return all rows in float32, reading ``step`` at a time; values too large for it are infinite."""
     out = np.empty(products.source.shape, np.float32)
     with np.errstate(over="ignore"):
-        for start in range(0, products.n, READ_ROWS):
-            out[start : start + READ_ROWS] = products.rows(np.arange(start, min(products.n, start + READ_ROWS)))
+        for start in range(0, products.n, step):
+            out[start : start + step] = products.rows(np.arange(start, min(products.n, start + step)))
     return out
 
 
-def parts_of(X: Array, distance: float) -> Array:
+def parts_of(X: Array, distance: float, most_boxes: int = 256) -> Array:
     """Return the component of each of the rows ``X`` (n, d), int (n,).
 
     Rows of different components are at least ``distance`` apart. Rows are cut into boxes at gaps of single features,
@@ -185,9 +180,9 @@ def parts_of(X: Array, distance: float) -> Array:
         return np.zeros(len(X), np.int64)
     boxes: list[Array] = []
     left = [np.arange(len(X))]
-    while left and len(boxes) + len(left) < PIECES:
+    while left and len(boxes) + len(left) < most_boxes:
         index = left.pop()
-        above = _beyond_gap(X[index], distance / SLOTS)
+        above = _beyond_gap(X[index], distance / 8)
         if above is None:
             boxes.append(index)
         else:
@@ -204,13 +199,16 @@ def parts_of(X: Array, distance: float) -> Array:
 
 
 def _beyond_gap(X: Array, slot: float) -> Array | None:
-    """Return which rows are above the widest gap of any feature, or None if no gap spans a whole ``slot``."""
+    """Return which rows are above the widest gap of any feature, or None if no gap spans a whole ``slot``.
+
+    Few rows are not cut, and rows more than 256 slots above the lowest are taken together.
+    """
     low = X.min(axis=0)
     high = X.max(axis=0)
     widest = 0
     best = None
-    for j in np.flatnonzero(high - low > slot) if len(X) > FEW else ():
-        slots = np.minimum((X[:, j] - low[j]) / slot, PIECES).astype(np.int64)
+    for j in np.flatnonzero(high - low > slot) if len(X) > 64 else ():
+        slots = np.minimum((X[:, j] - low[j]) / slot, 256).astype(np.int64)
         filled = np.flatnonzero(np.bincount(slots))
         gaps = np.diff(filled)
         if gaps.max(initial=1) > max(1, widest):

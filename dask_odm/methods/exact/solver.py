@@ -36,72 +36,16 @@ from dask_odm.learning.problem.products import Products, RowProducts, Subset, qu
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.block_preconditioner import block_bytes
 from dask_odm.methods.exact.gram import HeldProducts, gram_of
 from dask_odm.methods.exact.gram_landmarks import GramLandmarks
 from dask_odm.methods.exact.kernel_components import in_components, share_of
-from dask_odm.methods.exact.preconditioners import ActivePreconditioner, landmark_count
+from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP, ExactLimits
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.methods.exact.systems import GramSystem, ProductSystem, System
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
 TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True)
-class ExactLimits:
-    """Sizes, counts and shares at which one way of solving takes over from another.
-
-    Parameters
-    ----------
-    whole_rows, whole_numbers : int
-        Most rows, and numbers in them, whose Gram matrix is held whole, in float32.
-    dense_rows : int
-        Most of these rows whose matrix is held in float64 if float32 has too few digits.
-    rounding_rows : int
-        Most rows that are solved in float64 to rounding, which takes no longer for them.
-    landmark_rows : int
-        Fewest rows for which landmarks precondition the systems of a matrix that is held.
-    start_rows : int
-        Fewest rows that are first solved for a quarter of them.
-    direct_rows : int
-        Most active rows for which Cholesky may take over from slow conjugate gradients.
-    products : int
-        Most products of one system.
-    patience : int
-        Steps that may pass without a smaller gap.
-    far : float
-        Largest gap after two steps that does not call for smaller λ first.
-    forcing : float
-        An inexact step may leave a gap of this times min(0.1, √gap) · gap. More makes rows change sides.
-    rough : float
-        Gap to which a start is solved.
-    exactest : float
-        No system is solved further than this times what the gap requires.
-    """
-
-    whole_rows: int = 3072
-    whole_numbers: int = 1 << 22
-    dense_rows: int = 1024
-    rounding_rows: int = 256
-    landmark_rows: int = 900
-    start_rows: int = 400
-    direct_rows: int = 4096
-    products: int = 400
-    patience: int = 10
-    far: float = 0.5
-    forcing: float = 0.003
-    rough: float = 0.03
-    exactest: float = 1e-8
-
-    def holds(self, n: int, d: int, *, double: bool) -> bool:
-        """Return whether the matrix of ``n`` rows of ``d`` features is held whole in float32, or in ``double``."""
-        if n <= self.rounding_rows:
-            return True
-        return n <= (self.dense_rows if double else self.whole_rows) and n * d <= self.whole_numbers
-
-
-LIMITS = ExactLimits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +99,6 @@ class ExactState:
     @property
     def double(self) -> bool:
         return self.double_since >= 0
-
-
-def solver_bytes(n: int, d: int, itemsize: int) -> int:
-    """Return the peak bytes of a solve, without rows and what products take."""
-    r = landmark_count(n)
-    m = min(n, LIMITS.direct_rows)
-    landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize + 40 * 8 * n
-    if LIMITS.holds(n, d, double=True):  # the matrix, a system of that size, and packed rows
-        return 2 * 8 * n * n + 48 * n * (d + 10) + landmarks
-    held = 2 * 4 * n * n + 48 * n * (d + 10) if LIMITS.holds(n, d, double=False) else 0
-    return max(held, 8 * m * (m + 2 * d)) + landmarks + block_bytes(n, r, d)
 
 
 def solve_exact(
@@ -259,8 +192,7 @@ class _Run:
         self.certify = certify
         # float64 costs little for so few rows
         self.goes_on = certify or self.held(double=True)
-        # gaps below are rounding
-        self.tol = min(settings.tol, 1e-14) if self.to_rounding else settings.tol
+        self.tol = min(settings.tol, ROUNDING_GAP) if self.to_rounding else settings.tol
 
     def held(self, *, double: bool) -> bool:
         return self.given or self.limits.holds(self.n, self.d, double=double)

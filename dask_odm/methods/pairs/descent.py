@@ -10,8 +10,8 @@ Let κ = κ₀ + β, where β makes the intercept. A row's score is ``(K₀ a)_i
 Finding that value takes only the row's score, but changing s_i takes the whole row of K. So a sweep skips a row unless
 its own margin would move by a threshold or more. The threshold falls from sweep to sweep, which is nearly as good as
 choosing the row of largest gain each time. A sweep first computes the moves of all rows at once. Then it visits those
-within `NEAR` of the threshold, in an order of its own: with the same order each time, sweeps were seen to gain next to
-nothing. Changes go `OVER` times as far as they should if s_i keeps its sign: successive over-relaxation (Mangasarian
+within .4 of the threshold, in an order of its own: with the same order each time, sweeps were seen to gain next to
+nothing. Changes go 1.2 times as far as they should if s_i keeps its sign: successive over-relaxation (Mangasarian
 and Musicant, *Successive overrelaxation for support vector machines*, 1999).
 
 During a sweep b is fixed. If it moved with every change, all rows would respond to each, with two to three times as
@@ -33,18 +33,6 @@ from dask_odm.learning.step_log import Record, step_record
 from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
-# threshold of the first sweep, and the factor from sweep to sweep
-FIRST = 1.0
-SHRINK = 0.9
-NEAR = 0.4
-LOOK = 0.03  # threshold below which the gap is computed after every sweep; above, it is never small
-LEAST = 1e-3  # last threshold; what is left then is smooth, and Newton's work
-OVER = 1.2
-# first share of the response, and its factors while b lags and after it went too far
-ANSWER = 0.3
-BEHIND = 0.65
-BEYOND = 1.5
-SPARE = 0.9  # share of the gap to reach, which leaves room for rounding of the scores
 TINY = np.finfo(float).tiny
 
 
@@ -124,7 +112,8 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     band = np.array([settings.low, settings.high, settings.upsilon])
     order = np.random.default_rng(seed).permutation(n)
     blocks = values.negative, values.positive, values.across, values.back
-    sweeps = _descend(*blocks, stiffness, band, order, bias, values.error, SPARE * tol, a, scores)
+    enough = 0.9 * tol  # leaves room for rounding of the scores
+    sweeps = _descend(*blocks, stiffness, band, order, bias, values.error, enough, a, scores)
     exact = np.zeros(n)
     _add_scores(*blocks, a, exact)
     a = a.astype(np.float64)
@@ -292,10 +281,10 @@ def _sweep(
     exact = a.dtype.type
     low = exact(band[0])
     high = exact(band[1])
-    further = exact(OVER - 1.0)
+    further = exact(0.2)  # over-relaxation
     least = exact(threshold)
     shift = exact(b)
-    count = _near(order, terms, low, high, exact(NEAR) * least, shift, a, scores, rows)
+    count = _near(order, terms, low, high, exact(0.4) * least, shift, a, scores, rows)
     at = 0
     stride = order[number % order.size] % max(count, 1) or 1
     while _common(stride, count) > 1:
@@ -360,20 +349,20 @@ def _descend(
 
     ``scores`` are those of κ₀.
     """
-    threshold = FIRST
+    threshold = 1.0
     sweeps = 0
     b = 0.0
     total = 0.0
     lag = 0.0
-    share = ANSWER
+    share = 0.3  # of the response to b; grows and shrinks with what b does
     terms = np.empty((6, a.size), a.dtype)
     rows = np.empty(a.size + 1, np.int64)
     _terms(negative, positive, stiffness, band, terms)
-    while threshold > LEAST:
+    while threshold > 1e-3:  # what is left then is smooth, and Newton's work
         total += _sweep(negative, positive, across, back, terms, band, order, sweeps, threshold, b, a, scores, rows)
-        threshold *= SHRINK
+        threshold *= 0.9
         sweeps += 1
-        if threshold < LOOK:
+        if threshold < 0.03:  # above, the gap is never small
             square = 0.0
             spread = 0.0
             for i in range(a.size):
@@ -385,6 +374,6 @@ def _descend(
         before = lag
         lag = bias * total - b
         if before != 0.0:
-            share *= BEHIND if lag * before > 0.0 else BEYOND
+            share *= 0.65 if lag * before > 0.0 else 1.5
         b += lag / (1.0 + bias * share * _answer(a, terms))
     return sweeps

@@ -35,6 +35,7 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.linalg.transpose import turn_rows
+from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP
 from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
@@ -43,11 +44,6 @@ from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds
 PAIRS_BYTES = 1 << 30  # bytes of matrices and model that "auto" takes if no limit is set
-SAMPLE = 256  # rows of the sample that shows how kernel values are rounded
-FEW = 256  # most rows of a pair that is solved to rounding, which takes no longer
-DENSE_BYTES = 1 << 28  # most bytes of sparse rows that are made dense
-ROUNDING = 1e-14  # gap that float64 cannot tell from zero
-_ALL = np.empty(0, np.int64)
 PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
 
@@ -58,7 +54,7 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     """
     if fit.loo or not isinstance(data, MemoryData):
         return False
-    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > DENSE_BYTES:
+    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > 1 << 28:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -162,8 +158,8 @@ class _Pairs:
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
         settings = self.fit.solver
         tol = self.fit.solver.tol
-        if len(y) <= FEW:
-            settings = replace(settings, tol=min(tol, ROUNDING))
+        if len(y) <= LIMITS.rounding_rows:
+            settings = replace(settings, tol=min(tol, ROUNDING_GAP))
         with self._values(*pair) as values:
             found = descend_pair(losses, values, settings.tol, settings.seed)
             if not found.converged:
@@ -187,7 +183,7 @@ class _Pairs:
         across = room[0, : n * m].reshape(n, m)
         back = room[1, : n * m].reshape(m, n)
         self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
-        turn_rows(across, _ALL, 0, n, np.zeros(m, across.dtype), back)
+        turn_rows(across, np.empty(0, np.int64), 0, n, np.zeros(m, across.dtype), back)
         yield PairValues(self.own[negative], self.own[positive], across, back, self.bias, self.error)
         self.free.append(room)
 
@@ -225,8 +221,8 @@ def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol
 
 
 def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
-    """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on a sample."""
-    some = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
+    """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on 256 of them."""
+    some = np.ascontiguousarray(rows[:: max(1, len(rows) // 256)])
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
     return 2.0 * float(np.abs(rounded - exact).max())

@@ -1,6 +1,6 @@
 """The solver of one partition: the exact one of `dask_odm.methods.exact.solver`, or Newton in the weights of features.
 
-The linear kernel of few features is solved in the weights of these, to rounding.
+Up to a thousand rows are solved to rounding, as is the linear kernel of few features, in the weights of these.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.dense import solve_positive
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.solver import LIMITS, ExactLimits, ExactSolution, solve_exact
-from dask_odm.methods.exact.solver import solver_bytes as exact_bytes
+from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
+from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
+from dask_odm.methods.exact.solver import ExactSolution, solve_exact
 from dask_odm.typing import Array
 
 
@@ -38,10 +39,10 @@ def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, 
     """Return the peak bytes of a solve, without its rows and kept tiles."""
     if is_low_rank(kernel, d):
         return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
-    if LIMITS.holds(n, d, double=False):  # the matrix is held, and no tiles are computed
-        return Tiling(n, d, 8).scratch_bytes(1, kernel) + exact_bytes(n, d, itemsize)
+    if NODE_LIMITS.holds(n, d, double=False):  # the matrix is held, and no tiles are computed
+        return Tiling(n, d, 8).scratch_bytes(1, kernel) + exact_bytes(n, d, itemsize, NODE_LIMITS)
     passes = max(Tiling(n, d, size).scratch_bytes(threads, kernel) for size in (itemsize, 8 if certify else itemsize))
-    return passes + exact_bytes(n, d, itemsize)
+    return passes + exact_bytes(n, d, itemsize, NODE_LIMITS)
 
 
 def solve_partition(
@@ -53,7 +54,7 @@ def solve_partition(
     resources: Resources,
     *,
     certify: bool = False,
-    limits: ExactLimits = LIMITS,
+    limits: ExactLimits = NODE_LIMITS,
 ) -> Solution:
     """Solve the ODM of one partition from the dual variables ``dual`` (n,), zeros for a cold start.
 
@@ -164,7 +165,7 @@ def warm_up() -> None:
     losses = RowLosses(ODMSettings(1e3, 0.5, 0.5), y, np.ones(32))
     for dtype in (np.float32, np.float64):
         rows = ArrayRows(rng.standard_normal((32, 2)).astype(dtype))
-        for limits in (LIMITS, ExactLimits(whole_rows=0, rounding_rows=0)):
+        for limits in (NODE_LIMITS, ExactLimits(whole_rows=0, rounding_rows=0)):
             solve_partition(
                 RBF(), rows, losses, np.zeros(32), SolverSettings(max_iter=2), Resources(1 << 20), limits=limits
             )

@@ -32,7 +32,7 @@ from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.solver import LIMITS, ExactLimits
+from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
 from dask_odm.typing import Array
 
@@ -41,7 +41,6 @@ Regroup = Callable[[int], Sequence[RowSet] | None]
 PassUp = Callable[[Solution], Array | None]
 Begin = Callable[[Solution, float], Array]
 NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
-ROWS_SHARE = 0.5  # share of a task's memory that may hold rows; the rest is for the solver and its tiles
 
 
 def pass_all(solution: Solution) -> None:
@@ -117,7 +116,7 @@ class TreeJob:
     solver: SolverSettings
     pass_up: PassUp = pass_all
     begin: Begin = Solution.rescaled
-    limits: ExactLimits = LIMITS
+    limits: ExactLimits = NODE_LIMITS
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +177,8 @@ def solve_node(
     losses = RowLosses(_weighted(job.odm, weight, total), y, weight)
     total = losses.total_weight if total is None else total
     spare = memory - projected_bytes(job, len(y), threads, certify=certify)
-    rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, int(memory * ROWS_SHARE))))
+    # half of the memory may hold rows; the rest is for the solver and its tiles
+    rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, memory // 2)))
     settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
     resources = Resources(memory - held, threads)
     solution = solve_partition(

@@ -15,7 +15,8 @@ from dask_odm.linalg.woodbury import Woodbury
 from dask_odm.methods.exact import solver as exact
 from dask_odm.methods.exact.block_preconditioner import BlockPreconditioner, blocks_of
 from dask_odm.methods.exact.cholesky import ActiveFactor
-from dask_odm.methods.exact.solver import ExactLimits, ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.limits import ExactLimits
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import ProductSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 

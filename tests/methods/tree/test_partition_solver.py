@@ -12,7 +12,7 @@ from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
 from dask_odm.kernels.blocks import ArrayRows, Gram
 from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.solver import LIMITS, ExactLimits
+from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import Resources, solve_features, solve_partition, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
@@ -24,7 +24,7 @@ PLENTY = Resources(1 << 30)
 TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=100)  # most sizes take the way of large ones
 
 
-def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, limits=LIMITS, **settings) -> Solution:
+def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, limits=NODE_LIMITS, **settings) -> Solution:
     start = np.zeros(len(p.y)) if start is None else start
     settings = SolverSettings(**settings)
     return solve_partition(p.kernel, p.rows, p.losses, start, settings, resources, certify=certify, limits=limits)
