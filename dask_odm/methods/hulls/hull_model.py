@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.hulls.feasibility import Verdict, judge
@@ -51,7 +50,7 @@ def finish(
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.entries is not None and isinstance(data, MemoryData):
+    if solution.entries is not None and data.held is not None:
         attributes["support_"] = data.held.kept[np.flatnonzero(solution.entries > 0)]
     return Trained(model, attributes, _warning(problem, solution, fit))
 

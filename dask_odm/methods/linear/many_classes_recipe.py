@@ -19,7 +19,6 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.problem.odm import RowLosses
-from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.model_building import finish_weights
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -30,7 +29,7 @@ from dask_odm.methods.settings import ODMFit
 
 def suits_sparse(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether the rows are unscaled and sparse, and no start, path, checkpoint or loo is asked for."""
-    if not isinstance(data, MemoryData) or not issparse(data.held.X):
+    if data.held is None or not issparse(data.held.X):
         return False
     plain = fit.kernel.scale is None and not fit.loo and fit.run.checkpoint is None
     return plain and not fit.lams and not fit.starts and data.features > EXACT_FEATURES
@@ -38,7 +37,6 @@ def suits_sparse(data: TrainingData, fit: ODMFit) -> bool:
 
 def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany]) -> Trained:
     """Train a machine for every class."""
-    assert isinstance(data, MemoryData)
     features = FeatureMap(data.features, fit.kernel.bias)
     count = len(machines)
     needed = 8 * count * (3 * features.k + 2 * data.rows)
@@ -54,8 +52,9 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany])
     return join.trained()
 
 
-def _problem(data: MemoryData, fit: ODMFit) -> SparseProblem:
+def _problem(data: TrainingData, fit: ODMFit) -> SparseProblem:
     held = data.held
+    assert held is not None
     X = held.X
     codes = held.y.astype(np.int64)
     stiffness = RowLosses(fit.odm, held.y, held.total_weights).stiffness_low

@@ -22,7 +22,6 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.model_building import finish_weights
 from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -76,7 +75,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
         return None
     statistics = data.statistics()
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    return fit.kernel.scaling(statistics, sparse=isinstance(data, MemoryData) and issparse(data.held.X))
+    return fit.kernel.scaling(statistics, sparse=data.held is not None and issparse(data.held.X))
 
 
 def _solve_path(
@@ -164,7 +163,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     """
     # with fewer than 512 features, the Hessian costs little
     few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
-    if not few or not isinstance(data, MemoryData) or fit.start is not None:
+    if not few or data.held is None or fit.start is not None:
         return None
     X = data.held.X
     sparse = bool(issparse(X))
@@ -175,9 +174,9 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 
 def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
     """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
-    assert isinstance(data, MemoryData)
     rows = span.coordinates
     held = data.held
+    assert held is not None
     features = FeatureMap(rows.shape[1], 0.0)
     weights = held.block_weights
     problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)

@@ -40,7 +40,8 @@ def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
     if fit.loo or not _are_thin(data):
         return None
-    entries = data.held.X.nnz  # type: ignore[union-attr]
+    assert data.held is not None
+    entries = data.held.X.nnz
     # 75 multiplications of a factorisation take as long as one entry in a pass
     passes = 0.25 * entries / data.rows + data.features**3 / (3.0 * 75 * max(1, entries))
     # a Hessian that costs more passes is not formed
@@ -54,8 +55,8 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
     """
     if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
-    assert isinstance(data, MemoryData)
     held = data.held
+    assert held is not None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
     return SparsePrimal(features, fit.loss(data), held.X, held.codes, held.block_weights, CPU_COUNT)
 
@@ -76,6 +77,6 @@ def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[N
 
 
 def _are_thin(data: TrainingData) -> bool:
-    if not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
+    if data.held is None or data.features <= MOST_FEATURES:
         return False
     return bool(issparse(data.held.X)) and is_thin(data.held.X)

@@ -52,7 +52,7 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
 
     Sparse rows are made dense for it if that takes little memory.
     """
-    if fit.loo or not isinstance(data, MemoryData):
+    if fit.loo or data.held is None:
         return False
     if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > 1 << 28:
         return False
