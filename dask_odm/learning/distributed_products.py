@@ -34,7 +34,7 @@ ADVICE = "Use fewer threads a worker or more memory."
 
 
 @dataclass(frozen=True)
-class Face:
+class ActiveRows:
     """Description of the kernel matrix of the active rows, as it is sent to tasks."""
 
     kernel: Kernel
@@ -62,26 +62,26 @@ class _Kept:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folder: str | None = None
-        self._parts: dict[int, tuple[Face, Gram, Room]] = {}
+        self._parts: dict[int, tuple[ActiveRows, Gram, Room]] = {}
 
     def __len__(self) -> int:
         return len(self._parts)
 
     @contextmanager
-    def part(self, face: Face, part: int) -> Iterator[Gram]:
+    def part(self, active: ActiveRows, part: int) -> Iterator[Gram]:
         """Yield one part of the matrix: the kept one, or a new one in the old memory if the active set changed."""
         with self._lock:
-            if self._folder != face.folder:
-                self._folder = face.folder
+            if self._folder != active.folder:
+                self._folder = active.folder
                 self._parts = {}
             last, gram, room = self._parts.pop(part, (None, None, Room()))
-        if gram is None or last != face:
+        if gram is None or last != active:
             gram = None  # free the old matrix first; the room still holds its memory
-            gram = face.gram(part, room)
+            gram = active.gram(part, room)
         yield gram
         with self._lock:
-            if self._folder == face.folder:
-                self._parts[part] = face, gram, room
+            if self._folder == active.folder:
+                self._parts[part] = active, gram, room
 
     def drop(self, folder: str | None = None) -> None:
         with self._lock:
@@ -98,12 +98,12 @@ def read_rows(folder: str) -> Array:
     return map_array(os.path.join(folder, ROWS))
 
 
-def face_part(face: Face, part: int, v: Array) -> Array:
+def gram_part(active: ActiveRows, part: int, v: Array) -> Array:
     """Return one part's share of the product of the active rows' kernel matrix with ``v``. Runs as a task."""
     with single_threaded_blas:
-        if face.double_precision:
-            return face.gram(part).partial(v)
-        with _KEPT.part(face, part) as gram:
+        if active.double_precision:
+            return active.gram(part).partial(v)
+        with _KEPT.part(active, part) as gram:
             return gram.partial(v)
 
 
@@ -125,18 +125,18 @@ def forget(folder: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterFace:
+class ClusterGram:
     """`Operator` that multiplies with the kernel matrix of the active rows."""
 
-    face: Face
+    active: ActiveRows
     cluster: Cluster
     n: int
 
     def matvec(self, v: Array) -> Array:
-        arguments = [(self.face, part, v) for part in range(self.face.of)]
-        if self.face.double_precision:
-            return tree_sum(self.cluster.map_chunks(face_part, arguments, "certificate"))
-        return tree_sum(self.cluster.each(face_part, arguments, "kernel-product"))
+        arguments = [(self.active, part, v) for part in range(self.active.of)]
+        if self.active.double_precision:
+            return tree_sum(self.cluster.map_chunks(gram_part, arguments, "certificate"))
+        return tree_sum(self.cluster.each(gram_part, arguments, "kernel-product"))
 
 
 @dataclass(eq=False)
@@ -152,7 +152,7 @@ class ClusterProducts:
     cluster: Cluster
     spare: int = 0
     _X: Array = field(init=False)
-    _faces: int = field(init=False, default=0)
+    _made: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self._X = read_rows(self.folder)
@@ -181,21 +181,21 @@ class ClusterProducts:
     def _share(self) -> tuple[int, int]:
         return self.cluster.share(self.parts)
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> ClusterFace:
-        name = f"face-{self._faces}.npy"
-        old = f"face-{self._faces - 2}.npy"
+    def among(self, index: Array, *, double_precision: bool | None = False) -> ClusterGram:
+        name = f"active-{self._made}.npy"
+        old = f"active-{self._made - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
         with suppress(FileNotFoundError):
             os.remove(os.path.join(self.folder, old))
-        self._faces += 1
+        self._made += 1
         memory, threads = self._share()
         d = int(self._X.shape[1])
         spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
         budget = max(0, spare)
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
-        face = Face(self.kernel, self.folder, name, double_precision, parts, budget, threads)
-        return ClusterFace(face, self.cluster, len(index))
+        active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)
+        return ClusterGram(active, self.cluster, len(index))
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))

@@ -54,21 +54,21 @@ class Woodbury:
             self.inner = self.inner + part
         self.stiffness = stiffness
 
-    def on(self, face: Array) -> Callable[[Array], Array]:
-        """Return the preconditioner on the active rows ``face`` as a function of residuals there."""
-        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[face])
-        spans = [slice(len(face) * g // GROUPS, len(face) * (g + 1) // GROUPS) for g in range(GROUPS)]
+    def on(self, active: Array) -> Callable[[Array], Array]:
+        """Return the preconditioner on the rows ``active`` as a function of residuals there."""
+        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
+        spans = [slice(len(active) * g // GROUPS, len(active) * (g + 1) // GROUPS) for g in range(GROUPS)]
 
         def apply(v: Array) -> Array:
             w = root * v
 
             def gather(span: slice) -> Array:
                 out = np.zeros(len(self.inner))
-                gather_features(self.features, face[span], w[span], out)
+                gather_features(self.features, active[span], w[span], out)
                 return out
 
             inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
-            run_threads(lambda s: spread_features(self.features, face[s], inside, w[s]), spans, self._threads)
+            run_threads(lambda s: spread_features(self.features, active[s], inside, w[s]), spans, self._threads)
             return v - root * w
 
         return apply

@@ -16,11 +16,11 @@ from dask_odm.events import IterationFinished, Progress, listen
 from dask_odm.kernels import RBF, Polynomial
 from dask_odm.kernels.blocks import Gram
 from dask_odm.learning import distributed_products as gram
-from dask_odm.learning.distributed_products import ClusterProducts, Face, cluster_products, face_part, write_rows
+from dask_odm.learning.distributed_products import ActiveRows, ClusterProducts, cluster_products, gram_part, write_rows
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
 from dask_odm.learning.training import kernel_products as fit_products
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.kernel_components import ApartProducts, in_components
+from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.tree import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import blobs
@@ -55,10 +55,10 @@ def asked(products: Products) -> list[bytes]:
 def _answers(
     products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
 ) -> list[np.ndarray]:
-    face = products.face(chosen)
-    answers = [face.matvec(v), face.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
+    active = products.among(chosen)
+    answers = [active.matvec(v), active.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
     answers += [
-        products.face(chosen, double_precision=True).matvec(v),
+        products.among(chosen, double_precision=True).matvec(v),
         products.cross(few, rest, v[: len(rest)], double_precision=True),
     ]
     return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
@@ -82,8 +82,8 @@ def test_products_are_those_of_the_matrix(X):
     for source in (X[:1500], rows):
         products, a = RowProducts(KERNEL, source, 0), np.zeros(1500)
         for double, tolerance in ((False, 2e-4), (True, 1e-10)):
-            face = products.face(index, double_precision=double)
-            np.testing.assert_allclose(face.matvec(v), within, atol=tolerance)
+            active = products.among(index, double_precision=double)
+            np.testing.assert_allclose(active.matvec(v), within, atol=tolerance)
             found = products.cross(index + 1, index, v, double_precision=double)
             np.testing.assert_allclose(found, across, atol=tolerance)
         a[index] = v
@@ -108,7 +108,7 @@ def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
     expected = in_components(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
     with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
         found = in_components(products)
-        assert isinstance(found, ApartProducts)
+        assert isinstance(found, ComponentProducts)
         assert asked(found) == asked(expected)
 
 
@@ -118,24 +118,24 @@ def kept_parts() -> int:
 
 def test_workers_keep_tiles_until_the_fit_ends(client, folder):
     with cluster_products(KERNEL, folder, Cluster.current()) as products:
-        face = products.face(np.arange(0, 2600, 2))
-        face.matvec(np.ones(1300))
+        active = products.among(np.arange(0, 2600, 2))
+        active.matvec(np.ones(1300))
         assert sum(client.run(kept_parts).values()) == products.parts
-        products.face(np.arange(700)).matvec(np.ones(700))
-        assert sum(client.run(kept_parts).values()) == products.parts, "those of the last face"
+        products.among(np.arange(700)).matvec(np.ones(700))
+        assert sum(client.run(kept_parts).values()) == products.parts, "those of the last active rows"
     assert sum(client.run(kept_parts).values()) == 0
 
 
 @pytest.mark.parametrize("begins", ["before", "after"])
-def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch, begins):
-    """It may still run where the next face's tasks do: its worker was given up for lost, but shares its process."""
+def test_a_late_task_of_earlier_active_rows_spoils_no_tile(X, tmp_path, monkeypatch, begins):
+    """It may still run where the tasks of the next ones do: its worker was given up, but shares its process."""
     write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
-    faces = []
+    grams = []
     for name, start in (("earlier", 0), ("later", 600)):
         np.save(tmp_path / f"{name}.npy", np.arange(start, start + 2000))
-        faces.append(Face(KERNEL, str(tmp_path), f"{name}.npy", False, 1, 1 << 30, 1))
-    v, (earlier, later) = np.random.default_rng(0).normal(size=2000), faces
-    expected = [RowProducts(KERNEL, X, 0).face(np.arange(a, a + 2000)).matvec(v).tobytes() for a in (0, 600)]
+        grams.append(ActiveRows(KERNEL, str(tmp_path), f"{name}.npy", False, 1, 1 << 30, 1))
+    v, (earlier, later) = np.random.default_rng(0).normal(size=2000), grams
+    expected = [RowProducts(KERNEL, X, 0).among(np.arange(a, a + 2000)).matvec(v).tobytes() for a in (0, 600)]
     fill, at_work, go_on, found = Gram._fill, threading.Event(), threading.Event(), []
 
     def slow_fill(self: Gram, i: int) -> None:
@@ -145,15 +145,15 @@ def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch,
         fill(self, i)
 
     monkeypatch.setattr(Gram, "_fill", slow_fill)
-    late = threading.Thread(target=lambda: found.append(face_part(earlier, 0, v).tobytes()), name="late")
+    late = threading.Thread(target=lambda: found.append(gram_part(earlier, 0, v).tobytes()), name="late")
     try:
-        asked = [] if begins == "before" else [face_part(later, 0, v).tobytes()]
+        asked = [] if begins == "before" else [gram_part(later, 0, v).tobytes()]
         late.start()
         assert at_work.wait(60)
-        asked.append(face_part(later, 0, v).tobytes())
+        asked.append(gram_part(later, 0, v).tobytes())
         go_on.set()
         late.join()
-        asked += [face_part(later, 0, v).tobytes() for _ in range(2)]
+        asked += [gram_part(later, 0, v).tobytes() for _ in range(2)]
     finally:
         go_on.set()
         gram.forget(str(tmp_path))
@@ -164,7 +164,7 @@ def test_a_late_task_of_an_earlier_face_spoils_no_tile(X, tmp_path, monkeypatch,
 def test_precise_passes_report_progress(client, folder):
     heard: list[object] = []
     with listen(heard.append), cluster_products(KERNEL, folder, Cluster.current()) as products:
-        products.face(np.arange(2000), double_precision=True).matvec(np.ones(2000))
+        products.among(np.arange(2000), double_precision=True).matvec(np.ones(2000))
     done = [event.done for event in heard if isinstance(event, Progress) and event.phase == "certificate"]
     assert done[0] == 0
     assert done[-1] == heard[-1].total
@@ -290,4 +290,4 @@ def test_kernels_without_width_limit():
     K = Polynomial(1.0, 0.5, 1.0, 3).tile(X, X)
     products = RowProducts(Polynomial(1.0, 0.5, 1.0, 3), X, 0)
     v = np.random.default_rng(1).normal(size=70)
-    np.testing.assert_allclose(products.face(np.arange(70), double_precision=True).matvec(v), K @ v, rtol=1e-10)
+    np.testing.assert_allclose(products.among(np.arange(70), double_precision=True).matvec(v), K @ v, rtol=1e-10)

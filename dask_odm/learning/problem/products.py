@@ -1,7 +1,7 @@
 """Products with a Gram matrix over changing sets of active rows, for the exact solver and for certificates.
 
-A *face* is the symmetric matrix of the active rows among themselves; a *cross* product goes from some rows to others.
-Neither forms the whole matrix. Memory and threads change the time that they take, never the result.
+Products *among* the active rows are those with their symmetric matrix; a *cross* product goes from some rows to
+others. Neither forms the whole matrix. Memory and threads change the time that they take, never the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Products(Protocol):
         """Return the rows at ``index`` as the kernel sees them, dense."""
         ...
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         """Return the operator ``K[index, index]`` in float32 or ``double_precision``; None takes the rows' dtype.
 
         It is valid until the next one is asked for, which may keep its tiles in the same memory.
@@ -197,7 +197,7 @@ class RowProducts:
         found: Array = np.asarray(self.source[index])
         return found
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
             return PassingFace(self.kernel, rows, self.threads)
@@ -235,8 +235,8 @@ class Subset:
     def rows(self, index: Array) -> Array:
         return self.whole.rows(self.index[index])
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
-        return self.whole.face(self.index[index], double_precision=double_precision)
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+        return self.whole.among(self.index[index], double_precision=double_precision)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         return self.whole.cross(self.index[targets], self.index[sources], v, double_precision=double_precision)
@@ -248,11 +248,11 @@ def scores_of(products: Products, a: Array, *, double_precision: bool = False) -
     support = np.flatnonzero(a)
     rest = np.flatnonzero(a == 0)
     if len(support):
-        scores[support] = products.face(support, double_precision=double_precision).matvec(a[support])
+        scores[support] = products.among(support, double_precision=double_precision).matvec(a[support])
         scores[rest] = products.cross(rest, support, a[support], double_precision=double_precision)
     return scores
 
 
 def quadratic(products: Products, index: Array, v: Array) -> float:
     """Return ``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
-    return float(v @ products.face(index, double_precision=True).matvec(v)) if len(index) else 0.0
+    return float(v @ products.among(index, double_precision=True).matvec(v)) if len(index) else 0.0

@@ -105,10 +105,10 @@ class BlockPreconditioner:
         self._cells = cells
         self._threads = threads
 
-    def on(self, face: Array, stiffness: Array) -> Callable[[Array], Array]:
-        """Return the preconditioner as a function of residuals on the active rows ``face``; ``stiffness`` (n,) is c."""
+    def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """Return the preconditioner as a function of residuals on the rows ``active``; ``stiffness`` (n,) is c."""
         place = np.full(len(stiffness), -1)
-        place[face] = np.arange(len(face))
+        place[active] = np.arange(len(active))
         chosen = [cell[place[cell] >= 0] for cell in self._cells]
         factored = self._factored(chosen, stiffness)
         inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)

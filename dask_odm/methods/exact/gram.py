@@ -63,10 +63,10 @@ class HeldProducts:
     def rows(self, index: Array) -> Array:
         return self.source.rows(index)
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         if double_precision and self.K.dtype == np.float32:
-            return self.source.face(index, double_precision=True)
-        return _HeldFace(self, index)
+            return self.source.among(index, double_precision=True)
+        return _HeldGram(self, index)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
@@ -91,7 +91,7 @@ class HeldProducts:
 
 
 @dataclass(frozen=True, eq=False)
-class _HeldFace:
+class _HeldGram:
     products: HeldProducts
     index: Array
 

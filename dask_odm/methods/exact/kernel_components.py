@@ -29,14 +29,14 @@ NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a r
 
 
 @dataclass(frozen=True, eq=False)
-class ApartFace:
+class ComponentsGram:
     """Kernel matrix of active rows in several components.
 
     It is the sum of the bias, the matrix within each component, and what ``between`` adds, if anything.
     """
 
     places: Sequence[Array]
-    faces: Sequence[Operator]
+    grams: Sequence[Operator]
     bias: float
     between: Callable[[Array], Array] | None
 
@@ -47,13 +47,13 @@ class ApartFace:
     def matvec(self, v: Array) -> Array:
         """Return ``K @ v``, float64 (n,)."""
         out = np.full(self.n, self.bias * float(v.sum()))
-        for at, face in zip(self.places, self.faces, strict=True):
-            out[at] += face.matvec(v[at])
+        for at, gram in zip(self.places, self.grams, strict=True):
+            out[at] += gram.matvec(v[at])
         return out if self.between is None else out + self.between(v)
 
 
 @dataclass(frozen=True, eq=False)
-class ApartProducts:
+class ComponentProducts:
     """`Products` of rows in several kernel components; ``label`` (n,) is the component of each row."""
 
     within: RowProducts  # with the kernel without its bias
@@ -71,15 +71,15 @@ class ApartProducts:
     def rows(self, index: Array) -> Array:
         return self.within.rows(index)
 
-    def face(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         places = [at for at in self._places(index) if len(at)]
         if double_precision:
-            faces = [self.within.face(index[at], double_precision=True) for at in places]
-            return ApartFace(places, faces, self.kernel.bias, lambda v: self._between(index, index, v))
+            grams = [self.within.among(index[at], double_precision=True) for at in places]
+            return ComponentsGram(places, grams, self.kernel.bias, lambda v: self._between(index, index, v))
         budget = self.within.budget / max(1.0, sum(float(len(at)) ** 2 for at in places))
         rows = [ChosenRows(self.within.source, index[at], double_precision) for at in places]
         grams = [Gram(self.within.kernel, r, int(budget * r.n**2), self.within.threads) for r in rows]
-        return ApartFace(places, grams, self.kernel.bias, None)
+        return ComponentsGram(places, grams, self.kernel.bias, None)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         out = np.full(len(targets), self.kernel.bias * float(v.sum()))
@@ -108,7 +108,7 @@ class ApartProducts:
 
 def labels_of(products: Products) -> Array | None:
     """Return the kernel component of every row, or None if products do not split into components."""
-    if isinstance(products, ApartProducts):
+    if isinstance(products, ComponentProducts):
         return products.label
     if isinstance(products, Subset):
         label = labels_of(products.whole)
@@ -128,13 +128,13 @@ def component_products(products: Products, rows: Array) -> Products:
     """Return products of ``rows``, all of one component, with the kernel without its bias."""
     if isinstance(products, Subset):
         return component_products(products.whole, products.index[rows])
-    assert isinstance(products, ApartProducts)
+    assert isinstance(products, ComponentProducts)
     return Subset(products.within, rows)
 
 
 def share_of(products: Products) -> float:
     """Return the share of the matrix that a product in float32 computes."""
-    if not isinstance(products, ApartProducts):
+    if not isinstance(products, ComponentProducts):
         return 1.0
     shares = np.bincount(products.label) / products.n
     return float(shares @ shares)
@@ -157,7 +157,7 @@ def in_components(products: Products) -> Products:
         return products
     label = parts_of(X, np.sqrt(-np.log(NEGLIGIBLE_KERNEL_VALUE) / gamma))
     within = replace(here, kernel=replace(products.kernel, bias=0.0))
-    apart = ApartProducts(within, products.kernel, label)
+    apart = ComponentProducts(within, products.kernel, label)
     return apart if share_of(apart) <= 0.5 else products
 
 

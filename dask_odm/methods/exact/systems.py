@@ -123,7 +123,7 @@ class ProductSystem:
             return NOTHING
         root = np.sqrt(stiffness[active])
         b = root * residual
-        system = ActiveSystem(self._products.face(active, double_precision=double), root, b)
+        system = ActiveSystem(self._products.among(active, double_precision=double), root, b)
         direct = len(active) <= self._direct_rows
         # after one product in 64 rows Cholesky would have been as fast
         most = min(self._most, 1 + len(active) // 64) if direct else self._most
@@ -185,7 +185,7 @@ class GramSystem:
         if not len(active):
             return NOTHING
         root = np.sqrt(stiffness[active])
-        gram = self._products.face(active)
+        gram = self._products.among(active)
         if self._landmarks is not None and not slow:
             system = ActiveSystem(gram, root, root * residual)
             most = 1 + len(active) // 40  # then Cholesky would have been as fast

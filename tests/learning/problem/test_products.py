@@ -25,8 +25,8 @@ def test_a_certificate_of_many_rows_tells_how_far_it_is():
     v, heard, answers = np.random.default_rng(1).normal(size=8200), [], []
     for threads in (1, 2, 3):
         with listen(heard.append):
-            face = RowProducts(RBF(1.0, 0.5), X, 0, threads).face(np.arange(8200), double_precision=True)
-            answers.append(face.matvec(v).tobytes())
+            active = RowProducts(RBF(1.0, 0.5), X, 0, threads).among(np.arange(8200), double_precision=True)
+            answers.append(active.matvec(v).tobytes())
         told = [event for event in heard if event.phase == "certificate"]  # products may tell how far they are, too
         assert [event.done for event in told] == list(range(len(told)))
         assert told[-1].total == told[-1].done > 1

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 
 from dask_odm.kernels import RBF, Laplacian
 from dask_odm.learning.problem.products import RowProducts, Subset
-from dask_odm.methods.exact.kernel_components import ApartProducts, in_components, labels_of, parts_of
+from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components, labels_of, parts_of
 from small_problems import matrix
 
 
@@ -36,14 +36,14 @@ def test_rows_of_two_parts_are_never_near(seed):
 def test_products_are_those_of_the_whole_matrix():
     X, kernel, rng = rows_in_parts().astype(float), RBF(0.5, 9.0), np.random.default_rng(1)
     apart, K = in_components(RowProducts(kernel, X, 1 << 20, 2)), matrix(kernel, X)
-    assert isinstance(apart, ApartProducts)
-    face, rest = np.flatnonzero(rng.random(300) < 0.6), np.arange(0, 300, 3)
-    v = rng.normal(size=len(face))
+    assert isinstance(apart, ComponentProducts)
+    active, rest = np.flatnonzero(rng.random(300) < 0.6), np.arange(0, 300, 3)
+    v = rng.normal(size=len(active))
     for exactly, atol in ((False, 1e-4), (True, 1e-12)):
-        found = apart.face(face, double_precision=exactly).matvec(v)
-        np.testing.assert_allclose(found, K[np.ix_(face, face)] @ v, atol=atol)
-        found = apart.cross(rest, face, v, double_precision=exactly)
-        np.testing.assert_allclose(found, K[np.ix_(rest, face)] @ v, atol=atol)
+        found = apart.among(active, double_precision=exactly).matvec(v)
+        np.testing.assert_allclose(found, K[np.ix_(active, active)] @ v, atol=atol)
+        found = apart.cross(rest, active, v, double_precision=exactly)
+        np.testing.assert_allclose(found, K[np.ix_(rest, active)] @ v, atol=atol)
     np.testing.assert_array_equal(labels_of(Subset(apart, rest)), apart.label[rest])
 
 

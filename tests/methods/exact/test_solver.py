@@ -213,10 +213,10 @@ def test_woodbury_follows_to_the_same_inverse():
         some = stiffness.copy()
         some[:5] = 1.0
         followed.follow(some)
-    face = np.flatnonzero(some)
-    B = np.sqrt(some[face])[:, None] * L[face].astype(np.float64)
-    v = rng.normal(size=len(face))
-    x = followed.on(face)(v)
+    active = np.flatnonzero(some)
+    B = np.sqrt(some[active])[:, None] * L[active].astype(np.float64)
+    v = rng.normal(size=len(active))
+    x = followed.on(active)(v)
     np.testing.assert_allclose(x + B @ (B.T @ x), v, atol=1e-6 * np.abs(v).max())
 
 
@@ -253,16 +253,16 @@ def test_cell_blocks_are_the_inverse_of_landmarks_and_what_these_leave_within_ce
     cells = [np.arange(0, 90, 2), np.arange(1, 60, 2), np.arange(61, 90, 2)]
     stiffness = rng.uniform(1.0, 50.0, 90) * (rng.random(90) < 0.7)
     stiffness[cells[2]] = 0.0
-    face = np.flatnonzero(stiffness)
+    active = np.flatnonzero(stiffness)
     nystrom = L.astype(float) @ L.T.astype(float)
     within = np.zeros((90, 90))
     for cell in cells:
         within[np.ix_(cell, cell)] = (p.K - nystrom)[np.ix_(cell, cell)]
-    root = np.sqrt(stiffness[face])
-    system = np.eye(len(face)) + root[:, None] * (nystrom + within)[np.ix_(face, face)] * root
-    v = rng.normal(size=len(face))
+    root = np.sqrt(stiffness[active])
+    system = np.eye(len(active)) + root[:, None] * (nystrom + within)[np.ix_(active, active)] * root
+    v = rng.normal(size=len(active))
     blocks = BlockPreconditioner(RowProducts(p.kernel, p.X, 0), L, cells, threads)
-    np.testing.assert_allclose(system @ blocks.on(face, stiffness)(v), v, atol=1e-9 * np.abs(v).max())
+    np.testing.assert_allclose(system @ blocks.on(active, stiffness)(v), v, atol=1e-9 * np.abs(v).max())
 
 
 def problem_in_parts() -> SmallProblem:
