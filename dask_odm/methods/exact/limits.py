@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dask_odm.methods.exact.block_preconditioner import block_bytes
+from dask_odm.methods.exact.block_preconditioner import block_bytes, block_scratch_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 
 ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
@@ -77,4 +77,5 @@ def solver_bytes(n: int, d: int, itemsize: int, limits: ExactLimits = LIMITS) ->
     m = min(n, limits.direct_rows)
     held = 2 * 4 * n * n + 3 * 4 * n * (n // 10) + packed if limits.holds(n, d, double=False) else 0
     landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize
-    return max(held, 8 * m * (m + 2 * d)) + landmarks + rows + block_bytes(n, r, d)
+    largest = max(held, 8 * m * (m + 2 * d), block_scratch_bytes(n, r, d))  # one after the other
+    return largest + landmarks + rows + block_bytes(n)
