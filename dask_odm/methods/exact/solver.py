@@ -71,7 +71,7 @@ class ExactState:
     bound, certified : float
         Largest dual value found so far, and the largest for the kernel in float64.
     certified_gap : float
-        The last gap with scores in float64; 1 before the first.
+        The last gap with scores in float64, at most 1; 4 before the first, which any gap halves.
     exactness : float
         Factor of the accuracy that the gap requires. It is 0 once a step solved directly does not lower P.
     passes : float
@@ -89,7 +89,7 @@ class ExactState:
     stiffness: Array
     bound: float = 0.0
     certified: float = 0.0
-    certified_gap: float = 1.0
+    certified_gap: float = 4.0
     exactness: float = 1.0
     passes: float = 0.0
     slow: bool = False
@@ -305,10 +305,13 @@ class _Run:
         passes = state.passes + share * (2 - share)
         found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
         gap = found.history[-1]["gap"]
-        # the systems of a matrix in memory are exact, so that a gap that does not halve is rounding
-        held = isinstance(self.system, GramSystem)
-        stalled = stalled or (held and gap > self.tol and not gap < 0.5 * state.certified_gap)
+        halved = gap < 0.5 * state.certified_gap
         found = replace(found, certified=found.bound, certified_gap=min(1.0, gap))
+        if state.double and stalled and gap > self.tol and halved:
+            # the scores had drifted, so that their steps ended: others follow from those found anew
+            return replace(found, exactness=1.0, double_since=len(found.history) - 1)
+        # the systems of a matrix in memory are exact, so that a gap that does not halve is rounding
+        stalled = stalled or (isinstance(self.system, GramSystem) and gap > self.tol and not halved)
         if stalled and state.double:
             return replace(found, exactness=0.0)
         return self._widened(found) if stalled else found
@@ -316,7 +319,7 @@ class _Run:
     def _widened(self, state: ExactState) -> ExactState:
         """Return the state from which products have entries in float64."""
         exactness = max(state.exactness, self.limits.exactest)
-        state = replace(state, double_since=len(state.history), certified_gap=1.0, exactness=exactness)
+        state = replace(state, double_since=len(state.history), certified_gap=4.0, exactness=exactness)
         if np.isfinite(state.history[-1]["objective"]):
             return state
         nothing = np.zeros(self.n)
@@ -358,13 +361,19 @@ class _Run:
         there = new
         primal = self.losses.primal(*new)
         bound = state.bound  # of what the step ends at, it is found with the record
-        if not primal < last["objective"]:
+        dual = -np.inf if primal < last["objective"] else self._dual(*new)
+        # a step to the optimum itself need not lower P if that is known to all digits
+        optimal = self.to_rounding and primal - dual <= self.tol * primal
+        if not primal < last["objective"] and not optimal:
             d = new - here
             # steps may be tiny near the optimum, which only the slower search resolves
             least = few_rows_step if held and last["gap"] > 1e-3 else least_row_step
             there = here + least(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1])) * d
             primal = self.losses.primal(*there)
-            bound = max(bound, self._dual(*new))
+            bound = max(bound, dual)
+            if not primal < last["objective"]:  # rounding, or not finite
+                there = here
+                primal = last["objective"]
         inner, stiffness = self.of_preconditioner
         gained = last["objective"] - primal
         exactness = state.exactness
