@@ -88,7 +88,7 @@ def _in_notebook() -> bool:
 
 
 class ProgressBars:
-    """A listener that draws one bar per phase, and one line per tree level or step of a linear solver, on stderr.
+    """A listener that draws one bar per phase, and one line per tree level or step of an iterative solver, on stderr.
 
     Parameters
     ----------
