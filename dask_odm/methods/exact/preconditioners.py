@@ -48,21 +48,19 @@ class ActivePreconditioner:
         self._seed = seed
         self._threads = threads
         self._components = rows_of_components(products)
-        self.by_landmarks: Precondition | None = None
-        features = np.zeros((products.n, 1), np.float32)
-        if len(self._components) == 1:
-            features = _features(products, rng, threads)
-            self.by_landmarks = self._by_landmarks
+        self.splits = len(self._components) > 1
+        features = np.zeros((products.n, 1), np.float32) if self.splits else _features(products, rng, threads)
         self._woodbury = Woodbury(features, threads)
 
-    def _by_landmarks(self, active: Array, stiffness: Array) -> Solved:
+    def by_landmarks(self, active: Array, stiffness: Array) -> Solved:
+        """Return the preconditioner by landmarks alone, of rows that do not split."""
         self._woodbury.follow(stiffness)
         return self._woodbury.on(active)
 
     @cached_property
     def by_blocks(self) -> Precondition:
         """The landmarks' preconditioner with the Nyström residual of K within blocks."""
-        if self.by_landmarks is None:
+        if self.splits:
             return ComponentBlocks(self._products, self._components, self._seed, self._threads).on
         return _block_preconditioner(self._products, self._woodbury.features, self._seed, self._threads).on
 

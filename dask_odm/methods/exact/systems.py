@@ -144,7 +144,7 @@ class ProductSystem:
         With blocks, a residual of a tenth costs few products and saves steps.
         """
         known = self._preconditioner
-        if known.by_landmarks is not None:
+        if not known.splits:
             if not slow:
                 system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(self._patience, most))
             if not slow and system.products < self._patience:

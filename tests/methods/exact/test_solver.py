@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -154,6 +156,19 @@ def test_threads_and_memory_change_no_bit():
         for budget, threads in ((0, 1), (1 << 30, 1), (1 << 30, 3))
     }
     assert len(found) == 1
+
+
+def test_kernel_values_are_freed_with_the_solve():
+    p = small_problem(N, SETTINGS[1])
+    products = RowProducts(p.kernel, p.X, 1 << 30)
+    kept = weakref.ref(products)  # with the tiles that it keeps, gigabytes of many rows
+    gc.disable()  # which may take its time
+    try:
+        solve_exact(p.losses, products, SolverSettings(1e-6), limits=FEW)
+        del products
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
