@@ -1,6 +1,6 @@
 """Breaks whatever a fit, an ingestion, a prediction or a model on disk stands on, thousands of times, and keeps count.
 
-    python tests/faults/campaign.py [--tries 20] [--kinds "worker kills,stops"] [--minutes 10] [--out FILE]
+    python tests/faults/campaign.py [--tries 20] [--kinds "worker kills; stops"] [--minutes 10] [--out FILE]
     python tests/faults/campaign.py --table --out FILE       # what was tried so far, as Markdown
     python tests/faults/campaign.py --again "corruptions" 17 # one try once more
 
@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="campaign.jsonl", help="finished tries, a line each")
     parser.add_argument("--tries", type=int, default=300, help="of each kind; the first few have every way of a fault")
-    parser.add_argument("--kinds", help=f"some of, with commas between (+ for those in a name): {'; '.join(KINDS)}")
+    parser.add_argument("--kinds", help=f"some of, with semicolons between: {'; '.join(KINDS)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--piece", type=_piece, default=(0, 1), metavar="I/N", help="one of N pieces, I from 0")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no try after so many")
@@ -253,9 +253,9 @@ def _piece(text: str) -> tuple[int, int]:
 
 
 def _chosen(names: str | None) -> list[Kind]:
-    """The kinds whose names begin with one of those given; all that can be tried here."""
+    """The kinds that are named, or whose names begin with what is none's name; all that can be tried here."""
     wanted = [each.strip() for each in names.split(";")] if names else [""]
-    found = [kind for kind in KINDS.values() if any(kind.name.startswith(each) for each in wanted)]
+    found = [KINDS[name] for name in KINDS if any(name == e or (e not in KINDS and name.startswith(e)) for e in wanted)]
     return [kind for kind in found if not kind.preload or system_calls.build(Path(tempfile.mkdtemp()))]
 
 
