@@ -35,6 +35,7 @@ class Solution:
     steps: int = 0  # Newton steps until rounding stops them
     converged: bool = True  # whether ``point.gap`` reached the tolerance
     seconds: float = 0.0  # wall time of the solve
+    half_norm: float = -1.0  # ½‖w‖² if the solve ended with kernel values in float64, else −1
 
     def rescaled(self, weight: float) -> Array:
         """Return ``dual`` as a start for a problem of total ``weight``: s ∝ 1/m by the optimality conditions.

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -99,6 +100,12 @@ class ExactState:
     @property
     def double(self) -> bool:
         return self.double_since >= 0
+
+    def changed(self, **changes: Any) -> ExactState:
+        """Return a state with these changes; `dataclasses.replace` takes as long as the products of a hundred rows."""
+        new = object.__new__(ExactState)
+        new.__dict__.update(self.__dict__, **changes)
+        return new
 
 
 def solve_exact(
@@ -241,18 +248,15 @@ class _Run:
             return resume
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
-        state = ExactState(a, scores_of(self.products, a), *self.of_preconditioner)
+        known = self.preconditioner.state if self.preconditions else (np.eye(1), np.zeros(self.n))
+        state = ExactState(a, scores_of(self.products, a), *known)
         double_since = 0 if double else -1
-        return self._recorded(replace(state, passes=self.share * share * (2 - share), double_since=double_since))
+        return self._recorded(state.changed(passes=self.share * share * (2 - share), double_since=double_since))
 
     @property
     def preconditions(self) -> bool:
         """Whether landmarks have been made."""
         return "preconditioner" in self.__dict__
-
-    @property
-    def of_preconditioner(self) -> tuple[Array, Array]:
-        return self.preconditioner.state if self.preconditions else (np.eye(1), np.zeros(self.n))
 
     def _rough(self) -> Array:
         """Return the solution of a quarter of the rows, as coefficients of all, or zeros if there are few rows."""
@@ -282,8 +286,11 @@ class _Run:
         if state.exactness <= (0.0 if state.double else self.limits.exactest):
             return True
         patience = self.limits.patience
-        gaps = [record["gap"] for record in state.history[max(0, state.double_since) :]]
-        return len(gaps) > patience and min(gaps[-patience:]) >= min(gaps[:-patience])
+        since = max(0, state.double_since)
+        if len(state.history) - since <= patience:
+            return False
+        gaps = [record["gap"] for record in state.history[since:]]
+        return min(gaps[-patience:]) >= min(gaps[:-patience])
 
     def solution(self, state: ExactState) -> ExactSolution:
         last = state.history[-1]
@@ -293,9 +300,9 @@ class _Run:
         reached = point.gap <= self.settings.tol
         return ExactSolution(state.coefficients, state.scores, point, reached, state.history)
 
-    def _recorded(self, state: ExactState) -> ExactState:
+    def _recorded(self, state: ExactState, primal: float | None = None) -> ExactState:
         """Return the state with its record added; if it would be the last, scores and gap are recomputed in float64."""
-        found = self._with_record(state)
+        found = self._with_record(state, primal)
         stalled = self._stalled(found)
         if not (self.goes_on if stalled else self.certify and self.finished(found)):
             return found
@@ -303,35 +310,37 @@ class _Run:
         # scores are updated step by step: in float64, too, their rounding adds up
         scores = scores_of(self.products, state.coefficients, double_precision=True)
         passes = state.passes + share * (2 - share)
-        found = self._with_record(replace(state, scores=scores, bound=state.certified, passes=passes))
+        found = self._with_record(state.changed(scores=scores, bound=state.certified, passes=passes))
         gap = found.history[-1]["gap"]
         halved = gap < 0.5 * state.certified_gap
-        found = replace(found, certified=found.bound, certified_gap=min(1.0, gap))
+        found = found.changed(certified=found.bound, certified_gap=min(1.0, gap))
         if state.double and stalled and gap > self.tol and halved:
             # the scores had drifted, so that their steps ended: others follow from those found anew
-            return replace(found, exactness=1.0, double_since=len(found.history) - 1)
+            return found.changed(exactness=1.0, double_since=len(found.history) - 1)
         # the systems of a matrix in memory are exact, so that a gap that does not halve is rounding
         stalled = stalled or (isinstance(self.system, GramSystem) and gap > self.tol and not halved)
         if stalled and state.double:
-            return replace(found, exactness=0.0)
+            return found.changed(exactness=0.0)
         return self._widened(found) if stalled else found
 
     def _widened(self, state: ExactState) -> ExactState:
         """Return the state from which products have entries in float64."""
         exactness = max(state.exactness, self.limits.exactest)
-        state = replace(state, double_since=len(state.history), certified_gap=4.0, exactness=exactness)
+        state = state.changed(double_since=len(state.history), certified_gap=4.0, exactness=exactness)
         if np.isfinite(state.history[-1]["objective"]):
             return state
         nothing = np.zeros(self.n)
-        return self._with_record(replace(state, coefficients=nothing, scores=nothing, bound=0.0, certified=0.0))
+        return self._with_record(state.changed(coefficients=nothing, scores=nothing, bound=0.0, certified=0.0))
 
-    def _with_record(self, state: ExactState) -> ExactState:
-        primal = self.losses.primal(state.coefficients, state.scores)
+    def _with_record(self, state: ExactState, primal: float | None = None) -> ExactState:
+        """Return the state with its record added; ``primal`` is its P if that is known."""
+        if primal is None:
+            primal = self.losses.primal(state.coefficients, state.scores)
         bound = max(state.bound, self._dual(state.coefficients, state.scores))
         gap = float(max(0.0, primal - bound) / max(primal, TINY)) if np.isfinite(primal) else np.inf
         seconds = time.perf_counter() - self.began
         record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
-        return replace(state, bound=bound, history=[*state.history, record])
+        return state.changed(bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:
         """Return D of the dual variables ``y a``, scaled to its maximum; if υ = 0, without the negative ones."""
@@ -351,30 +360,34 @@ class _Run:
         held = isinstance(self.system, GramSystem)
         if self.leads and not held and len(state.history) == 3 and last["gap"] > self.limits.far:
             return self._led_up(state)
-        here = np.stack([state.coefficients, state.scores])
+        a = state.coefficients
+        scores = state.scores
         try:
-            new, passes, slow = self._newton(state)
+            new, after, passes, slow = self._newton(state)
         except LinAlgError as error:  # K is not finite in this precision
             if state.double or not self.goes_on:
                 raise InputError(NOT_FINITE) from error
-            return self._recorded(replace(state, exactness=0.0))
-        there = new
-        primal = self.losses.primal(*new)
+            return self._recorded(state.changed(exactness=0.0))
+        primal = self.losses.primal(new, after)
         bound = state.bound  # of what the step ends at, it is found with the record
-        dual = -np.inf if primal < last["objective"] else self._dual(*new)
+        dual = -np.inf if primal < last["objective"] else self._dual(new, after)
         # a step to the optimum itself need not lower P if that is known to all digits
         optimal = self.to_rounding and primal - dual <= self.tol * primal
         if not primal < last["objective"] and not optimal:
-            d = new - here
+            d = new - a
+            change = after - scores
             # steps may be tiny near the optimum, which only the slower search resolves
             least = few_rows_step if held and last["gap"] > 1e-3 else least_row_step
-            there = here + least(self.losses, here[1], d[1], float(here[0] @ d[1]), float(d[0] @ d[1])) * d
-            primal = self.losses.primal(*there)
+            length = least(self.losses, scores, change, float(a @ change), float(d @ change))
+            new = a + length * d
+            after = scores + length * change
+            primal = self.losses.primal(new, after)
             bound = max(bound, dual)
             if not primal < last["objective"]:  # rounding, or not finite
-                there = here
+                new = a
+                after = scores
                 primal = last["objective"]
-        inner, stiffness = self.of_preconditioner
+        inner, stiffness = self.preconditioner.state if self.preconditions else (state.inner, state.stiffness)
         gained = last["objective"] - primal
         exactness = state.exactness
         if held and slow and not gained > 0:
@@ -383,17 +396,17 @@ class _Run:
             # hardly any descent: the system was not solved well enough
             exactness = max(self.limits.exactest, 0.1 * exactness)
         return self._recorded(
-            replace(
-                state,
-                coefficients=there[0],
-                scores=there[1],
+            state.changed(
+                coefficients=new,
+                scores=after,
                 inner=inner,
                 stiffness=stiffness,
                 bound=bound,
                 exactness=exactness,
                 passes=state.passes + passes,
                 slow=state.slow or slow,
-            )
+            ),
+            primal,
         )
 
     def _led_up(self, state: ExactState) -> ExactState:
@@ -402,7 +415,7 @@ class _Run:
         On that way a small share of P is a large share of the least P, so systems are solved more exactly.
         """
         exactness = 0.001
-        led = replace(state, exactness=exactness)
+        led = state.changed(exactness=exactness)
         for share in (1e-4, 1e-2):
             odm = self.losses.settings
             settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
@@ -411,13 +424,13 @@ class _Run:
             run.preconditioner = self.preconditioner
             run.use(double=state.double)
             run.leads = False
-            led = run._recorded(replace(led, bound=0.0, exactness=exactness, history=[]))
+            led = run._recorded(led.changed(bound=0.0, exactness=exactness, history=[]))
             while not run.finished(led):
                 led = run.step(led)
-        return self._recorded(replace(led, bound=state.bound, exactness=exactness, history=state.history))
+        return self._recorded(led.changed(bound=state.bound, exactness=exactness, history=state.history))
 
-    def _newton(self, state: ExactState) -> tuple[Array, float, bool]:
-        """Return coefficients and scores of the Newton step (2, n), its passes, and whether its system was slow."""
+    def _newton(self, state: ExactState) -> tuple[Array, Array, float, bool]:
+        """Return coefficients and scores of the Newton step (n,), its passes, and whether its system was slow."""
         losses = self.losses
         products = self.products
         a = state.coefficients
@@ -435,11 +448,16 @@ class _Run:
         assert self.system is not None
         found = self.system.solve(active, stiffness, residual, least, slow=state.slow, double=state.double)
         new = np.zeros_like(a)
-        after = np.empty_like(a)
         new[active] = a[active] + found.x
-        after[active] = inside + found.Kx
-        rest = np.flatnonzero(stiffness == 0)
         moved = np.flatnonzero(new != a)
-        after[rest] = scores[rest] + products.cross(rest, moved, (new - a)[moved], double_precision=state.double)
+        change = (new - a)[moved]
+        if found.Kx is None:
+            rest = np.arange(products.n)
+            after = scores + products.cross(rest, moved, change, double_precision=state.double)
+        else:
+            rest = np.flatnonzero(stiffness == 0)
+            after = np.empty_like(a)
+            after[active] = inside + found.Kx
+            after[rest] = scores[rest] + products.cross(rest, moved, change, double_precision=state.double)
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
-        return np.stack([new, after]), self.share * used / products.n**2, found.slow
+        return new, after, self.share * used / products.n**2, found.slow

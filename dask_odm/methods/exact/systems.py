@@ -10,7 +10,7 @@ few or once these were slow. Both end in an `ActiveFactor` where they solve dire
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -29,10 +29,13 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """Solution ``x`` (m,) of a system, ``K x`` on the active rows, the number of products, and whether it was slow."""
+    """Solution ``x`` (m,) of a system, its number of products, and whether it was slow.
+
+    ``Kx`` (m,) is ``K x`` on the active rows, or None if that is as soon found with the rest of the rows.
+    """
 
     x: Array
-    Kx: Array
+    Kx: Array | None
     products: int
     slow: bool
 
@@ -185,17 +188,16 @@ class GramSystem:
         if not len(active):
             return NOTHING
         root = np.sqrt(stiffness[active])
-        gram = self._products.among(active)
         if self._landmarks is not None and not slow:
-            system = ActiveSystem(gram, root, root * residual)
+            system = ActiveSystem(self._products.among(active), root, root * residual)
             most = 1 + len(active) // 40  # then Cholesky would have been as fast
             system.go_on(self._landmarks.by_landmarks(active, stiffness), least=least, most=most)
             if system.products < most:
-                return system.solution(False)
+                return replace(system.solution(False), Kx=None)
         self._follow(active, stiffness, root)
         assert self._factor is not None
         x = root * self._factor.solve((root * residual).astype(self._products.K.dtype))
-        return Correction(x, gram.matvec(x), 2, True)
+        return Correction(x, None, 1, True)
 
     def _follow(self, active: Array, stiffness: Array, root: Array) -> None:
         """Factor the system of the active rows, unless it is that of the last step."""

@@ -13,7 +13,7 @@ from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import Fit, open_steps, require_state
 from dask_odm.typing import Array
 
-FIGURES = 13  # columns of `LevelState.figures`
+FIGURES = 14  # columns of `LevelState.figures`
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class LevelState:
     level: int
     dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
     # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
-    # at the start and at the solution, (nodes, FIGURES)
+    # at the start and at the solution, and ½‖w‖², (nodes, FIGURES)
     figures: Array
     history: list[dict[str, Any]]  # records of the levels up to this one
 
@@ -33,7 +33,7 @@ class LevelState:
         for each in solutions:
             counts = each.dual.shape[1], each.weight, each.rows, each.sweeps, each.steps
             points = *astuple(each.start), *astuple(each.point)
-            figures.append([*counts, each.converged, each.seconds, *points])
+            figures.append([*counts, each.converged, each.seconds, *points, each.half_norm])
         dual = np.concatenate([each.dual for each in solutions], axis=1)
         return cls(level, dual, np.array(figures, dtype=np.float64), history)
 
@@ -42,10 +42,13 @@ class LevelState:
         found = []
         for dual, figures in zip(np.split(self.dual, ends, axis=1), self.figures.tolist(), strict=True):
             _, weight, rows, sweeps, steps, converged, seconds = figures[:7]
-            points = Point(*figures[7:10]), Point(*figures[10:])
+            points = Point(*figures[7:10]), Point(*figures[10:13])
             found.append(
-                Solution(dual.copy(), weight, int(rows), *points, int(sweeps), int(steps), bool(converged), seconds)
-            )
+                Solution(
+                    dual.copy(), weight, int(rows), *points,
+                    int(sweeps), int(steps), bool(converged), seconds, half_norm=figures[13],
+                )
+            )  # fmt: skip
         return found
 
     def is_level(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool) -> bool:

@@ -74,10 +74,12 @@ def solve_partition(
     found = solve_exact(
         losses, products, settings, start=begin, threads=resources.threads, certify=certify, limits=limits
     )
-    return exact_result(losses, found, began, begin)
+    return exact_result(losses, found, began, begin, certified=certify)
 
 
-def exact_result(losses: RowLosses, found: ExactSolution, began: float, start: Array | None = None) -> Solution:
+def exact_result(
+    losses: RowLosses, found: ExactSolution, began: float, start: Array | None = None, *, certified: bool = True
+) -> Solution:
     """Return what the exact solver found from coefficients ``start`` (n,), with its seconds since ``began``."""
     primal = found.history[0]["objective"]
     gap = found.history[0]["gap"]
@@ -91,6 +93,7 @@ def exact_result(losses: RowLosses, found: ExactSolution, began: float, start: A
         sweeps=0 if passes_through else len(found.history) - 1,
         converged=found.converged,
         seconds=time.perf_counter() - began,
+        half_norm=0.5 * float(found.coefficients @ found.scores) if certified else -1.0,
     )
 
 

@@ -138,8 +138,8 @@ def _finish(
 ) -> Trained:
     count = len(job.partitions.counts)
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
-    point = _whole_point(job, rows, result, coefficients)
-    gap = float(result.gap) if point is None else point.gap
+    whole = _whole_point(job, rows, result, coefficients)
+    gap = float(result.gap) if whole is None else whole[0].gap
     attributes = {
         "dual_gap_": gap,
         "history_": result.history,
@@ -156,9 +156,10 @@ def _finish(
     if gap > fit.solver.tol and (warning is None or rule.pass_up is not pass_all):
         warning = _left_behind(rule, gap, fit.solver.tol)
     trained = replace(trained, warning=warning)
-    if point is None or job.kernel.name == "linear":
+    if whole is None or job.kernel.name == "linear":
         return trained
-    claim = Claim(point.primal, point.primal * (1.0 - point.gap))
+    point, half_norm = whole
+    claim = Claim(point.primal, point.primal * (1.0 - point.gap), half_norm if half_norm >= 0 else None)
     return held_as_predicted(trained, claim, job.kernel, seen.data, fit, GAP)
 
 
@@ -171,22 +172,28 @@ def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
     )
 
 
-def _whole_point(job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array) -> Point | None:
-    """Return P and the gap over all rows, or None if the tree stopped above one partition.
+def _whole_point(
+    job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array
+) -> tuple[Point, float] | None:
+    """Return P and the gap over all rows, with ½‖w‖² or −1; None if the tree stopped above one partition.
 
     They are the root's own figures if it has all rows. Else they are computed over all rows.
     """
     n = len(coefficients)
     if len(result.solutions) > 1:
         return None
-    if result.solutions[0].rows == n:
-        return result.solutions[0].point
+    root = result.solutions[0]
+    if root.rows == n:
+        return root.point, root.half_norm
     losses = RowLosses(job.odm, *job.partitions.labels(0, len(job.partitions.counts)))
     if job.kernel.name == "linear":
-        return own_gap(losses, coefficients, linear_scores(job.partitions, job.kernel, job.scaling, coefficients))
-    purpose = Purpose("The gap over all rows", lambda n, d, itemsize: 10 * 8 * n, "Use more memory, or solver='sodm'.")
-    with rows.products(purpose) as products:
-        return own_gap(losses, coefficients, scores_of(products, coefficients, double_precision=True))
+        scores = linear_scores(job.partitions, job.kernel, job.scaling, coefficients)
+    else:
+        advice = "Use more memory, or solver='sodm'."
+        purpose = Purpose("The gap over all rows", lambda n, d, itemsize: 10 * 8 * n, advice)
+        with rows.products(purpose) as products:
+            scores = scores_of(products, coefficients, double_precision=True)
+    return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)
 
 
 def _grow(

@@ -17,7 +17,7 @@ def made_up(seed: int, n: int, machines: int) -> Solution:
     points = [Point(*rng.normal(size=3).tolist()) for _ in range(2)]
     dual = rng.normal(size=(machines, n)) * 10.0 ** rng.integers(-300, 300, (machines, n))
     counts = (int(rng.integers(100)), int(rng.integers(100)), bool(seed % 2), float(rng.uniform()))
-    return Solution(dual, float(rng.uniform()), n, *points, *counts)
+    return Solution(dual, float(rng.uniform()), n, *points, *counts, half_norm=float(rng.uniform()))
 
 
 @pytest.mark.parametrize("sizes", [[5], [4, 0, 7, 1]])
@@ -48,8 +48,8 @@ LEVEL = LevelState.of(1, [made_up(seed, n, 1) for seed, n in enumerate(SIZES)], 
         {"history": [{}]},
         {"figures": LEVEL.figures[:1]},
         {"figures": LEVEL.figures[:, :9]},
-        {"figures": LEVEL.figures + np.eye(1, 13, 2)},
-        {"figures": LEVEL.figures - 1e3 * np.eye(1, 13, 1)},
+        {"figures": LEVEL.figures + np.eye(1, 14, 2)},
+        {"figures": LEVEL.figures - 1e3 * np.eye(1, 14, 1)},
         {"dual": LEVEL.dual[:, 1:]},
         {"dual": LEVEL.dual[0]},
     ],
@@ -60,6 +60,6 @@ def test_what_is_no_level_is_told(lie):
 
 
 def test_a_cascade_has_dropped_rows():
-    dropped = replace(LEVEL, figures=LEVEL.figures - np.eye(1, 13, 2))
+    dropped = replace(LEVEL, figures=LEVEL.figures - np.eye(1, 14, 2))
     assert dropped.is_level(2, lambda number: SIZES, all_rows=False)
     assert not dropped.is_level(2, lambda number: SIZES, all_rows=True)
