@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +29,16 @@ def name_of(estimator: Any) -> str:
     return re.sub(r"<function (\w+)[^>]*>", r"\1", " ".join(str(estimator).split()))
 
 
-@pytest.mark.parametrize(("estimator", "expected"), [pytest.param(*each, id=name_of(each[0])) for each in CHECKED])
+def estimators() -> Iterator[Any]:
+    """Estimators to check with the checks that fail: the first of each class, and with the long tests the others."""
+    seen: set[type] = set()
+    for each in CHECKED:
+        marks = [pytest.mark.slow] if type(each[0]) in seen else []
+        seen.add(type(each[0]))
+        yield pytest.param(*each, id=name_of(each[0]), marks=marks)
+
+
+@pytest.mark.parametrize(("estimator", "expected"), list(estimators()))
 def test_scikit_learn_compatible(estimator, expected):
     failed = failed_checks(estimator)
     assert set(failed) == set(expected), failed
