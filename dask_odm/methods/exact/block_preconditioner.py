@@ -44,21 +44,18 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
     The rows of each block ascend.
     """
     rows = _projected(products, rng)
-    n = products.n
     cells: list[Array] = []
-
-    def cut(index: Array, count: int) -> None:
+    left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
+    while left:
+        index, count = left.pop()
         if count == 1:
             cells.append(np.sort(index))
-            return
+            continue
         some = rows[index]
         some -= some.mean(axis=0)
         order = np.argsort(some @ _widest(some, rng), kind="stable")
         at = len(index) * (count // 2) // count
-        cut(index[order[:at]], count // 2)
-        cut(index[order[at:]], count - count // 2)
-
-    cut(np.arange(n), -(-n // BLOCK_ROWS))
+        left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
     return cells
 
 

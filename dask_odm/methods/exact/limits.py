@@ -12,49 +12,22 @@ ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
 
 @dataclass(frozen=True)
 class ExactLimits:
-    """Sizes, counts and shares at which one way of solving takes over from another.
+    """Sizes, counts and shares at which one way of solving takes over from another."""
 
-    Parameters
-    ----------
-    whole_rows, whole_numbers : int
-        Most rows, and numbers in them, whose Gram matrix is held whole, in float32.
-    dense_rows : int
-        Most of these rows whose matrix is held in float64 if float32 has too few digits.
-    rounding_rows : int
-        Most rows that are solved in float64 to rounding, which takes no longer for them.
-    landmark_rows : int
-        Fewest rows for which landmarks precondition the systems of a matrix that is held.
-    start_rows : int
-        Fewest rows that are first solved for a quarter of them.
-    direct_rows : int
-        Most active rows for which Cholesky may take over from slow conjugate gradients.
-    products : int
-        Most products of one system.
-    patience : int
-        Steps that may pass without a smaller gap.
-    far : float
-        Largest gap after two steps that does not call for smaller λ first.
-    forcing : float
-        An inexact step may leave a gap of this times min(0.1, √gap) · gap. More makes rows change sides.
-    rough : float
-        Gap to which a start is solved.
-    exactest : float
-        No system is solved further than this times what the gap requires.
-    """
-
-    whole_rows: int = 3072
-    whole_numbers: int = 1 << 22
-    dense_rows: int = 1024
-    rounding_rows: int = 256
-    landmark_rows: int = 900
-    start_rows: int = 400
-    direct_rows: int = 4096
-    products: int = 400
-    patience: int = 10
-    far: float = 0.5
+    whole_rows: int = 3072  # most rows whose Gram matrix is held whole, in float32
+    whole_numbers: int = 1 << 22  # most numbers in these rows
+    dense_rows: int = 1024  # most of these rows whose matrix is held in float64 if float32 has too few digits
+    rounding_rows: int = 256  # most rows that are solved in float64 to rounding, which takes no longer for them
+    landmark_rows: int = 900  # fewest rows for which landmarks precondition the systems of a matrix that is held
+    start_rows: int = 400  # fewest rows that are first solved for a quarter of them
+    direct_rows: int = 4096  # most active rows for which Cholesky may take over from slow conjugate gradients
+    products: int = 400  # most products of one system
+    patience: int = 10  # steps that may pass without a smaller gap
+    far: float = 0.5  # largest gap after two steps that does not call for smaller λ first
+    # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
     forcing: float = 0.003
-    rough: float = 0.03
-    exactest: float = 1e-8
+    rough: float = 0.03  # gap to which a start is solved
+    exactest: float = 1e-8  # no system is solved further than this times what the gap requires
 
     def holds(self, n: int, d: int, *, double: bool) -> bool:
         """Return whether the matrix of ``n`` rows of ``d`` features is held whole in float32, or in ``double``."""

@@ -62,39 +62,19 @@ class ExactSolution:
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
-    """State of a solve after a step, from which it resumes to the same bits.
+    """State of a solve after a step, from which it resumes to the same bits."""
 
-    Attributes
-    ----------
-    coefficients, scores : ndarrays of shape (n,)
-    inner, stiffness : ndarrays of shape (r, r) and (n,)
-        State of the preconditioner, see `Woodbury`.
-    bound, certified : float
-        Largest dual value found so far, and the largest for the kernel in float64.
-    certified_gap : float
-        The last gap with scores in float64, at most 1; 4 before the first, which any gap halves.
-    exactness : float
-        Factor of the accuracy that the gap requires. It is 0 once a step solved directly does not lower P.
-    passes : float
-        Kernel entries used so far, as a multiple of the whole matrix.
-    slow : bool
-        Whether landmarks alone were a slow preconditioner.
-    double_since : int
-        Step since which products have float64 entries because float32 got no further; −1 before.
-    history : list of dict
-    """
-
-    coefficients: Array
-    scores: Array
-    inner: Array
-    stiffness: Array
-    bound: float = 0.0
-    certified: float = 0.0
-    certified_gap: float = 4.0
-    exactness: float = 1.0
-    passes: float = 0.0
-    slow: bool = False
-    double_since: int = -1
+    coefficients: Array  # (n,)
+    scores: Array  # (n,)
+    inner: Array  # of the preconditioner, (r, r), see `Woodbury`
+    stiffness: Array  # of the preconditioner, (n,)
+    bound: float = 0.0  # largest dual value found so far
+    certified: float = 0.0  # largest dual value for the kernel in float64
+    certified_gap: float = 4.0  # the last gap with scores in float64, at most 1; before the first, any gap halves it
+    exactness: float = 1.0  # factor of the accuracy that the gap requires; 0 once a direct step does not lower P
+    passes: float = 0.0  # kernel entries used so far, as a multiple of the whole matrix
+    slow: bool = False  # whether landmarks alone were a slow preconditioner
+    double_since: int = -1  # step since which products have float64 entries, as float32 got no further; −1 before
     history: list[Record] = field(default_factory=list)
 
     @property
@@ -123,29 +103,12 @@ def solve_exact(
 ) -> ExactSolution:
     """Minimise P over all rows until the relative gap is at most ``settings.tol``.
 
-    Parameters
-    ----------
-    losses : RowLosses
-    products : Products
-        Products with the kernel of the n rows.
-    settings : SolverSettings
-        ``max_iter`` bounds the steps; the seed chooses the rows of start and preconditioner.
-    start : ndarray of shape (n,), optional
-        Coefficients to start from.
-    resume : ExactState, optional
-        Go on after that step.
-    threads : int
-        For everything but kernel products. Their number never changes the result.
-    certify : bool
-        Check the last gap for the kernel in float64. Without it the gap is that of the kernel as computed in float32.
-    limits : ExactLimits
-    on_step, on_state : callable
-        Called with the record and with the state of every step.
-
-    Returns
-    -------
-    ExactSolution
-        Not converged if ``settings.max_iter`` steps, or the digits of the kernel, did not suffice.
+    ``products`` are those with the kernel of the n rows, ``start`` (n,) are coefficients to start from. ``resume`` goes
+    on after that step. ``settings.max_iter`` bounds the steps; the seed chooses the rows of start and preconditioner.
+    ``threads``, for everything but kernel products, never change the result. ``certify`` checks the last gap for the
+    kernel in float64; without it the gap is that of the kernel as computed in float32. ``on_step`` and ``on_state`` are
+    called with the record and the state of every step. The solution is not converged if ``settings.max_iter`` steps, or
+    the digits of the kernel, did not suffice.
     """
     with single_threaded_blas, np.errstate(over="ignore", invalid="ignore"):
         run = _Run(losses, products, settings, threads, certify, limits)
