@@ -26,7 +26,6 @@ from dask_odm.data.store.layout import (
     ArrayLayout,
     Layout,
     crc32c,
-    document_keys,
     zarr_documents,
 )
 from dask_odm.errors import StoreError
@@ -244,7 +243,7 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     arrays = {array.name: array for array in (_store_arrays if raw["format"] == FORMAT else _record_arrays)(raw)}
     items = raw.pop("chunks")
     documents = raw.pop("documents")
-    if set(items) != set(arrays) or set(documents) != document_keys(arrays):
+    if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
     chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)
