@@ -127,12 +127,10 @@ def file_size(path: str) -> int:
     """Return the size of a file in bytes (0 for piped text); raise InputError if it is missing, a folder or empty."""
     if isinstance(path, PipedText):
         return 0
-    try:
+    with _explained(path):
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder, not a file.")
         size = source_size(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}.") from error
     if size == 0:
         raise InputError(f"{path}: the file is empty.")
     return size
@@ -251,18 +249,16 @@ def is_number(word: str | bytes) -> bool:
         float(word)
     except ValueError:
         return False
-    return word.isascii() and (b"_" if isinstance(word, bytes) else "_") not in word  # type: ignore[operator]
+    text = word.decode("ascii", "replace") if isinstance(word, bytes) else word
+    return text.isascii() and "_" not in text
 
 
 def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file; of piped text, the first decompressed ones."""
     if isinstance(path, PipedText):
         return _looked_at(path)[0].data[:8]
-    try:
-        with open_source(path) as file:
-            return file.read(8)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}.") from error
+    with _explained(path), open_source(path) as file:
+        return file.read(8)
 
 
 def _looked_at(path: PipedText) -> list[TextBlock]:

@@ -144,14 +144,14 @@ class _Part:
     def batches(self, step: int, before: int) -> Iterator[Batch]:
         """Yield ``step`` rows at a time. ``before`` are the bytes of the files that were read before."""
         label, weight = (each if isinstance(each, _ArrayRows) else None for each in (self.label, self.weight))
-        y = repeat(None) if label is None else map(label_values, label.slices(step))
-        weights = repeat(None) if weight is None else map(weight_values, weight.slices(step))
+        labels: Iterator[Any] = repeat(None) if label is None else map(label_values, label.slices(step))
+        weights: Iterator[Any] = repeat(None) if weight is None else map(weight_values, weight.slices(step))
         start = 0
-        for X, *beside in zip(self.X.slices(step), y, weights, strict=False):
-            end = before + self.nbytes * (start + len(X)) // self.rows
-            yield Batch(ArrayTable(X), self.path, end, start, *beside)
-            start += len(X)
-            del X
+        for X, y, w in zip(self.X.slices(step), labels, weights, strict=False):  # without end if there are none
+            stop = start + len(X)
+            yield Batch(ArrayTable(X), self.path, before + self.nbytes * stop // self.rows, start, y, w)
+            start = stop
+            del X, y, w  # before the next ones are read
 
 
 def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
