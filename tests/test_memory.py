@@ -17,7 +17,6 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.data.rows import scaled
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -162,7 +161,7 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
 )
 def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, settings):
     """With no byte to spare it keeps no kernel values; its data are not copied to be scaled, were they this many."""
-    monkeypatch.setattr(scaled, "COPIED_BYTES", 0)
+    monkeypatch.setattr("dask_odm.data.rows.scaling.COPIED_BYTES", 0)
     X = np.random.default_rng(0).standard_normal((30_000, 80)).astype(np.float32)
     y = X[:, :classes].argmax(axis=1)
     model = ODMClassifier(lam=1e3, random_state=0, scale="standard", **settings)

@@ -80,7 +80,7 @@ class RowOptions:
 
     def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:
         from dask_odm.data.ingest import ingest
-        from dask_odm.data.readers.paths import detect_format, find_files
+        from dask_odm.data.readers.formats import detect_format, find_files
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])

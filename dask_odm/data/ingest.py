@@ -14,7 +14,8 @@ import numpy.typing as npt
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
 from dask_odm.data.readers.missing import CompleteRows
-from dask_odm.data.readers.sources import BLOCK_BYTES, Source, SourceBlock
+from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock
+from dask_odm.data.readers.tables import TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
@@ -239,7 +240,7 @@ def _append(
         writer.append(block.X[rows], *columns)
 
 
-def _say_what_y_is(source: Source, encoder: LabelEncoder, target: str) -> None:
+def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> None:
     """Log what was decided about labels by default: that they are real, or that they are the last column."""
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaled import ScaledRows
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
 from dask_odm.data.rows.stored import (
     StoredPartitions,

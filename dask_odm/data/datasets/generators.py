@@ -1,6 +1,6 @@
 """Generators of data sets, the functions of `dask_odm.datasets`: of any size, in memory or into a store.
 
-All share these parameters. ``n_samples`` rows are taken, from row ``start`` on, of an endless sequence that
+All share the parameters of `Where`. ``n_samples`` rows are taken, from row ``start`` on, of an endless sequence that
 ``random_state`` and the distribution fix. So a test set of the same distribution has the same ``random_state`` and a
 ``start`` behind the training rows. With ``store`` the rows are written there directly, in bounded memory, and are the
 same as in memory. Labels are -1 and 1 (``make_shells``: inner and outer).
@@ -13,12 +13,13 @@ import math
 import os
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.datasets.made_up import Duplicated, Gaussians, Separable, Shells, Susy
+from dask_odm.data.datasets.made_up import Duplicated, Gaussians, RowGenerator, Separable, Shells, Susy
+from dask_odm.data.store.layout import FLOAT_TYPES
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 
@@ -44,23 +45,57 @@ StoreError
 """
 
 
+class Where(TypedDict, total=False):
+    """Parameters that all generators share: which rows of the sequence are made, and where they go."""
+
+    start: int
+    random_state: int | None
+    store: Path | None
+    dtype: str
+    overwrite: bool
+
+
 def _documented(function: F) -> F:
-    """Add what all generators share to the docstring of one, which ends with its own parameters."""
+    """Add what all generators share to the signature of one, and to its docstring, which ends with its parameters."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{_SHARED}"
+    own = inspect.signature(function)
+    parameters = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
+    parameters += [each for each in inspect.signature(_made).parameters.values() if each.name in Where.__annotations__]
+    function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function
 
 
-@_documented
-def make_separable(
-    n_samples: int = 10_000,
-    n_features: int = 20,
+def _made(
+    kind: type[RowGenerator],
+    function: str,
+    n_samples: int,
+    n_features: int,
+    settings: dict[str, Any],
     *,
-    margin: float = 0.5,
     start: int = 0,
     random_state: int | None = 0,
     store: Path | None = None,
     dtype: str = "float32",
     overwrite: bool = False,
+) -> Made:
+    """Check the parameters that all generators share, and return rows of the ``kind`` with its own ``settings``."""
+    _whole(function, "n_samples", n_samples, 1)
+    _whole(function, "n_features", n_features, 1)
+    _whole(function, "start", start, 0)
+    if random_state is not None:
+        _whole(function, "random_state", random_state, 0)
+    if dtype not in FLOAT_TYPES:
+        raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
+    seed = np.random.SeedSequence().generate_state(1, np.uint64)[0] if random_state is None else random_state
+    generator = kind(n_features, int(seed), **settings)
+    if store is None:
+        return generator.arrays(n_samples, start, dtype)
+    return generator.write(store, n_samples, start, dtype=dtype, overwrite=overwrite)
+
+
+@_documented
+def make_separable(
+    n_samples: int = 10_000, n_features: int = 20, *, margin: float = 0.5, **where: Unpack[Where]
 ) -> Made:
     """Make two classes that a plane through the origin separates by a margin.
 
@@ -72,22 +107,13 @@ def make_separable(
     n_samples, n_features : rows and features
     margin : least distance of a row from the plane, positive
     """
-    seed = _seed("make_separable", n_samples, n_features, start, random_state)
     _check("make_separable", "margin", margin, 0.0, math.inf)
-    return Separable(n_features, seed, margin).make(n_samples, start, store, dtype, overwrite)
+    return _made(Separable, "make_separable", n_samples, n_features, {"margin": margin}, **where)
 
 
 @_documented
 def make_overlapping(
-    n_samples: int = 10_000,
-    n_features: int = 20,
-    *,
-    accuracy: float = 0.9,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    n_samples: int = 10_000, n_features: int = 20, *, accuracy: float = 0.9, **where: Unpack[Where]
 ) -> Made:
     """Make two overlapping normal clouds of unit covariance, for which the best classifier's accuracy is known.
 
@@ -99,9 +125,8 @@ def make_overlapping(
     n_samples, n_features : rows and features
     accuracy : of the best classifier, in (0.5, 1)
     """
-    seed = _seed("make_overlapping", n_samples, n_features, start, random_state)
-    recipe = Gaussians(n_features, seed, distance=_distance("make_overlapping", accuracy))
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    settings = {"distance": _distance("make_overlapping", accuracy)}
+    return _made(Gaussians, "make_overlapping", n_samples, n_features, settings, **where)
 
 
 @_documented
@@ -111,11 +136,7 @@ def make_imbalanced(
     *,
     positive: float = 0.05,
     accuracy: float = 0.9,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    **where: Unpack[Where],
 ) -> Made:
     """Make data as `make_overlapping` does, with classes of unequal size.
 
@@ -129,10 +150,9 @@ def make_imbalanced(
     positive : probability of label 1 in each row, in (0, 1)
     accuracy : accuracy of the best classifier if the classes had equal size, in (0.5, 1)
     """
-    seed = _seed("make_imbalanced", n_samples, n_features, start, random_state)
     _check("make_imbalanced", "positive", positive, 0.0, 1.0)
-    recipe = Gaussians(n_features, seed, distance=_distance("make_imbalanced", accuracy), positive=positive)
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    settings = {"distance": _distance("make_imbalanced", accuracy), "positive": positive}
+    return _made(Gaussians, "make_imbalanced", n_samples, n_features, settings, **where)
 
 
 @_documented
@@ -142,11 +162,7 @@ def make_wide(
     *,
     informative: int = 50,
     accuracy: float = 0.95,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    **where: Unpack[Where],
 ) -> Made:
     """Make rows with many features of which few matter, by default in the shape of gisette.
 
@@ -158,24 +174,15 @@ def make_wide(
     informative : features that matter, from 1 to n_features
     accuracy : of the best classifier, in (0.5, 1)
     """
-    seed = _seed("make_wide", n_samples, n_features, start, random_state)
+    _whole("make_wide", "n_features", n_features, 1)
     _whole("make_wide", "informative", informative, 1, n_features)
-    recipe = Gaussians(n_features, seed, distance=_distance("make_wide", accuracy), informative=informative)
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    settings = {"distance": _distance("make_wide", accuracy), "informative": informative}
+    return _made(Gaussians, "make_wide", n_samples, n_features, settings, **where)
 
 
 @_documented
 def make_duplicated(
-    n_samples: int = 10_000,
-    n_features: int = 20,
-    *,
-    share: float = 0.5,
-    accuracy: float = 0.9,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    n_samples: int = 10_000, n_features: int = 20, *, share: float = 0.5, accuracy: float = 0.9, **where: Unpack[Where]
 ) -> Made:
     """Make data as `make_overlapping` does, with a share of rows that repeat earlier ones exactly, label included.
 
@@ -188,22 +195,13 @@ def make_duplicated(
     share : share of the rows that are copies, in [0, 1)
     accuracy : of the best classifier, in (0.5, 1)
     """
-    seed = _seed("make_duplicated", n_samples, n_features, start, random_state)
     _check("make_duplicated", "share", share, 0.0, 1.0, least=True)
-    recipe = Duplicated(n_features, seed, distance=_distance("make_duplicated", accuracy), share=share)
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+    settings = {"distance": _distance("make_duplicated", accuracy), "share": share}
+    return _made(Duplicated, "make_duplicated", n_samples, n_features, settings, **where)
 
 
 @_documented
-def make_susy(
-    n_samples: int | None = None,
-    *,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
-) -> Made:
+def make_susy(n_samples: int | None = None, **where: Unpack[Where]) -> Made:
     """Make rows in the shape of SUSY: 18 features, two overlapping classes, 46 % of label 1.
 
     There are eight low-level features (skewed and positive, uniform, or symmetric) and ten noisy mixtures of them. The
@@ -215,23 +213,13 @@ def make_susy(
     n_samples : rows; by default 5,000,000 into a store, as the original, and 10,000 in memory
     """
     if n_samples is None:
-        n_samples = 10_000 if store is None else Susy.original_rows
-    recipe = Susy(seed=_seed("make_susy", n_samples, 18, start, random_state))
-    return recipe.make(n_samples, start, store, dtype, overwrite)
+        n_samples = 10_000 if where.get("store") is None else Susy.original_rows
+    return _made(Susy, "make_susy", n_samples, Susy.features, {}, **where)
 
 
 @_documented
 def make_shells(
-    n_samples: int = 10_000,
-    n_features: int = 20,
-    *,
-    latent: int = 5,
-    noise: float = 0.5,
-    start: int = 0,
-    random_state: int | None = 0,
-    store: Path | None = None,
-    dtype: str = "float32",
-    overwrite: bool = False,
+    n_samples: int = 10_000, n_features: int = 20, *, latent: int = 5, noise: float = 0.5, **where: Unpack[Where]
 ) -> Made:
     """Make two classes, one around the other, that no linear classifier separates.
 
@@ -245,21 +233,9 @@ def make_shells(
     latent : dimensions behind the features, positive
     noise : standard deviation of the noise, not negative; a feature's own is 1
     """
-    seed = _seed("make_shells", n_samples, n_features, start, random_state)
     _whole("make_shells", "latent", latent, 1)
     _check("make_shells", "noise", noise, 0.0, math.inf, least=True)
-    return Shells(n_features, seed, latent, noise).make(n_samples, start, store, dtype, overwrite)
-
-
-def _seed(function: str, n_samples: int, n_features: int, start: int, random_state: int | None) -> int:
-    """Check the parameters that all functions share, and return the seed."""
-    _whole(function, "n_samples", n_samples, 1)
-    _whole(function, "n_features", n_features, 1)
-    _whole(function, "start", start, 0)
-    if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
-    _whole(function, "random_state", random_state, 0)
-    return int(random_state)
+    return _made(Shells, "make_shells", n_samples, n_features, {"latent": latent, "noise": noise}, **where)
 
 
 def _distance(function: str, accuracy: float) -> float:

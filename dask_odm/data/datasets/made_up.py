@@ -13,17 +13,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dask_odm.data.store.layout import FLOAT_TYPES, Label
+from dask_odm.data.store.layout import Label
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 from dask_odm.progress import shown_if_long
 
@@ -90,14 +88,6 @@ class RowGenerator(ABC):
         """Return the random generator for one purpose, named by ``key``."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
-    def make(self, rows: int, start: int, store: str | os.PathLike[str] | None, dtype: str, overwrite: bool) -> Any:
-        """Return arrays, or a store if a path is given."""
-        if dtype not in FLOAT_TYPES:
-            raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
-        if store is None:
-            return self.arrays(rows, start, dtype)
-        return self.write(store, rows, start, dtype=dtype, overwrite=overwrite)
-
 
 @dataclass(frozen=True)
 class Separable(RowGenerator):
@@ -138,14 +128,6 @@ class Gaussians(RowGenerator):
         if self.informative is not None:
             w[random.permutation(self.features)[self.informative :]] = 0.0
         return _unit(w)
-
-    @property
-    def bayes_accuracy(self) -> float:
-        """Accuracy of the best classifier, which decides by ``⟨w, x⟩ + log(p/(1−p))/(2·distance)``."""
-        p = self.positive
-        cdf = NormalDist().cdf
-        shift = math.log(p / (1 - p)) / (2 * self.distance)
-        return p * cdf(self.distance + shift) + (1 - p) * cdf(self.distance - shift)
 
     def chunk(self, number: int) -> Rows:
         random = self.random(1, number)
@@ -200,11 +182,6 @@ class Susy(RowGenerator):
         mixing = np.eye(self.features)
         mixing[: self.low, self.low :] = 0.4 * self.random(3).standard_normal((self.low, self.features - self.low))
         return mixing
-
-    @property
-    def bayes_accuracy(self) -> float:
-        """Accuracy of the best classifier."""
-        return self.hidden.bayes_accuracy
 
     def chunk(self, number: int) -> Rows:
         Z, codes = self.hidden.chunk(number)

@@ -18,7 +18,7 @@ from pyarrow import parquet, types
 
 from dask_odm.data.readers.columns import Columns, choose_columns
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import BLOCK_BYTES, block_rows, describe
+from dask_odm.data.readers.sources import Reading, describe
 from dask_odm.data.readers.tables import Batch, TableSource, refuse_kinds, table_of
 from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.object_files import open_source
@@ -57,22 +57,13 @@ class ArrowTable:
         return values[encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
 
 
-def arrow_files(
-    paths: Sequence[str],
-    kind: str,
-    *,
-    label: str | int | bool | None = None,
-    weight: str | int | None = None,
-    drop: Sequence[str | int] = (),
-    block_bytes: int = BLOCK_BYTES,
-    **options: Any,
-) -> TableSource:
+def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSource:
     """Return the rows of Parquet or Arrow files (``kind``) with the same columns as a source."""
     read = _parquet_batches if kind == "parquet" else _ipc_batches
     sizes = [file_size(path) for path in paths]
     names = next(read(paths[0], 1))
-    columns = choose_columns(paths[0], names, len(names), label, weight, drop=drop)
-    rows = min(1 << 16, block_rows(len(names), "float64", block_bytes))
+    columns = choose_columns(paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop)
+    rows = min(1 << 16, reading.block_rows(len(names)))
 
     def batches() -> Iterator[Batch]:
         begin = 0
@@ -86,26 +77,26 @@ def arrow_files(
                 first += batch.num_rows
             begin += size
 
-    return TableSource(describe(paths), columns, batches, size=sum(sizes), block_bytes=block_bytes, **options)
+    return TableSource(describe(paths), columns, batches, reading, size=sum(sizes))
 
 
-def arrow_source(source: Any, y: Any = None, weight: Any = None, **options: Any) -> TableSource:
+def arrow_source(source: Any, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a pyarrow Table, a RecordBatchReader or any Arrow stream as a source, read once."""
-    reader = pyarrow.RecordBatchReader.from_stream(source)
+    stream = pyarrow.RecordBatchReader.from_stream(source)
     where = f"the {type(source).__name__}"
-    names = list(reader.schema.names)
-    return table_of(where, names, len(names), partial(_stream, where, reader), y=y, weight=weight, **options)
+    names = list(stream.schema.names)
+    return table_of(where, names, len(names), partial(_stream, where, stream), y, reading)
 
 
-def _stream(where: str, reader: Any, y: Any, weight: Any) -> Iterator[Batch]:
+def _stream(where: str, stream: Any, y: Any, weight: Any) -> Iterator[Batch]:
     first = 0
     end = 0
     with _explained(where):
-        for batch in reader:
+        for batch in stream:
             rows = slice(first, first + batch.num_rows)
             end += batch.nbytes
-            beside = [None if each is None else each[rows] for each in (y, weight)]
-            yield Batch(ArrowTable(batch), where, end, first, *beside)
+            labels, weights = (None if each is None else each[rows] for each in (y, weight))
+            yield Batch(ArrowTable(batch), where, end, first, labels, weights)
             first = rows.stop
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:

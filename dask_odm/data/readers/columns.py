@@ -26,9 +26,11 @@ class Columns:
     dropped: tuple[int, ...] = ()
 
     @property
-    def features(self) -> list[int]:
-        """Positions of the features."""
-        others = {self.label, self.weight, *self.dropped}
+    def features(self) -> Sequence[int]:
+        """Positions of the features; of all columns without a list, since there may be millions."""
+        others = {self.label, self.weight, *self.dropped} - {None}
+        if not others:
+            return range(self.count)
         return [i for i in range(self.count) if i not in others]
 
     @cached_property

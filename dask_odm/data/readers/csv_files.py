@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.readers.columns import LABEL_NAMES, Columns, choose_columns
-from dask_odm.data.readers.lines import TextBlock, file_size, first_line, shown, text_blocks
-from dask_odm.data.readers.sources import BLOCK_BYTES, describe
+from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line, is_number, shown
+from dask_odm.data.readers.sources import Reading, describe
 from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 
@@ -38,17 +37,6 @@ _ENCODE = (
 )
 
 
-class _Fields(PandasTable):
-    """Fields of CSV text, parsed: all but labels and dropped columns are float64."""
-
-    def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """Do nothing: the parser has seen to it."""
-
-    def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """See `Table`."""
-        return self._frame.iloc[start:stop, list(wanted)].to_numpy(dtype=np.float64)
-
-
 class CsvSource(TableSource):
     """Rows of one or more CSV files with the same columns, read one after another.
 
@@ -58,35 +46,20 @@ class CsvSource(TableSource):
 
     labels_are_text = True
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        label: str | int | bool | None = None,
-        weight: str | int | None = None,
-        header: bool | None = None,
-        drop: Sequence[str | int] = (),
-        block_bytes: int = BLOCK_BYTES,
-        allow_large: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, paths: Sequence[str], reading: Reading) -> None:
         size = sum(map(file_size, paths))
         self._paths = tuple(paths)
-        columns, self._header, self._separator = _find_columns(paths[0], label, weight, header, drop)
+        columns, self._header, self._separator = _find_columns(paths[0], reading)
         self._with_gaps = False  # a missing value was met; until then fields are not compared with its spellings
-        batches = partial(self._read_all, block_bytes, allow_large)
-        super().__init__(describe(paths), columns, batches, size=size, block_bytes=block_bytes, **options)
+        super().__init__(describe(paths), columns, self._read_all, reading, size=size)
 
-    def _read_all(self, block_bytes: int, allow_large: bool) -> Iterator[Batch]:
-        before = 0
-        for path in self._paths:
-            skip = self._check_first_line(path)
-            for text in text_blocks(path, block_bytes, allow_large=allow_large):
-                body = _after_line(text, skip)
-                if _content(body.data):
-                    line = partial(body.line_of, content=_content)
-                    yield Batch(_Fields(self._parse(body)), path, before + body.position, line=line)
-            before += file_size(path)
+    def _read_all(self) -> Iterator[Batch]:
+        headers = {path: self._check_first_line(path) for path in self._paths}
+        for text in blocks_of_files(self._paths, self._reading):
+            body = _after_line(text, headers[text.path])
+            if _content(body.data):
+                line = partial(body.line_of, content=_content)
+                yield Batch(PandasTable(self._parse(body)), body.path, body.position, line=line)
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return its line number; 0 if there is no header."""
@@ -205,14 +178,7 @@ class CsvSource(TableSource):
         return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {_ENCODE}"
 
 
-def _find_columns(
-    path: str,
-    label: str | int | bool | None,
-    weight: str | int | None,
-    header: bool | None,
-    drop: Sequence[str | int],
-    most: int = 100_000,
-) -> tuple[Columns, bool, str]:
+def _find_columns(path: str, reading: Reading, most: int = 100_000) -> tuple[Columns, bool, str]:
     """Return the roles of the columns, whether there is a header, and the separator, by the first line.
 
     There may be at ``most`` so many columns: pandas takes some 0.1 ms for each column of each block.
@@ -225,12 +191,16 @@ def _find_columns(
             f"{path}, line {number}: {len(fields)} columns; at most {most} can be read as CSV. Write wider rows as "
             ".npy or as LIBSVM text."
         )
+    header = reading.header
     if header is None:
-        words = [field for field in fields if not _is_number(field)]
-        named = any(word.lower() in LABEL_NAMES or word in (label, weight, *drop) for word in words)
+        words = [field for field in fields if not is_number(field)]
+        named = any(
+            word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, *reading.drop) for word in words
+        )
         header = named or len(words) == len(fields)
     names = tuple(fields) if header else None
-    columns = choose_columns(f"{path}, line {number}", names, len(fields), label, weight, drop=drop)
+    where = f"{path}, line {number}"
+    columns = choose_columns(where, names, len(fields), reading.label, reading.weight, drop=reading.drop)
     return columns, header, separator
 
 
@@ -261,12 +231,4 @@ def _after_line(text: TextBlock, number: int) -> TextBlock:
 
 
 def _is_number_or_missing(field: str) -> bool:
-    return field.strip(_BLANK).lower().lstrip("+-") in _MISSING or _is_number(field)
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return "_" not in field and field.isascii()
+    return field.strip(_BLANK).lower().lstrip("+-") in _MISSING or is_number(field)

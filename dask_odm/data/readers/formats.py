@@ -1,10 +1,13 @@
-"""Opening any source as a stream of blocks of rows: it tells the format and picks the reader."""
+"""Opening any source as a stream of blocks of rows: it finds the files, tells their format and picks the reader."""
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,90 +18,84 @@ import scipy.sparse
 from dask_odm.data.readers.columns import Columns
 from dask_odm.data.readers.csv_files import CsvSource
 from dask_odm.data.readers.libsvm import LibsvmSource
-from dask_odm.data.readers.lines import PipedText
+from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, first_line
 from dask_odm.data.readers.numpy_files import numpy_source
-from dask_odm.data.readers.paths import FORMATS, TEXT_FORMATS, detect_format, find_files
-from dask_odm.data.readers.sources import BLOCK_BYTES, Source
+from dask_odm.data.readers.sources import Reading
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
-from dask_odm.data.storage.locations import MANIFEST, location_of
+from dask_odm.data.storage.locations import MANIFEST, is_address, location_of
+from dask_odm.data.storage.object_files import objects_at
 from dask_odm.data.storage.storage import resolved, storage_of
+from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 
+TEXT_FORMATS = ("libsvm", "csv")
+_SUFFIXES = {
+    "libsvm": (".libsvm", ".svm", ".svmlight"),
+    "csv": (".csv", ".tsv"),
+    "numpy": (".npy", ".npz"),
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
+}
+FORMATS = tuple(_SUFFIXES)
+_MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+_NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
+_PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
+_LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
 
-def open_source(
-    source: Any,
-    *,
-    format: str | None = None,
-    n_features: int | None = None,
-    label: str | int | bool | None = None,
-    weight: Any = None,
-    header: bool | None = None,
-    drop: str | int | Sequence[str | int] = (),
-    dtype: str = "float32",
-    block_bytes: int = BLOCK_BYTES,
-    allow_large: bool = False,
-) -> Source:
-    """Find out what a source is, and open it for reading once; the options are those of `ingest`.
+
+def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **options: Any) -> TableSource:
+    """Find out what a source is, and open it for reading once; the options are those of `Reading`.
 
     Raises InputError if there is no such file or nothing in it, if its format is unknown, or if an option does not
     apply to it.
     """
-    if block_bytes < 1:
-        raise InputError(f"block_bytes must be positive. Got {block_bytes} instead.")
-    common: dict[str, Any] = {"n_features": n_features, "dtype": dtype, "block_bytes": block_bytes}
-    label = None if label is True else label
+    reading = Reading(drop=(drop,) if isinstance(drop, str | int) else tuple(drop), **options)
+    if reading.block_bytes < 1:
+        raise InputError(f"block_bytes must be positive. Got {reading.block_bytes} instead.")
+    if reading.label is True:
+        reading = replace(reading, label=None)
     held = _held(source)
-    dropped = (drop,) if isinstance(drop, str | int) else tuple(drop)
     if held is not None:
-        for name, given in (("format", format), ("header", header), ("drop", dropped or None)):
+        for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
             if given is not None:
                 way_out = "; leave columns out of a frame by frame.drop(columns=...)" if name == "drop" else ""
                 raise InputError(f"{name} is for files, not for rows in memory{way_out}.")
-        return held(weight=weight, label=label, **common)
-    if not isinstance(weight, str | int | None):
+        return held(reading)
+    if not isinstance(reading.weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")
-    return _of_files(find_files(source), format, header, label, weight, dropped, allow_large, common)
+    return _of_files(find_files(source), reading)
 
 
-def _of_files(
-    paths: list[str],
-    format: str | None,
-    header: bool | None,
-    label: str | int | bool | None,
-    weight: str | int | None,
-    dropped: tuple[str | int, ...],
-    allow_large: bool,
-    common: dict[str, Any],
-) -> Source:
-    kinds = {path: format or detect_format(path) for path in paths}
+def _of_files(paths: list[str], reading: Reading) -> TableSource:
+    kinds = {path: reading.format or detect_format(path) for path in paths}
     if len(set(kinds.values())) > 1:
         raise InputError(f"files of different formats: {', '.join(f'{p} ({kind})' for p, kind in kinds.items())}.")
     kind = kinds[paths[0]]
-    if header is not None and kind != "csv":
+    if reading.header is not None and kind != "csv":
         raise InputError(f"header is for CSV text, not for {kind}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
     if piped and kind in FORMATS and kind not in TEXT_FORMATS:
         raise InputError(f"{piped[0]}: must be LIBSVM or CSV text, not {kind}; save it to a file first.")
     if kind == "csv":
-        more: dict[str, Any] = {"header": header, "drop": dropped, "allow_large": allow_large}
-        return CsvSource(paths, label=label, weight=weight, **more, **common)
+        return CsvSource(paths, reading)
     if kind in ("parquet", "arrow"):
         arrow = _arrow(f"{paths[0]}: {'a Parquet' if kind == 'parquet' else 'an Arrow'} file")
-        return arrow.arrow_files(paths, kind, label=label, weight=weight, drop=dropped, **common)
-    if dropped:
+        return arrow.arrow_files(paths, kind, reading)
+    if reading.drop:
         raise InputError(f"{paths[0]}: drop names columns of CSV text, Parquet or Arrow files, not of {kind}.")
     if kind == "numpy":
-        return numpy_source(paths, label=label, weight=weight, **common)
+        return numpy_source(paths, reading)
     if kind != "libsvm":
         raise InputError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
-    if weight is not None or not isinstance(label, bool | None):
+    if reading.weight is not None or not isinstance(reading.label, bool | None):
         raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
-    return LibsvmSource(paths, label=label is not False, allow_large=allow_large, **common)
+    return LibsvmSource(paths, reading)
 
 
-def _held(source: Any) -> Callable[..., Source] | None:
-    """Return the opener, given weight and options, of rows that are not files; None for paths."""
+def _held(source: Any) -> Callable[..., TableSource] | None:
+    """Return the opener, which takes a `Reading`, of rows that are not files; None for paths."""
     pair = isinstance(source, tuple) and len(source) == 2 and not all(isinstance(s, str | os.PathLike) for s in source)
     X, y = source if pair else (source, None)
     if isinstance(X, Store):
@@ -136,13 +133,13 @@ def _arrow(what: str) -> Any:
     return arrow_files
 
 
-def _of_store(store: Store, y: Any, *, weight: Any, label: str | int | bool | None, **options: Any) -> Source:
+def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
     """Return a store as a source, which is read to write it again with another type, chunking or split."""
-    if y is not None or weight is not None or not isinstance(label, bool | None):
+    if y is not None or reading.weight is not None or not isinstance(reading.label, bool | None):
         raise InputError(f"store '{store.path}' holds its own labels and weights; leave y, label and weight out.")
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
-    labelled = label is not False and store.has_y
+    labelled = reading.label is not False and store.has_y
 
     def batches() -> Iterator[Batch]:
         for chunk in store.blocks():
@@ -151,19 +148,120 @@ def _of_store(store: Store, y: Any, *, weight: Any, label: str | int | bool | No
             yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight)
 
     columns = Columns(store.feature_names, store.features, None, None)
-    source = TableSource(where, columns, batches, size=store.rows * row_bytes, **options)
+    label_name = "y" if labelled else None
+    source = TableSource(where, columns, batches, reading, size=store.rows * row_bytes, label_name=label_name)
     if labelled:
-        source.label_name = "y"
         source.y_kind = store.y_kind
     return source
 
 
-def _of_xarray(X: Any, y: Any, *, weight: Any, label: str | int | bool | None, **options: Any) -> Source:
+def _of_xarray(X: Any, y: Any, reading: Reading) -> TableSource:
     from dask_odm.data.readers.lazy import xarray_source
     from dask_odm.data.store.interchange import as_store
 
-    whole = y is None and weight is None and isinstance(label, bool | None)
+    whole = y is None and reading.weight is None and isinstance(reading.label, bool | None)
     store = as_store(X) if whole and _is_a(X, "xarray", "Dataset") else None
     if store is not None:
-        return _of_store(store, None, weight=None, label=label, **options)
-    return xarray_source(X, y, weight, label=label, **options)
+        return _of_store(store, None, reading)
+    return xarray_source(X, y, reading)
+
+
+def find_files(source: Any) -> list[str]:
+    """Return the files of a path, a folder, a glob pattern, ``-`` or a list of these.
+
+    Files of a folder or pattern are in the order of their names, with numbers in them by value. Hidden files, those
+    that begin with ``_`` (``_SUCCESS``, ``_metadata``) and checksums are left out. Raises InputError if ``source`` is
+    no path or nothing is found.
+    """
+    items: Sequence[Any] = [source] if isinstance(source, str | os.PathLike) else source
+    if not isinstance(items, list | tuple) or not items:
+        raise InputError(
+            f"cannot ingest {type(source).__name__}; give a path, a list of paths, X or (X, y): NumPy, SciPy sparse, "
+            "pandas, Arrow, dask, zarr or xarray."
+        )
+    if not all(isinstance(item, str | os.PathLike) for item in items):
+        raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
+    return [file for item in items for file in _expanded(item)]
+
+
+def detect_format(path: str) -> str:
+    """Return the format of a file by its name, else by its first line; raise InputError if neither tells."""
+    if not isinstance(path, PipedText):
+        stem, suffix = os.path.splitext(path.lower())
+        if suffix in _SHEETS and os.path.exists(path):
+            raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
+        if suffix in COMPRESSIONS:
+            suffix = os.path.splitext(stem)[1]
+        for kind, suffixes in _SUFFIXES.items():
+            if suffix in suffixes:
+                return kind
+    head = first_bytes(path)
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    _, line = first_line(path)
+    if _LIBSVM_LINE.fullmatch(line):
+        return "libsvm"
+    if any(separator in line for separator in (b",", b";", b"\t", b"|")):
+        return "csv"
+    raise InputError(f"{path}: neither name nor first line tells the format; give format= (--format).")
+
+
+def _expanded(item: str | os.PathLike[str]) -> list[str]:
+    if isinstance(item, PipedText):
+        return [item]
+    path = os.fspath(item)
+    if is_address(path):
+        path = location_of(path)
+        if is_address(path):
+            return _objects(path)
+    if path == "-":
+        return [PipedText(sys.stdin.buffer)]
+    zarr = other_zarr(path)
+    if zarr is not None:
+        raise InputError(f"{path}: {zarr}.")
+    if os.path.isdir(path):
+        return _folder(path)
+    if os.path.exists(path) or not glob.has_magic(path):
+        return [path]
+    found = sorted(filter(_is_data, glob.glob(path, recursive=True)), key=_order)
+    files = [file for each in found for file in (_folder(each) if os.path.isdir(each) else [each])]
+    if not files:
+        raise InputError(f"{path}: no file matches.")
+    return files
+
+
+def _folder(path: str) -> list[str]:
+    try:
+        names = sorted(filter(_is_data, os.listdir(path)), key=_order)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}.") from error
+    if not names:
+        raise InputError(f"{path}: is a folder without data files.")
+    files = [os.path.join(path, name) for name in names]
+    inner = [file for file in files if os.path.isdir(file)]
+    if inner:
+        pattern = os.path.join(path, "**", "*.csv")
+        raise InputError(f"{path}: holds the folder {inner[0]}; name the files by a pattern such as '{pattern}'.")
+    return files
+
+
+def _objects(location: str) -> list[str]:
+    """Return an object, or the objects directly below an address, in the order of files of a folder."""
+    if glob.has_magic(location):
+        raise InputError(f"{location}: patterns are of this machine's files only; name the objects, or what is above.")
+    found = objects_at(location)
+    files = found if found == [location] else sorted(filter(_is_data, found), key=_order)
+    if not files:
+        raise InputError(f"{location}: there is no such object, and none below it that holds data.")
+    return files
+
+
+def _is_data(path: str) -> bool:
+    name = os.path.basename(os.path.normpath(path))
+    return not name.startswith((".", "_")) and not name.lower().endswith(_NOT_DATA)
+
+
+def _order(path: str) -> list[tuple[int, str]]:
+    """Return the sort key that puts ``part-10`` behind ``part-9``."""
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in re.split(r"([0-9]+)", path)]

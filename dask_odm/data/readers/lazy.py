@@ -6,6 +6,7 @@ The active Dask client computes them, if there is one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import xarray as xr
 import zarr
 from dask.base import compute
 
-from dask_odm.data.readers.sources import BLOCK_BYTES, block_rows
+from dask_odm.data.readers.sources import Reading
 from dask_odm.data.readers.tables import (
     ArrayTable,
     Batch,
@@ -32,45 +33,41 @@ from dask_odm.errors import InputError
 
 def lazy_source(
     X: Any,
-    y: Any = None,
-    weight: Any = None,
+    y: Any,
+    reading: Reading,
     *,
     where: str | None = None,
     names: Sequence[str] | None = None,
-    **options: Any,
+    label_name: str | None = None,
 ) -> TableSource:
     """Return the rows of a dask array (with the ``names`` of its columns), a zarr array or a dask frame as a source.
 
     Lengths of partitions need not be known. Labels ``y`` and weights may be lazy or in memory.
     """
     where = "the zarr array" if isinstance(X, zarr.Array) else where
-    X, y, weight = (da.from_zarr(each) if isinstance(each, zarr.Array) else each for each in (X, y, weight))
+    arrays = (X, y, reading.weight)
+    X, y, weight = (da.from_zarr(each) if isinstance(each, zarr.Array) else each for each in arrays)
+    reading = replace(reading, weight=weight)
     if not isinstance(X, da.Array):
         where = "the dask DataFrame"
         columns = list(X.columns)
-        return table_of(where, columns, len(columns), partial(_batches, where, X), y=y, weight=weight, **options)
+        return table_of(where, columns, len(columns), partial(_batches, where, X), y, reading)
     where = where or "the dask array"
     require_matrix(where, X.shape)
-    size = 0 if np.isnan(X.shape).any() else X.nbytes
-    return table_of(where, names, X.shape[1], partial(_batches, where, X.rechunk({1: -1})), y=y, weight=weight,
-                    guess=False, size=size, **options)  # fmt: skip
+    size = 0 if np.isnan(X.shape).any() else int(X.nbytes)
+    batches = partial(_batches, where, X.rechunk({1: -1}))
+    return table_of(where, names, X.shape[1], batches, y, reading, guess=False, label_name=label_name, size=size)
 
 
-def xarray_source(
-    source: xr.Dataset | xr.DataArray,
-    y: Any = None,
-    weight: Any = None,
-    *,
-    label: str | bool | int | None = None,
-    block_bytes: int = BLOCK_BYTES,
-    **options: Any,
-) -> TableSource:
+def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a Dataset with ``X``, ``y`` and ``weight``, or of a DataArray X and perhaps y, as a source.
 
     X has two dimensions, in any order. Samples are along the dimension of y, else the one named ``sample``, else the
-    first; the coordinate of the other one names the features. ``label`` and ``weight`` may name variables of a Dataset.
+    first; the coordinate of the other one names the features. Label and weight may name variables of a Dataset.
     """
     where = f"the {type(source).__name__}"
+    label = reading.label
+    weight = reading.weight
     is_set = isinstance(source, xr.Dataset)
     if isinstance(label, int if is_set else int | str) and not isinstance(label, bool):
         raise InputError(f"{where}: label={label!r}; name a variable of a Dataset, or give (X, y).")
@@ -90,13 +87,13 @@ def xarray_source(
     y = None if label is False else y
     rows, features = _dimensions(X, y)
     X = X.transpose(rows, features)
-    step = block_rows(X.shape[1], "float64", block_bytes)
+    step = reading.block_rows(X.shape[1])
     data = X.data if X.chunks is not None else X.chunk({rows: step, features: -1}).data
-    options["names"] = [str(each) for each in X.coords[features].values] if features in X.coords else None
-    if is_set and y is not None:
-        options["label_name"] = f"'{name}'"
+    names = [str(each) for each in X.coords[features].values] if features in X.coords else None
+    label_name = f"'{name}'" if is_set and y is not None else None
     y, weight = (each.data if isinstance(each, xr.DataArray) else each for each in (y, weight))
-    return lazy_source(data, y, weight, where=where, block_bytes=block_bytes, **options)
+    reading = replace(reading, label=None, weight=weight)
+    return lazy_source(data, y, reading, where=where, names=names, label_name=label_name)
 
 
 def _variable(dataset: xr.Dataset, name: str, *, required: bool) -> Any:

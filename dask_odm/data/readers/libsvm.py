@@ -17,49 +17,31 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.readers.lines import PipedText, TextBlock, file_size, is_far_more, shown, text_blocks
-from dask_odm.data.readers.sources import (
-    BLOCK_BYTES,
-    MAX_FEATURES,
-    Source,
-    SourceBlock,
-    block_rows,
-    describe,
-    narrow,
-    not_finite,
-)
+from dask_odm.data.readers.columns import Columns
+from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number, shown
+from dask_odm.data.readers.sources import MAX_FEATURES, Reading, describe, narrow, not_finite
+from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
 
-class LibsvmSource(Source):
+class LibsvmSource(TableSource):
     """Rows of one or more LIBSVM files, read one after another.
 
     Without ``n_features`` a first pass over the files looks for the largest index. It takes a tenth of the time of
     reading them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
-    would take far more bytes than their text, perhaps because of one wrong index. Without ``label``, labels are left
-    out, and lines may begin with their first pair.
+    would take far more bytes than their text, perhaps because of one wrong index. With ``label=False``, labels are
+    left out, and lines may begin with their first pair.
     """
 
     labels_are_text = True
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        n_features: int | None = None,
-        label: bool = True,
-        dtype: str = "float32",
-        block_bytes: int = BLOCK_BYTES,
-        allow_large: bool = False,
-    ) -> None:
+    def __init__(self, paths: Sequence[str], reading: Reading) -> None:
         self._paths = tuple(paths)
-        self._label = label
-        self._dtype = dtype
-        self._block_bytes = block_bytes
-        self._allow_large = allow_large
+        self._reading = reading
         self.size = sum(map(file_size, paths))
         self.description = describe(paths)
+        n_features = reading.n_features
         if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
             raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")
         if n_features is None and any(isinstance(path, PipedText) for path in paths):
@@ -67,31 +49,22 @@ class LibsvmSource(Source):
                 f"{self.description}: LIBSVM text through a pipe cannot be read twice to count its features; "
                 "give n_features (--n-features)."
             )
-        self.n_features = n_features or self._scan()
+        columns = Columns(None, n_features or self._scan(), None, None)
+        super().__init__(self.description, columns, self._read_all, reading, size=self.size)
 
-    def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the rows as dense blocks."""
-        for text in self._texts():
-            text = text if self._label else _labelled(text)
+    def _read_all(self) -> Iterator[Batch]:
+        labelled = self._reading.label is not False
+        for text in blocks_of_files(self._paths, self._reading):
+            text = text if labelled else _labelled(text)
             rows, y = self._parse(text)
-            step = block_rows(self.n_features, self._dtype, self._block_bytes)
-            for start in range(0, rows.shape[0], step):
-                labels = y[start : start + step] if self._label else None
-                place = partial(_place, text, start)
-                yield SourceBlock(rows[start : start + step].toarray(), labels, None, place, text.position)
-            del rows, y  # before the next text is parsed
+            line = partial(text.line_of, content=_content)
+            table = ArrayTable(rows)
+            yield Batch(table, text.path, text.position, y=y if labelled else None, line=line, is_checked=True)
+            del rows, y, table  # before the next text is parsed
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
         return f"index {i + 1}"
-
-    def _texts(self) -> Iterator[TextBlock]:
-        """Yield the text of all files. Positions count the files before."""
-        before = 0
-        for path in self._paths:
-            for text in text_blocks(path, self._block_bytes, allow_large=self._allow_large):
-                yield replace(text, position=before + text.position)
-            before += file_size(path)
 
     def _scan(self) -> int:
         """Return the largest index of all files."""
@@ -100,7 +73,7 @@ class LibsvmSource(Source):
         nbytes = 0
         where = ""
         report(Progress("scan", 0, self.size, "bytes"))
-        for text in self._texts():
+        for text in blocks_of_files(self._paths, self._reading):
             index, number, filled = _largest_index(text)
             if index > largest:
                 largest = index
@@ -110,8 +83,8 @@ class LibsvmSource(Source):
             report(Progress("scan", text.position, self.size, "bytes"))
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
-        needed = rows * largest * np.dtype(self._dtype).itemsize
-        if is_far_more(needed, nbytes) and not self._allow_large:
+        needed = rows * largest * np.dtype(self._reading.dtype).itemsize
+        if is_far_more(needed, nbytes) and not self._reading.allow_large:
             raise InputError(
                 f"{where}: index {largest} makes {rows} rows of {largest} features, {format_bytes(needed)} as a store, "
                 f"of {format_bytes(nbytes)} of text. If that is meant, give n_features={largest} "
@@ -123,7 +96,7 @@ class LibsvmSource(Source):
     def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
         # scikit-learn's reader would take 20 times the bytes of a line with more pairs than features
-        if len(text.data) > 2 * self._block_bytes and _has_too_many_pairs(text, self.n_features):
+        if len(text.data) > 2 * self._reading.block_bytes and _has_too_many_pairs(text, self.n_features):
             raise explain(text, self.n_features, ValueError("more pairs than features"))
         try:
             rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
@@ -133,12 +106,13 @@ class LibsvmSource(Source):
             raise explain(text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
-            raise InputError(f"{_place(text, 0, row)}: the label is {y[row]}; it must be a finite number.")
-        values = narrow(rows.data, self._dtype)
+            raise InputError(f"{_place(text, row)}: the label is {y[row]}; it must be a finite number.")
+        values = narrow(rows.data, self._reading.dtype)
         if np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            raise not_finite(_place(text, 0, row), f"index {rows.indices[at] + 1}", rows.data[at], self._dtype)
+            index = f"index {rows.indices[at] + 1}"
+            raise not_finite(_place(text, row), index, rows.data[at], self._reading.dtype)
         rows.data = values
         return rows, y
 
@@ -148,9 +122,9 @@ def _content(line: bytes) -> bytes:
     return line.partition(b"#")[0].strip()
 
 
-def _place(text: TextBlock, start: int, row: int) -> str:
-    """Return the place of row ``start + row`` of the block, by its line."""
-    return f"{text.path}, line {text.line_of(start + row, _content)}"
+def _place(text: TextBlock, row: int) -> str:
+    """Return the place of a row of the block, by its line."""
+    return f"{text.path}, line {text.line_of(row, _content)}"
 
 
 def _has_too_many_pairs(text: TextBlock, n_features: int) -> bool:
@@ -213,7 +187,7 @@ def _complaint(line: bytes, n_features: int) -> str | None:
         return None
     if b":" in label:
         return f"the label is missing; the line begins with {shown(label)} (label=False, --no-label, if none has one)."
-    if not _is_number(label):
+    if not is_number(label):
         return f"label {shown(label)} is not a number."
     last = 0
     for i, pair in enumerate(pairs):
@@ -231,18 +205,10 @@ def _complaint(line: bytes, n_features: int) -> str | None:
             return f"index {_digits(number)} after {_digits(last)}; indices must ascend."
         if number > n_features:
             return f"index {_digits(number)}, but n_features is {n_features}; give a larger n_features (--n-features)."
-        if not _is_number(value):
+        if not is_number(value):
             return f"value {shown(value)} of index {_digits(number)} is not a number."
         last = number
     return None
-
-
-def _is_number(token: bytes) -> bool:
-    try:
-        float(token)
-    except ValueError:
-        return False
-    return b"_" not in token
 
 
 def _whole(token: bytes) -> int | None:

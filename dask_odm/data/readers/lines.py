@@ -7,22 +7,27 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import IO, Any, cast
 
 from dask.utils import format_bytes
 
+from dask_odm.data.readers.sources import Reading
 from dask_odm.data.storage.object_files import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28
 LARGE_BYTES = 1 << 28  # what is made of text may always take so many bytes
 LARGE_TIMES = 200  # or so many times the bytes of the text; more is refused, unless asked for
-_MAGIC = ((b"\x1f\x8b", "gzip"), (b"BZh", "bzip2"), (b"\xfd7zXZ\x00", "xz"))
-_COMPRESSED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
+# suffix: name, first bytes, and what opens it
+COMPRESSIONS: dict[str, tuple[str, bytes, Callable[..., Any]]] = {
+    ".gz": ("gzip", b"\x1f\x8b", gzip.open),
+    ".bz2": ("bzip2", b"BZh", bz2.open),
+    ".xz": ("xz", b"\xfd7zXZ\x00", lzma.open),
+}
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -122,12 +127,10 @@ def file_size(path: str) -> int:
     """Return the size of a file in bytes (0 for piped text); raise InputError if it is missing, a folder or empty."""
     if isinstance(path, PipedText):
         return 0
-    try:
+    with _explained(path):
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder, not a file.")
         size = source_size(path)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}.") from error
     if size == 0:
         raise InputError(f"{path}: the file is empty.")
     return size
@@ -147,7 +150,10 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         with open_source(path) as file:
             head = file.read(6)
             file.seek(0)
-            _check_name(path, head)
+            suffix = os.path.splitext(path)[1].lower()
+            if suffix in COMPRESSIONS and not any(head.startswith(magic) for _, magic, _ in COMPRESSIONS.values()):
+                name = COMPRESSIONS[suffix][0]
+                raise InputError(f"{path}: is not {name}-compressed; fetch it again, or rename it if it is plain text.")
             with _decompressed(file, head) as stream:
                 yield stream, file
 
@@ -163,26 +169,21 @@ def _explained(path: str) -> Iterator[None]:
         raise InputError(f"{path}: {error.strerror or error}.") from error
 
 
-def _check_name(path: str, head: bytes) -> None:
-    """Raise InputError if a file is named as compressed, but is not."""
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix in _COMPRESSED and _compression(head) is None:
-        raise InputError(
-            f"{path}: is not {_COMPRESSED[suffix]}-compressed; fetch it again, or rename it if it is plain text."
-        )
-
-
-def _compression(head: bytes) -> str | None:
-    return next((name for magic, name in _MAGIC if head.startswith(magic)), None)
-
-
 def _decompressed(file: Any, head: bytes) -> Any:
-    kind = _compression(head)
-    if kind == "gzip":
-        return gzip.GzipFile(fileobj=file)
-    if kind == "bzip2":
-        return bz2.BZ2File(file)
-    return lzma.LZMAFile(file) if kind == "xz" else file
+    """Return the stream of text of a file or pipe that begins with ``head``."""
+    for _, magic, opened in COMPRESSIONS.values():
+        if head.startswith(magic):
+            return opened(file)
+    return file
+
+
+def blocks_of_files(paths: Sequence[str], reading: Reading) -> Iterator[TextBlock]:
+    """Yield the blocks of all files; positions count the files before."""
+    before = 0
+    for path in paths:
+        for block in text_blocks(path, reading.block_bytes, allow_large=reading.allow_large):
+            yield replace(block, position=before + block.position)
+        before += file_size(path)
 
 
 def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> Iterator[TextBlock]:
@@ -242,15 +243,22 @@ def shown(text: str | bytes, most: int = 60) -> str:
     return f"{words[:most]!r}… ({len(words)} characters)"
 
 
+def is_number(word: str | bytes) -> bool:
+    """Return whether a word is a number in ASCII, without Python's underscores as in 1_000."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    text = word.decode("ascii", "replace") if isinstance(word, bytes) else word
+    return text.isascii() and "_" not in text
+
+
 def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file; of piped text, the first decompressed ones."""
     if isinstance(path, PipedText):
         return _looked_at(path)[0].data[:8]
-    try:
-        with open_source(path) as file:
-            return file.read(8)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}.") from error
+    with _explained(path), open_source(path) as file:
+        return file.read(8)
 
 
 def _looked_at(path: PipedText) -> list[TextBlock]:

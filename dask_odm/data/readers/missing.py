@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.labels import missing_labels
-from dask_odm.data.readers.sources import Source, SourceBlock, joined
+from dask_odm.data.readers.sources import SourceBlock, joined
+from dask_odm.data.readers.tables import TableSource
 from dask_odm.errors import InputError
 
 _log = logging.getLogger("dask_odm")
@@ -35,7 +36,7 @@ class CompleteRows:
     until then blocks are empty. ``dropped`` is the number of rows left out so far.
     """
 
-    def __init__(self, source: Source, *, drop: bool = False) -> None:
+    def __init__(self, source: TableSource, *, drop: bool = False) -> None:
         self._source = source
         self._drop = drop
         self.dropped = 0

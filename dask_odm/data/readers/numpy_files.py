@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import IO, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from dask_odm.data.readers.columns import choose_columns
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import BLOCK_BYTES, block_rows, describe
+from dask_odm.data.readers.sources import Reading, describe
 from dask_odm.data.readers.tables import (
     ArrayTable,
     Batch,
@@ -58,43 +59,45 @@ class _ArrayRows:
             raise InputError(f"{what}: Python objects; save numbers, or strings as a NumPy string array.")
         self._by_columns = fortran and len(self.shape) > 1
 
-    @contextmanager
-    def reading(self) -> Iterator[Callable[[int, int], npt.NDArray[Any]]]:
-        """Open the array, and yield a function that returns its rows ``start:stop``, which must be asked in order."""
-        with self._opened() as stream:
+    def slices(self, step: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield all rows, ``step`` at a time."""
+        with ExitStack() as stack:
+            stream = stack.enter_context(self._opened())
             self._header(stream)
-            if not self._by_columns:
-                yield partial(self._next, stream)
-            elif not self._packed:
-                yield partial(self._gathered, stream, stream.tell())
-            else:
-                with tempfile.TemporaryFile(prefix="dask-odm-", buffering=0) as copy:
+            begin = stream.tell()
+            if self._by_columns and self._packed:
+                copy = stack.enter_context(tempfile.TemporaryFile(prefix="dask-odm-", buffering=0))
+                with self._damage():
+                    shutil.copyfileobj(stream, copy, 1 << 20)
+                stream = copy
+                begin = 0
+            for start in range(0, self.shape[0], step):
+                stop = min(start + step, self.shape[0])
+                if self._by_columns:
+                    yield self._gathered(stream, begin, start, stop)
+                    continue
+                rows = self._read(stream, (stop - start, *self.shape[1:]))
+                if stop == self.shape[0]:
                     with self._damage():
-                        shutil.copyfileobj(stream, copy, 1 << 20)
-                    yield partial(self._gathered, copy, 0)
-
-    def _next(self, stream: IO[bytes], start: int, stop: int) -> npt.NDArray[Any]:
-        shape = (stop - start, *self.shape[1:])
-        rows = self._read(stream, math.prod(shape))
-        if stop == self.shape[0]:
-            with self._damage():
-                stream.read(1)  # at the end of a member zipfile compares checksums
-        return rows.reshape(shape)
+                        stream.read(1)  # at the end of a member zipfile compares checksums
+                yield rows
+                del rows  # before the next ones are read
 
     def _gathered(self, stream: IO[bytes], begin: int, start: int, stop: int) -> npt.NDArray[Any]:
         """Return rows of an array that is stored column by column from byte ``begin`` on."""
         rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
         for j in range(self.shape[1]):  # read, not mapped, since a map keeps far more pages
             stream.seek(begin + (j * self.shape[0] + start) * self.dtype.itemsize)
-            rows[:, j] = self._read(stream, stop - start)
+            rows[:, j] = self._read(stream, (stop - start,))
         return rows
 
-    def _read(self, stream: IO[bytes], count: int) -> npt.NDArray[Any]:
+    def _read(self, stream: IO[bytes], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        size = math.prod(shape) * self.dtype.itemsize
         with self._damage():
-            data = stream.read(count * self.dtype.itemsize)
-        if len(data) != count * self.dtype.itemsize:
+            data = stream.read(size)
+        if len(data) != size:
             raise InputError(f"{self._what}: the file is cut off.")
-        return np.frombuffer(data, dtype=self.dtype)
+        return np.frombuffer(data, dtype=self.dtype).reshape(shape)
 
     def _opened(self) -> IO[bytes]:
         with self._damage():
@@ -140,38 +143,31 @@ class _Part:
 
     def batches(self, step: int, before: int) -> Iterator[Batch]:
         """Yield ``step`` rows at a time. ``before`` are the bytes of the files that were read before."""
-        with ExitStack() as stack:
-            X = stack.enter_context(self.X.reading())
-            y = stack.enter_context(self.label.reading()) if isinstance(self.label, _ArrayRows) else None
-            weight = stack.enter_context(self.weight.reading()) if isinstance(self.weight, _ArrayRows) else None
-            for start in range(0, self.rows, step):
-                stop = min(start + step, self.rows)
-                labels = None if y is None else label_values(y(start, stop))
-                weights = None if weight is None else weight_values(weight(start, stop))
-                end = before + self.nbytes * stop // self.rows
-                yield Batch(ArrayTable(X(start, stop)), self.path, end, start, labels, weights)
+        label, weight = (each if isinstance(each, _ArrayRows) else None for each in (self.label, self.weight))
+        labels: Iterator[Any] = repeat(None) if label is None else map(label_values, label.slices(step))
+        weights: Iterator[Any] = repeat(None) if weight is None else map(weight_values, weight.slices(step))
+        start = 0
+        for X, y, w in zip(self.X.slices(step), labels, weights, strict=False):  # without end if there are none
+            stop = start + len(X)
+            yield Batch(ArrayTable(X), self.path, before + self.nbytes * stop // self.rows, start, y, w)
+            start = stop
+            del X, y, w  # before the next ones are read
 
 
-def numpy_source(
-    paths: Sequence[str],
-    *,
-    label: str | int | bool | None = None,
-    weight: str | int | None = None,
-    block_bytes: int = BLOCK_BYTES,
-    **options: Any,
-) -> TableSource:
+def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
     """Return the rows of ``.npy`` and ``.npz`` files as a source.
 
-    In an archive, X is the array of that name or the only one, and y and weight are the arrays of those names.
-    ``label`` and ``weight`` name another array of the archive, a ``.npy`` file beside a ``.npy`` file, or a column of X
-    by number.
+    In an archive, X is the array of that name or the only one, and y and weight are the arrays of those names. Label
+    and weight may name another array of the archive, a ``.npy`` file beside a ``.npy`` file, or a column of X by
+    number.
     """
     parts = []
     for path in paths:
         if is_address(path):
             raise InputError(f"{path}: NumPy files are read from this machine only; copy it here, or use Parquet.")
         file_size(path)
-        parts.append(_npz_part(path, label, weight) if _is_archive(path) else _npy_part(path, label, weight))
+        part_of = _npz_part if _is_archive(path) else _npy_part
+        parts.append(part_of(path, reading.label, reading.weight))
     first = parts[0]
     width = first.X.shape[1]
     for part in parts:
@@ -183,12 +179,12 @@ def numpy_source(
     def batches() -> Iterator[Batch]:
         before = 0
         for part in parts:
-            yield from part.batches(block_rows(width, "float64", block_bytes), before)
+            yield from part.batches(reading.block_rows(width), before)
             before += part.nbytes
 
-    return TableSource(describe(paths), columns, batches, size=sum(part.nbytes for part in parts),
-                       label_name=None if first.label is None else first.label_name,
-                       block_bytes=block_bytes, **options)  # fmt: skip
+    label_name = None if first.label is None else first.label_name
+    size = sum(part.nbytes for part in parts)
+    return TableSource(describe(paths), columns, batches, reading, size=size, label_name=label_name)
 
 
 def _npy_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:

@@ -1,9 +1,8 @@
-"""Sources: what every reader returns. Rows are numbers, and their places are kept for error messages."""
+"""How sources are read, the blocks of rows that they yield, and words for messages about them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,25 @@ BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How a source is read: options of `ingest`, which has their meaning. Every reader takes those that apply to it."""
+
+    format: str | None = None
+    n_features: int | None = None
+    label: str | int | bool | None = None  # None means that the reader finds it, False that there is none
+    weight: Any = None
+    header: bool | None = None
+    drop: tuple[str | int, ...] = ()
+    dtype: str = "float32"
+    block_bytes: int = BLOCK_BYTES
+    allow_large: bool = False
+
+    def block_rows(self, features: int) -> int:
+        """Return the rows of a dense float64 block of about ``block_bytes``, at least one."""
+        return max(1, self.block_bytes // (8 * max(1, features)))
+
+
 @dataclass(frozen=True, eq=False)
 class SourceBlock:
     """Consecutive rows of a source."""
@@ -25,27 +43,6 @@ class SourceBlock:
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
     position: int  # bytes of the source read so far
-
-
-class Source(ABC):
-    """Rows that can be read once, in order, in bounded memory."""
-
-    n_features: int
-    description: str
-    size: int = 0  # bytes, in the unit of SourceBlock.position; 0 if unknown
-    feature_names: tuple[str, ...] | None = None
-    label_name: str | None = None  # the source of the labels, in words
-    label_is_guessed: bool = False  # the last column was taken, without a name that says so
-    y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
-    labels_are_text: bool = False  # the type of labels is inferred from all of them
-
-    @abstractmethod
-    def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the rows; InputError names file and line of what is wrong."""
-
-    def feature(self, i: int) -> str:
-        """Return the name of a feature in messages."""
-        return column_name(i, self.feature_names)
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
@@ -64,11 +61,6 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
 def column_name(column: int, feature_names: Sequence[str] | None) -> str:
     """Return a column's name in messages, or its number counted from 1."""
     return f"column {column + 1}" if feature_names is None else f"column {feature_names[column][:60]!r}"
-
-
-def block_rows(features: int, dtype: str, block_bytes: int) -> int:
-    """Return the rows of a dense block of about ``block_bytes``, at least one."""
-    return max(1, block_bytes // (max(1, features) * np.dtype(dtype).itemsize))
 
 
 def describe(paths: Sequence[str], most: int = 3) -> str:

@@ -20,16 +20,23 @@ from pandas.api import types
 
 from dask_odm.data.readers.columns import Columns, choose_columns
 from dask_odm.data.readers.sources import (
-    BLOCK_BYTES,
-    Source,
+    Reading,
     SourceBlock,
-    block_rows,
     column_name,
     joined,
     narrow,
     not_finite,
 )
 from dask_odm.errors import InputError
+
+# how columns of a kind become numbers, or are left out
+_HINTS = {
+    "string": "leave labels out, as by frame.drop(columns=[{names}]), and encode features that are strings or "
+    "categories, as by pandas.get_dummies(frame, columns=[{names}]) with dtype=float",
+    "boolean": "make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)",
+    "date": "make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')",
+    "other": "convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out",
+}
 
 
 class Table(Protocol):
@@ -58,6 +65,7 @@ class Batch:
     y: npt.NDArray[Any] | None = None  # of shape (rows,), if labels are not a column of the table
     weight: npt.NDArray[Any] | None = None  # as y
     line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
+    is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
 
     def place(self, start: int) -> Callable[[int], str]:
         """Return what tells the place of rows from ``start`` on. Blocks keep it, so it does not hold the table."""
@@ -74,42 +82,42 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
     return f"{where}, row {first + row}" if line is None else f"{where}, line {line(first + row)}"
 
 
-class TableSource(Source):
-    """Rows of tables that come batch by batch: ``batches`` yields them in order.
+class TableSource:
+    """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
 
     ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column.
-    ``n_features`` is only checked. ``block_bytes`` of rows are held at a time, besides the batch itself.
+    ``reading.n_features`` is only checked. One block is held at a time, besides the batch itself.
     """
+
+    y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
+    labels_are_text = False  # the type of labels is inferred from all of them
 
     def __init__(
         self,
         description: str,
         columns: Columns,
         batches: Callable[[], Iterator[Batch]],
+        reading: Reading,
         *,
         size: int = 0,
         label_name: str | None = None,
-        n_features: int | None = None,
-        dtype: str = "float32",
-        block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self.description = description
         self.size = size
         self._columns = columns
         self._batches = batches
-        self._dtype = dtype
-        self._block_bytes = block_bytes
+        self._reading = reading
         self.n_features = len(columns.features)
         self.feature_names = columns.feature_names
         self.label_name = columns.label_name or label_name
-        self.label_is_guessed = columns.guessed
-        if n_features not in (None, self.n_features):
-            raise InputError(f"{description}: {self.n_features} features, but n_features is {n_features}.")
+        self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
+        if reading.n_features not in (None, self.n_features):
+            raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
 
     def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the rows."""
+        """Yield the rows; InputError names file and line of what is wrong."""
         columns = self._columns
-        wanted = columns.features + ([] if columns.weight is None else [columns.weight])
+        wanted = columns.features if columns.weight is None else [*columns.features, columns.weight]
         begin = 0
         for batch in self._batches():
             batch.table.require_numbers(batch.where, columns, wanted)
@@ -121,6 +129,10 @@ class TableSource(Source):
             yield from self._cut(batch, y, weight, begin)
             begin = batch.end
             del batch, y, weight  # before the next ones are read
+
+    def feature(self, i: int) -> str:
+        """Return the name of a feature in messages."""
+        return column_name(i, self.feature_names)
 
     def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
         try:
@@ -134,13 +146,14 @@ class TableSource(Source):
     def _cut(self, batch: Batch, y: Any, weight: Any, begin: int) -> Iterator[SourceBlock]:
         """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
         rows = batch.table.rows
-        step = block_rows(self.n_features, "float64", self._block_bytes)
+        step = self._reading.block_rows(self.n_features)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             place = batch.place(start)
             numbers = batch.table.numbers(self._columns.features, start, stop)
-            X = narrow(numbers, self._dtype)
-            _check_finite(X, numbers, place, self.feature_names)
+            X = narrow(numbers, self._reading.dtype)
+            if not batch.is_checked:
+                _check_finite(X, numbers, place, self.feature_names)
             labels = None if y is None else y[start:stop]
             weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
             if weights is not None:
@@ -254,26 +267,12 @@ def refuse_kinds(
     if len(bad) > most:
         shown.append(f"{len(bad) - most} more columns")
     hints = []
-    for kind in ("string", "boolean", "date", "other"):
+    for kind, hint in _HINTS.items():
         names = [name.removeprefix("column ") for name, other, _ in bad if other == kind]
-        hints += [_hint(kind, names[:most])] if names else []
+        if names:
+            hints.append(hint.format(names=", ".join(names[:most]), first=names[0]))
     many = "hold" if len(bad) > 1 else "holds"
     raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
-
-
-def _hint(kind: str, names: list[str]) -> str:
-    first = names[0]
-    if kind == "string":
-        shown = ", ".join(names)
-        return (
-            f"leave labels out, as by frame.drop(columns=[{shown}]), and encode features that are strings or "
-            f"categories, as by pandas.get_dummies(frame, columns=[{shown}]) with dtype=float"
-        )
-    if kind == "boolean":
-        return f"make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)"
-    if kind == "date":
-        return f"make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')"
-    return f"convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out"
 
 
 def require_matrix(where: str, shape: tuple[Any, ...]) -> None:
@@ -326,19 +325,20 @@ def table_of(
     names: Sequence[Any] | None,
     count: int,
     batches: Callable[[Any, Any], Iterator[Batch]],
+    y: Any,
+    reading: Reading,
     *,
-    y: Any = None,
-    weight: Any = None,
-    label: str | int | bool | None = None,
     guess: bool = True,
     label_name: str | None = None,
-    **options: Any,
+    size: int = 0,
 ) -> TableSource:
     """Return a source of rows whose labels and weights are columns of them, or are given beside them.
 
     ``batches(y, weight)`` yields the rows, with those labels and weights that are beside them, in memory or of Dask.
-    With ``y`` no column is taken for the labels. ``weight`` is a column's name or number, or the weights.
+    With ``y`` no column is taken for the labels.
     """
+    label = reading.label
+    weight = reading.weight
     beside = not isinstance(weight, str | int | None)
     y = None if label is False else y
     at_weight = None if beside else weight
@@ -346,10 +346,10 @@ def table_of(
     name = label_name or (None if y is None else _beside_name(y))
     labels = label_values(y) if y is not None and not hasattr(y, "dask") else y
     weights = weight if hasattr(weight, "dask") else weight_values(weight) if beside else None
-    return TableSource(where, columns, partial(batches, labels, weights), label_name=name, **options)
+    return TableSource(where, columns, partial(batches, labels, weights), reading, label_name=name, size=size)
 
 
-def held_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> TableSource:
+def held_source(X: Any, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a pandas frame or of an array in memory, dense, masked or sparse, as a source."""
     frame = isinstance(X, pd.DataFrame)
     where = "the DataFrame" if frame else "X"
@@ -363,7 +363,7 @@ def held_source(X: Any, y: Any = None, weight: Any = None, **options: Any) -> Ta
             yield Batch(table, where, size, y=labels, weight=weights)
 
     names = list(X.columns) if frame else None
-    return table_of(where, names, X.shape[1], batches, y=y, weight=weight, guess=frame, size=size, **options)
+    return table_of(where, names, X.shape[1], batches, y, reading, guess=frame, size=size)
 
 
 def _beside_name(y: Any) -> str:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_odm.data.rows.scaled import RowsOfMatrix
-from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.scaling import RowsOfMatrix, Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.linalg.row_passes import rows_between
 from dask_odm.typing import Array

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,7 @@ class RowSet:
         """Return scaled rows, held in memory if they take at most ``memory`` bytes, and the bytes they take there."""
         if self.span:
             return partitions.rows(*self.span, scaling, memory)
-        parts = []
-        for a, b, chosen in self.pieces:
-            rows, _ = partitions.rows(a, b, scaling, 0)
-            parts.append(rows if chosen is None else PickedRows(rows, chosen))
+        parts = ((partitions.rows(a, b, scaling, 0)[0], chosen) for a, b, chosen in self.pieces)
         joined = JoinedRows(tuple(parts))
         nbytes = joined.n * joined.d * joined.dtype.itemsize
         return (joined, 0) if nbytes > memory else (MemoryRows(joined.read(0, joined.n)), nbytes)
@@ -132,45 +130,15 @@ def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str)
 
 
 @dataclass(frozen=True, eq=False)
-class PickedRows:
-    """Rows at ascending positions ``chosen`` of other rows."""
-
-    among: PartitionRows
-    chosen: Array
-
-    @property
-    def n(self) -> int:
-        return len(self.chosen)
-
-    @property
-    def d(self) -> int:
-        return self.among.d
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.among.dtype
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
-        at = start
-        while at < stop:  # reads at most stop - start rows at a time, which bounds memory
-            first = int(self.chosen[at])
-            upto = at + int(np.searchsorted(self.chosen[at:stop], first + (stop - start)))
-            block = self.among.read(first, int(self.chosen[upto - 1]) + 1)
-            out[at - start : upto - start] = block[self.chosen[at:upto] - first]
-            at = upto
-        return out
-
-
-@dataclass(frozen=True, eq=False)
 class JoinedRows:
-    """Rows of several parts, one after the other."""
+    """Rows of several parts, one after the other: those at ascending positions of each, or all where these are None."""
 
-    parts: tuple[PartitionRows, ...]
+    parts: tuple[tuple[PartitionRows, Array | None], ...]
 
     @cached_property
     def _starts(self) -> Array:
-        return np.concatenate([[0], np.cumsum([part.n for part in self.parts])]).astype(np.int64)
+        sizes = [part.n if chosen is None else len(chosen) for part, chosen in self.parts]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     @property
     def n(self) -> int:
@@ -178,17 +146,32 @@ class JoinedRows:
 
     @property
     def d(self) -> int:
-        return self.parts[0].d
+        return self.parts[0][0].d
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.parts[0].dtype
+        return self.parts[0][0].dtype
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
         out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
-        for part, first in zip(self.parts, self._starts.tolist(), strict=False):
+        for (part, chosen), (first, end) in zip(self.parts, pairwise(self._starts.tolist()), strict=True):
             a = max(start, first)
-            b = min(stop, first + part.n)
-            if a < b:
+            b = min(stop, end)
+            if a >= b:
+                continue
+            if chosen is None:
                 out[a - start : b - start] = part.read(a - first, b - first)
+            else:
+                _pick(part, chosen[a - first : b - first], out[a - start : b - start])
         return out
+
+
+def _pick(rows: PartitionRows, chosen: Array, out: Array) -> None:
+    """Read the rows at ascending positions ``chosen`` into ``out``, at most so many at a time, which bounds memory."""
+    at = 0
+    while at < len(chosen):
+        first = int(chosen[at])
+        upto = int(np.searchsorted(chosen, first + len(chosen)))
+        block = rows.read(first, int(chosen[upto - 1]) + 1)
+        out[at:upto] = block[chosen[at:upto] - first]
+        at = upto

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from dask_odm.data.rows.scaled import RowsOfMatrix, ScaledRows
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import RowsOfMatrix, ScaledRows, Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.typing import Array
 

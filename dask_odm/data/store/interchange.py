@@ -13,8 +13,6 @@ import xarray as xr
 from dask_odm.data.store.store import Store, read_block_array
 from dask_odm.errors import StoreError
 
-_PREFIX = "dask_odm"
-
 
 def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
     """Open a store as a lazy Dataset.
@@ -84,7 +82,7 @@ def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
     """Return one array of the store as a dask array; nothing is read."""
     rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
     chunks = (rows, (store.features,)) if name == "X" else (rows,)
-    label = f"{_PREFIX}-{name}-{store.token}"
+    label = f"dask_odm-{name}-{store.token}"
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
     tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}

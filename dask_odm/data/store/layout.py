@@ -59,11 +59,6 @@ class ArrayLayout:
         """Whether a chunk file consists of the numbers and their crc32c only."""
         return self.compression is None and self.dtype != "string"
 
-    @property
-    def document_key(self) -> str:
-        """Key of the array's zarr document."""
-        return f"{self.name}/zarr.json"
-
     def chunk_label(self, i: int) -> str:
         """Return the name of chunk ``i`` in messages, such as ``3/0``."""
         return f"{i}{'/0' * (len(self.chunks) - 1)}"
@@ -231,17 +226,12 @@ def decode_strings(data: bytes) -> tuple[str, ...]:
     return tuple(values)
 
 
-def document_keys(names: Iterable[str]) -> set[str]:
-    """Return the keys of all zarr documents of a group: its own, and those of its arrays and subgroups."""
-    return {ROOT} | {f"{each}/zarr.json" for name in names for each in (name, name.rpartition("/")[0]) if each}
-
-
 def zarr_documents(arrays: Iterable[ArrayLayout], attributes: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return all zarr v3 documents of a group by their keys, with the ``attributes`` given by key.
 
     The group's own document has consolidated metadata: a copy of all others.
     """
-    members = {array.name: array.document(attributes.get(array.document_key, {})) for array in arrays}
+    members = {array.name: array.document(attributes.get(f"{array.name}/zarr.json", {})) for array in arrays}
     documents = {f"{name}/zarr.json": document for name, document in members.items()}
     for group in {name.rpartition("/")[0] for name in members} - {""}:
         members[group] = _group_document({}, {})

@@ -26,7 +26,6 @@ from dask_odm.data.store.layout import (
     ArrayLayout,
     Layout,
     crc32c,
-    document_keys,
     zarr_documents,
 )
 from dask_odm.errors import StoreError
@@ -78,7 +77,7 @@ class Manifest:
         chunks = (entry for entries in self.chunks.values() for entry in entries)
         return sum(size for size, _ in (*chunks, *self.documents.values()))
 
-    def check_sizes(self, root: str, kind: Kind) -> None:
+    def _check_sizes(self, root: str, kind: Kind) -> None:
         """Raise StoreError if a chunk at ``root`` is missing, is a link, or has another size."""
         try:
             found = storage_of(root).sizes()
@@ -92,10 +91,11 @@ class Manifest:
                     raise ChunkFile(root, array, i, kind=kind).damage(what)
 
     def read_documents(self, root: str, kind: Kind) -> dict[str, Any]:
-        """Read the zarr documents; raise StoreError if one is damaged or describes other arrays.
+        """Check the sizes of all chunks, and read the zarr documents, whose attributes may be any.
 
-        Attributes of the group and its arrays may be any.
+        Raises StoreError if a chunk has another size, or a document is damaged or describes other arrays.
         """
+        self._check_sizes(root, kind)
         storage = storage_of(root)
         found = {key: read_document(storage, key, entry, kind) for key, entry in self.documents.items()}
         attributes = {key: document.get("attributes", {}) for key, document in found.items()}
@@ -244,7 +244,7 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     arrays = {array.name: array for array in (_store_arrays if raw["format"] == FORMAT else _record_arrays)(raw)}
     items = raw.pop("chunks")
     documents = raw.pop("documents")
-    if set(items) != set(arrays) or set(documents) != document_keys(arrays):
+    if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
     chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)

@@ -115,7 +115,7 @@ class StoreWriter:
     """Writer of one store, used as a context manager.
 
     Order of calls: ``append`` as often as needed, then ``finish``. If several stores are to appear together,
-    ``prepare`` and ``publish`` take its place. Leaving the context before that removes what was written.
+    ``prepare`` and `publish_all` take its place. Leaving the context before that removes what was written.
 
     ``path`` is a folder to make, whose parent must exist, or an address in an object store. A chunk has ``chunk_rows``
     rows, by default as many as make 8 to 16 MB. ``compression`` is None (fastest locally) or ``zstd``. With
@@ -148,7 +148,6 @@ class StoreWriter:
         self._known_rows = 0
         self._known_weight = 0.0
         self._open: _OpenChunk | None = None
-        self._is_prepared = False
 
     def __enter__(self) -> StoreWriter:
         with self._writing():
@@ -247,12 +246,9 @@ class StoreWriter:
                 self._write("feature", 0, seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
             finish(self._storage, {**head, "layout": asdict(layout)}, self._entries, documents)
-        self._is_prepared = True
 
     def publish(self) -> Store:
-        """Rename the prepared store into its place and open it."""
-        if not self._is_prepared:
-            raise RuntimeError("publish comes after prepare")
+        """Rename the store into its place after `prepare`, and open it."""
         with self._writing():
             self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)

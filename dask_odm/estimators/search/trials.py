@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.scaled import ScaledRows
+from dask_odm.data.rows.scaling import ScaledRows
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError

@@ -13,8 +13,7 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaled import ScaledRows
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.data.rows.sparse import SparseRows, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics

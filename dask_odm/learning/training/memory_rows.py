@@ -10,8 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.duplicates import merge_equal
-from dask_odm.data.rows.scaled import ScaledRows, are_few, scaled_rows
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import ScaledRows, Scaling, are_few, scaled_rows
 from dask_odm.data.rows.sparse import SparseRows, sparse_statistics
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.paths import detect_format
+from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, write_file
 

@@ -12,9 +12,8 @@ import xarray as xr
 import zarr
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.formats import detect_format, find_files, open_source
 from dask_odm.data.readers.lines import PipedText
-from dask_odm.data.readers.paths import detect_format, find_files
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, write_file

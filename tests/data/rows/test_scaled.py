@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm import ODMClassifier
-from dask_odm.data.rows import scaled
-from dask_odm.data.rows.scaled import ScaledRows
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.solvers import SODM, Landmark
 
 
@@ -46,5 +44,5 @@ def test_a_model_of_rows_scaled_as_they_are_read_has_the_same_bits(monkeypatch, 
     X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     model = ODMClassifier(lam=1e2, scale="minmax", random_state=0, max_iter=20, **settings)
     copied = model.fit(X, X[:, 0] > X[:, 1] ** 2 - 0.5).dual_coef_
-    monkeypatch.setattr(scaled, "COPIED_BYTES", 0)
+    monkeypatch.setattr("dask_odm.data.rows.scaling.COPIED_BYTES", 0)
     np.testing.assert_array_equal(model.fit(X, X[:, 0] > X[:, 1] ** 2 - 0.5).dual_coef_, copied)

@@ -79,7 +79,7 @@ def test_files_are_those_zarr_writes(pristine, tmp_path):
             for i in range(array.n_chunks):
                 ours, theirs = (Path(root, array.chunk_key(i)).read_bytes() for root in (store.path, copy))
                 assert ours == theirs, (kind, array.name, i)
-            ours, theirs = (json.loads(Path(root, array.document_key).read_text()) for root in (store.path, copy))
+            ours, theirs = (json.loads(Path(root, array.name, "zarr.json").read_text()) for root in (store.path, copy))
             assert ours == theirs
 
 
