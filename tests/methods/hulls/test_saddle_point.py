@@ -36,7 +36,7 @@ def test_it_ends_in_the_fixed_point_of_the_regularised_problem(block_size, alpha
     parts, states, gamma = by_clients(X, y, alpha, count=1, block_size=block_size), [], 0.02
     solve_saddle_point(parts, tol=1e-15, max_iter=800, gamma=gamma, block_size=block_size, on_state=states.append)
     state: SaddleState = states[-1]
-    logs, scale = parts.clients.states()[0].logs, np.linalg.norm(X, axis=1).max()
+    (logs, _), scale = parts.clients.states()[0], np.linalg.norm(X, axis=1).max()
     positive = int((y > 0).sum())
     log_cap = -np.log(parts.by_passes.mass) if alpha else np.inf
     entries = np.exp(np.minimum(logs + np.repeat(state.shift, (positive, 60 - positive)), log_cap))

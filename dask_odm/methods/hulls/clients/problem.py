@@ -9,17 +9,18 @@ bins of a range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from dask_odm.methods.hulls.clients.preparation import Preparation
 from dask_odm.methods.hulls.clients.rows import (
     BestPoints,
     ClientRows,
     ClientState,
+    Preparation,
     begin,
     best_points,
     floats_of,
@@ -32,59 +33,68 @@ from dask_odm.methods.hulls.problem.weighted_quantile import Found, Look, Looked
 from dask_odm.typing import Array
 
 
-class Clients:
-    """All clients, asked at once; their answers are in the order of the clients. These ones are in this process.
+class GroupHere:
+    """A single group of clients, asked in this process; ``states`` are those of a resumed run."""
 
-    ``rounds`` counts the questions so far, ``floats`` the numbers sent to and received from all clients, unless they
-    are not ``counted``. ``states`` are those of a resumed run.
+    def __init__(self, held: Sequence[ClientRows], states: Sequence[ClientState] | None = None) -> None:
+        self._held = held
+        self._states = begin_all(held) if states is None else list(states)
+
+    def ask(self, step: Any, message: Any) -> list[Any]:
+        self._states, answers = step(self._held, self._states, message)
+        return [answers]
+
+    def read(self, question: Any, message: Any) -> list[Any]:
+        return [question(self._held, self._states, message)]
+
+    def snapshot(self) -> list[Any]:
+        return [self._states]
+
+
+@dataclass(eq=False)
+class Clients:
+    """All clients, asked at once; their answers are in the order of the clients.
+
+    ``groups`` of them are a `GroupHere`, or `dask_odm.engine.rounds.Rounds`. ``rounds`` counts the questions so far,
+    ``floats`` the numbers sent to and received from all clients, unless they are not ``counted``.
     """
 
-    def __init__(
-        self, held: Sequence[ClientRows], states: Sequence[ClientState] | None = None, *, counted: bool = True
-    ) -> None:
-        self.count = len(held)
-        self.counted = counted
-        self.rounds = 0
-        self.floats = 0
-        self._held = held
-        self._states = [begin(rows) for rows in held] if states is None else list(states)
+    groups: Any
+    count: int
+    counted: bool = True
+    rounds: int = 0
+    floats: int = 0
 
     def ask(self, step: Callable[..., Any], *message: Any) -> list[Any]:
         """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
-        return self._told(message, self._ask(partial(step_all, step), message))
+        return self._told(message, self.groups.ask(partial(step_all, step), message))
 
     def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
         """Return the answers of ``question(rows, state, *message)`` from every client."""
-        return self._told(message, self._read(partial(read_all, question), message))
+        return self._told(message, self.groups.read(partial(read_all, question), message))
 
     def states(self) -> list[ClientState]:
         """Return the state of every client. Fetching it is not counted as communication."""
-        return self._states
+        return list(chain.from_iterable(self.groups.snapshot()))
 
-    def _ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        self._states, answers = step(self._held, self._states, message)
-        return answers
-
-    def _read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        answers: list[Any] = question(self._held, self._states, message)
-        return answers
-
-    def _told(self, message: Any, answers: list[Any]) -> list[Any]:
+    def _told(self, message: Any, of_groups: list[Any]) -> list[Any]:
+        answers = list(chain.from_iterable(of_groups))
         if self.counted:
             self.rounds += 1
             self.floats += self.count * floats_of(message) + floats_of(answers)
         return answers
 
 
+# Questions to a group of clients -----------------------------------------------------------------------------------
+
+
 def begin_all(held: Sequence[ClientRows]) -> list[ClientState]:
-    """Return the first states of some clients."""
     return [begin(rows) for rows in held]
 
 
 def step_all(
     step: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> tuple[list[ClientState], list[Any]]:
-    """Take a step on some clients, and return their states and answers."""
     moved = [step(rows, state, *message) for rows, state in zip(held, states, strict=True)]
     return [state for state, _ in moved], [answer for _, answer in moved]
 
@@ -92,7 +102,6 @@ def step_all(
 def read_all(
     question: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> list[Any]:
-    """Return the answers of some clients."""
     return [question(rows, state, *message) for rows, state in zip(held, states, strict=True)]
 
 
@@ -112,7 +121,8 @@ class ClientHulls:
     _last: Array = field(init=False, default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        self.totals = self.preparation.totals(self.by_passes.totals)
+        totals = self.by_passes.totals
+        self.totals = replace(totals, sums=self.preparation.rotated(totals.sums).T)
 
     @property
     def alpha(self) -> float | None:
@@ -120,7 +130,6 @@ class ClientHulls:
 
     @property
     def scale(self) -> float:
-        """The largest norm of a row."""
         return self.by_passes.scale
 
     @property
