@@ -147,7 +147,7 @@ class ShardRounds:
     """A `dask_odm.methods.mixing.solver.MixingProblem` over a cluster's workers, or threads of this process.
 
     The partitions are the shards. ``constant`` adds a constant feature of 1. ``scratch`` is a folder that all workers
-    see, for checkpoints of the rounds.
+    see, for checkpoints of the rounds. ``rows`` (M, 2) counts each shard's negative and positive rows.
     """
 
     def __init__(
@@ -168,18 +168,15 @@ class ShardRounds:
         rule.walk(np.zeros((1, 1), partitions.dtype), np.ones(1), np.ones(1), np.zeros(1), 0)
         # a worker that dies costs its shards four epochs at most
         self._rounds = Rounds(cluster, groups, begin_group, name="shards", checkpoint_every=4, scratch=scratch)
-        self.contents: Contents = self._rounds.read_sum(contents_of_group)
-
-    def present(self) -> Array:
-        return self.contents.present
+        contents: Contents = self._rounds.read_sum(contents_of_group)
+        self.present = contents.present
+        self.rows = contents.rows
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        moments: Moments = self._rounds.ask_sum(walk_group, (w, epoch))
-        return moments
+        return self._rounds.ask_sum(walk_group, (w, epoch))
 
     def mix(self, centre: Centre) -> Mixture:
-        mixture: Mixture = self._rounds.read_sum(mix_group, centre)
-        return mixture
+        return self._rounds.read_sum(mix_group, centre)
 
     def judge(self, w: Array) -> Array:
         """Count the rows of every shard that ``w`` gets wrong, (M,)."""
