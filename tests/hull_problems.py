@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.linalg.row_passes import RowBlock, ThreadPasses
-from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients, GroupHere
+from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
 from dask_odm.methods.hulls.clients.rows import Preparation
 from dask_odm.methods.hulls.clients.workers import row_ranges
 from dask_odm.methods.hulls.problem.hulls import HullProblem
@@ -79,4 +79,4 @@ def by_clients(
     given = np.ones(len(y)) if weight is None else weight
     codes = (y > 0).astype(np.int8)
     held = [preparation([RowBlock(X[a:b], codes[a:b], given[a:b])]) for a, b in row_ranges(len(y), count)]
-    return ClientHulls(Clients(GroupHere(held, states), count), problem, preparation)
+    return ClientHulls(GroupHere(held, states), count, problem, preparation)

@@ -27,9 +27,9 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
-from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients, GroupHere
+from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
 from dask_odm.methods.hulls.clients.rows import Preparation
-from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, clients_of, row_ranges
+from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
 from dask_odm.methods.hulls.corral import CorralState
 from dask_odm.methods.hulls.feasibility import Verdict, judge
 from dask_odm.methods.hulls.nearest_point import HullSolution, find_nearest_point, find_nearest_points
@@ -189,7 +189,7 @@ class SaddlePointRecipe(_ByClients):
                     seed=fit.run.seed,
                     resume=resume,
                     on_step=report_step,
-                    on_state=None if fit.run.checkpoint is None else partial(_save, hulls.clients, save),
+                    on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
                 )
                 points = hulls.preparation.back(solution.points)
             return finish(problem, replace(solution, points=points), data, fit)
@@ -226,10 +226,10 @@ def _by_clients(
     with scratch_folder() if cluster.client is not None else nullcontext(None) as folder:
         if here:
             group = GroupHere([preparation(source.blocks()) for source in sources], states)
-            clients = Clients(group, count, counted=False)
+            yield ClientHulls(group, count, problem, preparation, counted=False)
         else:
-            clients = clients_of(cluster, preparation, sources, states, folder)
-        yield ClientHulls(clients, problem, preparation)
+            groups = groups_of(cluster, preparation, sources, states, folder)
+            yield ClientHulls(groups, count, problem, preparation)
 
 
 def _sources(data: TrainingData, count: int) -> list[ClientSource]:
@@ -241,9 +241,9 @@ def _sources(data: TrainingData, count: int) -> list[ClientSource]:
     return [ArrayRange(held.X[a:b], held.codes[a:b], held.block_weights[a:b]) for a, b in ranges]
 
 
-def _save(clients: Clients, save: Callable[[SaddleState], None], state: SaddleState) -> None:
+def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:
     """Save the server's state with the clients'."""
-    logs, p = zip(*clients.states(), strict=True)
+    logs, p = zip(*hulls.states(), strict=True)
     bounds = np.cumsum([0.0, *map(len, p)])
     save(replace(state, logs=np.concatenate(logs), p=np.concatenate(p), bounds=bounds))
 

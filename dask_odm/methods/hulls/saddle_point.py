@@ -151,7 +151,7 @@ class _Server:
         self._hulls = hulls
         self._seed = seed
         self._gamma = gamma
-        *counts, largest = np.transpose(hulls.clients.read(tell_facts))
+        *counts, largest = np.transpose(hulls.ask(tell_facts))
         self._counts = np.array([each.sum() for each in counts])
         self._size = hulls.totals.sums.shape[1]
         self._block = self._size if block_size is None else min(block_size, self._size)
@@ -193,7 +193,7 @@ class _Server:
             part += change
             guess = state.shift if self._hulls.alpha is not None else np.empty(0)
             message = state.shift, block, change / self._scale, coming, keep, rate, n_b, guess
-            state = self._normalised(state, self._hulls.clients.ask(move, *message), coming)
+            state = self._normalised(state, self._hulls.step(move, *message), coming)
         self._hulls.passes_made += sweeps
         return replace(state, w=w, sweeps=state.sweeps + sweeps)
 
@@ -225,7 +225,7 @@ class _Server:
                 elif found.counts[k] == self._counts[k] or found.capped[k] >= 1.0:
                     settled[k] = before[k] >= 0  # only rounding leaves any room
                     if not settled[k]:
-                        uncapped = self._hulls.clients.read(sum_uncapped)
+                        uncapped = self._hulls.ask(sum_uncapped)
                         shift[k] = -np.logaddexp.reduce([each[k] for each in uncapped])
                         before[k] = 0.0
                 else:
@@ -235,7 +235,7 @@ class _Server:
                 break
             # sums come along with every answer, since an exchange costs more; not so in this process
             asked = (0, 0) if self._hulls.alone else block
-            found = _total(self._hulls.clients.read(weigh, shift, *asked))
+            found = _total(self._hulls.ask(weigh, shift, *asked))
         return shift, self._sums(shift, *block) if self._hulls.alone else found.sums
 
     def looked(self, state: SaddleState, tol: float) -> SaddleState:
@@ -285,7 +285,7 @@ class _Server:
 
     def _sums(self, shift: Array, first: int, stop: int) -> Array:
         """Return Σ e x of both classes over a block, (2, B), for e normalised by ``shift``."""
-        return np.sum(self._hulls.clients.read(sum_block, shift, first, stop), axis=0)
+        return np.sum(self._hulls.ask(sum_block, shift, first, stop), axis=0)
 
 
 def _total(parts: Sequence[Weighed]) -> Weighed:

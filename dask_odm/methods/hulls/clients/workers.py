@@ -18,7 +18,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.clients.problem import Clients, begin_all
+from dask_odm.methods.hulls.clients.problem import begin_all
 from dask_odm.methods.hulls.clients.rows import ClientRows, ClientState, Preparation
 from dask_odm.typing import Array
 
@@ -67,20 +67,20 @@ def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
     return list(pairwise(rows * j // clients for j in range(clients + 1)))
 
 
-def clients_of(
+def groups_of(
     cluster: Cluster,
     preparation: Preparation,
     sources: Sequence[ClientSource],
     states: Sequence[ClientState] | None = None,
     scratch: str | None = None,
-) -> Clients:
-    """Provide clients on a cluster's workers, or by threads of this process.
+) -> Rounds:
+    """Provide groups of clients on a cluster's workers, or by threads of this process.
 
     There is one of ``sources`` for each client, and one of ``states`` in a resumed run. ``scratch`` is as in `Rounds`.
     """
     count = len(sources)
     groups = [slice(a, b) for a, b in row_ranges(count, min(count, cluster.slots))]
-    rounds = Rounds(
+    return Rounds(
         cluster,
         [list(sources[group]) for group in groups],
         begin_all,
@@ -90,7 +90,6 @@ def clients_of(
         checkpoint_every=64,  # steps, which are repeated if a worker dies; a checkpoint takes as long as two
         scratch=scratch,
     )
-    return Clients(rounds, count)
 
 
 def prepare_all(preparation: Preparation, sources: Sequence[ClientSource]) -> list[ClientRows]:
