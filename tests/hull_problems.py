@@ -9,8 +9,8 @@ from scipy.optimize import minimize
 
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.linalg.row_passes import RowBlock, ThreadPasses
-from dask_odm.methods.hulls.clients.preparation import Preparation
-from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients
+from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
+from dask_odm.methods.hulls.clients.rows import Preparation
 from dask_odm.methods.hulls.clients.workers import row_ranges
 from dask_odm.methods.hulls.problem.hulls import HullProblem
 from dask_odm.methods.hulls.problem.query import HullQuery
@@ -38,7 +38,7 @@ def hulls(
     kind = StreamedPasses if streamed else ThreadPasses
     weights = np.empty(0) if weight is None else weight
     passes = kind.cut(X, (y > 0).astype(np.int8), weights, step, groups)
-    return HullProblem(HullQuery(FeatureMap(X.shape[1], 0.0, scaling), 1, class_weights), passes, alpha)
+    return HullProblem(HullQuery(FeatureMap(X.shape[1], 0.0, scaling), class_weights), passes, alpha)
 
 
 def distance_by_slsqp(X: np.ndarray, y: np.ndarray, caps: np.ndarray) -> float:
@@ -79,4 +79,4 @@ def by_clients(
     given = np.ones(len(y)) if weight is None else weight
     codes = (y > 0).astype(np.int8)
     held = [preparation([RowBlock(X[a:b], codes[a:b], given[a:b])]) for a, b in row_ranges(len(y), count)]
-    return ClientHulls(Clients(held, states), problem, preparation)
+    return ClientHulls(GroupHere(held, states), count, problem, preparation)

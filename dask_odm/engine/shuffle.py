@@ -42,9 +42,16 @@ def partition_arrays(
 ) -> MemoryPartitions:
     """Partition scaled rows ``X`` (n, d) in memory, with labels ``y`` ±1 and weights > 0, both (n,)."""
     groups, count = groups_of_arrays(X, partitioner)
-    dealer = partitioner.dealer(tuple(np.bincount(groups, minlength=count).tolist()))
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(count, np.int64)))
-    order = np.lexsort((place, partition))
+    return deal_arrays(X, y, weight, groups, partitioner.dealer(tuple(np.bincount(groups, minlength=count).tolist())))
+
+
+def deal_arrays(
+    X: Array | SparseRows | ScaledRows, y: Array, weight: Array, groups: Array, dealer: Dealer
+) -> MemoryPartitions:
+    """Partition rows as `partition_arrays`, given the group of each (n,) and the dealer of the groups."""
+    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(int(groups.max()) + 1, np.int64)))
+    order = np.empty(len(y), np.int64)
+    order[(np.cumsum(dealer.counts) - dealer.counts)[partition] + place] = np.arange(len(y))
     return MemoryPartitions(taken(X, order), y[order], weight[order], order, dealer.counts)
 
 

@@ -136,6 +136,11 @@ class StoreEstimator(BaseEstimator):
         if isinstance(solver := getattr(self, "solver", None), SolverObject):
             solver.check()
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def set_params(self, **params: Any) -> Self:
         self._refuse_strangers(params)
         super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))

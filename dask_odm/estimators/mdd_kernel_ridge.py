@@ -171,10 +171,8 @@ class MDDKernelRidge(StoreRegressor):
         return tags
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
-        gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
-        kernel = KernelChoice(self.kernel, gamma, int(self.degree), float(self.coef0), 0.0, self.scale)
         count = None if self.n_landmarks is None else int(self.n_landmarks)
-        return MDDFit.of(self, run, loo=bool(self.loo), kernel=kernel, n_landmarks=count)
+        return MDDFit.of(self, run, kernel=KernelChoice.of(self), n_landmarks=count)
 
     def _choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
         return choose_kernel_ridge(fit)

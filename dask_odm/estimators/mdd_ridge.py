@@ -169,13 +169,8 @@ class MDDRidge(StoreRegressor):
         self.resume = resume
         self.callbacks = callbacks
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
-        return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept), loo=bool(self.loo))
+        return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))
 
     def _choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
         return MOMENTS

@@ -222,11 +222,6 @@ class MixingClassifier(StoreClassifier):
         self._publish(*self._train(X, y, sample_weight, shard=shard))
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         if isinstance(resolved, Store | LazyArrays):
             names = resolved.feature_names

@@ -190,11 +190,6 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         self.resume = resume
         self.callbacks = callbacks
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
         kernels = self._several_kernels()
         solvers = self._several_solvers()

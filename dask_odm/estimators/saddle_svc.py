@@ -189,11 +189,6 @@ class SaddleSVC(StoreClassifier):
         self.resume = resume
         self.callbacks = callbacks
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.
 

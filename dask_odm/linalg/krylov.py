@@ -1,4 +1,4 @@
-"""Conjugate gradients and the largest eigenvalue, for solvers that only have products with a positive definite matrix.
+"""Conjugate gradients and the largest eigenvalue, for solvers that only have products with a symmetric matrix.
 
 Sources: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3 (preconditioned) and section 7.1 (forcing: inexact
 Newton steps ask for a residual that is a fixed share of the first one); Golub and Van Loan, *Matrix Computations*,
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg import eigh_tridiagonal
 
 from dask_odm.typing import Array
 
@@ -57,24 +58,30 @@ def conjugate_gradients(
     return x, products
 
 
-def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: int) -> float:
-    """Return the largest eigenvalue of a positive semidefinite matrix, or slightly less, by Lanczos's method.
+def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: int, tol: float = 0.0) -> float:
+    """Return the largest absolute eigenvalue of a symmetric matrix, or slightly less, by Lanczos's method.
 
-    ``apply`` returns ``A v`` of a unit vector v (n,); ``start`` (n,) is not zero; at most ``products`` products are
-    taken. Each direction is made orthogonal to all before it, twice, which is cheap because they are few.
+    ``apply`` returns ``A v`` of a unit vector v (n,); ``start`` (n,) is not zero. It ends after ``products`` products,
+    or when the residual is at most the share ``tol`` of the eigenvalue, which is within the residual. Each direction is
+    made orthogonal to all before it, twice, which is cheap because they are few.
     """
     basis = np.empty((0, len(start)))
-    images = np.empty((0, len(start)))
+    diagonal: list[float] = []
+    beside: list[float] = []
     following = start
     length = float(np.linalg.norm(start))
-    while len(basis) < min(products, len(start)):
+    while True:
         basis = np.vstack([basis, following / length])
-        images = np.vstack([images, apply(basis[-1])])
-        following = images[-1] - basis.T @ (basis @ images[-1])
+        image = apply(basis[-1])
+        diagonal.append(float(basis[-1] @ image))
+        following = image - basis.T @ (basis @ image)
         following -= basis.T @ (basis @ following)
         length = float(np.linalg.norm(following))
+        values, vectors = eigh_tridiagonal(diagonal, beside)
+        top = int(np.argmax(np.abs(values)))
+        found = abs(float(values[top]))
         # next to nothing of the image is outside the directions so far: these are complete
-        if length <= 1e-12 * float(np.linalg.norm(images[-1])):
-            break
-    within = basis @ images.T
-    return max(0.0, float(np.linalg.eigvalsh(0.5 * (within + within.T))[-1]))
+        complete = length <= 1e-12 * float(np.linalg.norm(image))
+        if complete or length * abs(vectors[-1, top]) <= tol * found or len(basis) >= min(products, len(start)):
+            return found
+        beside.append(length)

@@ -53,14 +53,7 @@ class ODMFit:
                 )
         return cls(
             run=run,
-            kernel=KernelChoice(
-                model.kernel,
-                _word_or_float(model.gamma),
-                int(model.degree),
-                float(model.coef0),
-                1.0 if model.fit_intercept else 0.0,
-                model.scale,
-            ),
+            kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0),
             odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
             own=solver_object(model.solver, ODM_SOLVERS) or Landmark(),  # of what "auto" chooses from, only it has any
@@ -107,7 +100,3 @@ class ODMFit:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
-
-
-def _word_or_float(value: Any) -> float | str:
-    return value if isinstance(value, str) else float(value)

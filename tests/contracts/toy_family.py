@@ -78,11 +78,6 @@ class CentroidClassifier(StoreClassifier):
     def __init__(self, *, dtype=None, memory_limit=None, callbacks=None) -> None:
         self.dtype, self.memory_limit, self.callbacks = dtype, memory_limit, callbacks
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _settings(self, run: FitRun, **more: Any) -> CentroidFit:
         return CentroidFit(run)
 

@@ -30,7 +30,7 @@ from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.ridge import moments
-from dask_odm.methods.ridge.moments import FromOrigin, MomentQuery
+from dask_odm.methods.ridge.moments import Embedding, MomentQuery
 from small_stores import store_of
 from squared_loss import SquaredLoss
 
@@ -66,7 +66,7 @@ def bits(model: ODMClassifier) -> list:
 
 def test_a_query_that_takes_pieces_sums_the_same_bits(store, monkeypatch):
     monkeypatch.setattr(moments, "PIECE_BYTES", 1)
-    query, columns = MomentQuery(FromOrigin(np.ones(7)), np.zeros(1)), TwoClasses(1).columns
+    query, columns = MomentQuery(Embedding(FeatureMap(7, 0.0), np.ones(7)), np.zeros(1)), TwoClasses(1).columns
     chunks = (RowBlock(block.X, *columns(block), block.first) for block in store.blocks())
     found = passes.sum_groups(store, [range(store.n_chunks)], query, MomentQuery.sums, (), (), columns)
     assert query.piece_rows < store.chunk_rows

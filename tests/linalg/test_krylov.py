@@ -83,3 +83,6 @@ def test_the_largest_eigenvalue_is_that_of_the_matrix():
     flat = np.diag([3.0, 3.0, 0.0])  # whose directions end after two
     assert largest_eigenvalue(flat.__matmul__, np.ones(3), 3) == pytest.approx(3.0, rel=1e-12)
     assert largest_eigenvalue(np.zeros((3, 3)).__matmul__, np.ones(3), 3) == 0
+    indefinite = A - 0.9 * best * np.eye(40)
+    found = largest_eigenvalue(indefinite.__matmul__, start, 200, tol=1e-10)
+    assert found == pytest.approx(np.abs(np.linalg.eigvalsh(indefinite)).max(), rel=1e-9)

@@ -31,6 +31,12 @@ class KernelChoice:
     bias: float = 0.0
     scale: str | None = None
 
+    @classmethod
+    def of(cls, model: Any, bias: float = 0.0) -> KernelChoice:
+        """Return the kernel of an estimator whose parameters were checked."""
+        gamma = model.gamma if isinstance(model.gamma, str) else float(model.gamma)
+        return cls(model.kernel, gamma, int(model.degree), float(model.coef0), bias, model.scale)
+
     @property
     def is_named(self) -> bool:
         """Whether workers can compute the kernel from rows: it is neither precomputed nor the user's function."""

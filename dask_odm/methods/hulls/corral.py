@@ -6,6 +6,9 @@ factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``. A triangular syste
 
 All arrays are in buffers that are kept. A new point is appended; when a point leaves, those behind it move up.
 
+A *forgetful* corral keeps the point of least norm only. A vertex moves that along the segment to it, which is a step of
+Gilbert's algorithm.
+
 Source: P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
 """
 
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,15 +29,13 @@ from dask_odm.typing import Array
 class CorralState:
     """The checkpoint of a run.
 
-    ``directions`` (k, d) are those whose vertex each of the ``points`` (k, d) is. These are differences of points of
-    both hulls, of which ``positive`` (k, d) are in the positive one. ``weights`` has shape (k,), ``factor`` (k, k) is R
-    and ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and the problem's
-    ``memory`` are those before the last vertex, which a resumed run computes again.
+    ``vectors`` (3, k, d) are directions, the points that are their vertices, and the parts of these in the positive
+    hull; a point is the difference of points of both hulls. ``weights`` has shape (k,), ``factor`` (k, k) is R and
+    ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and the problem's ``memory``
+    are those before the last vertex, which a resumed run computes again.
     """
 
-    directions: Array
-    points: Array
-    positive: Array
+    vectors: Array
     weights: Array
     factor: Array
     spread: float
@@ -46,35 +46,36 @@ class CorralState:
 
 
 class Corral:
-    """Points and their weights; the arguments are those of `CorralState`.
+    """Points and their weights; the arguments are as in `CorralState`.
 
-    ``rows`` has the row sets that every point is made of, or None for streamed rows.
+    ``rows`` has the row sets that every point is made of, or None for rows that are not in memory.
     """
 
     def __init__(
-        self, vectors: Array, weights: Array, factor: Array, spread: float, rows: Sequence[RowSets | None]
-    ) -> None:
+        self, vectors: Array, weights: Array, factor: Array, spread: float, rows: Sequence[RowSets | None], *,
+        forgetful: bool,
+    ) -> None:  # fmt: skip
+        self.forgetful = forgetful
         self.weights = weights
         self.spread = spread
         self.rows = list(rows)
-        self._vectors = vectors  # directions, points and those of the positive hull, (3, room, d)
+        self._vectors = vectors
         self._factor = factor
         self._make_room(16)
 
     @classmethod
-    def of_vertex(cls, vertex: Vertex, scale: float) -> Corral:
+    def of_vertex(cls, vertex: Vertex, scale: float, *, forgetful: bool = False) -> Corral:
         """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
         point = vertex.difference
         spread = max(scale**2, np.finfo(float).tiny)
         factor = np.array([[np.sqrt(spread + float(point @ point))]])
         vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
-        return cls(vectors, np.ones(1), factor, spread, [vertex.rows])
+        return cls(vectors, np.ones(1), factor, spread, [vertex.rows], forgetful=forgetful)
 
     @classmethod
-    def of_state(cls, state: CorralState, rows: Sequence[RowSets | None]) -> Corral:
+    def of_state(cls, state: CorralState, rows: Sequence[RowSets | None], *, forgetful: bool) -> Corral:
         """Build the corral of a resumed run."""
-        vectors = np.stack([state.directions, state.points, state.positive])
-        return cls(vectors, state.weights, state.factor, state.spread, rows)
+        return cls(state.vectors, state.weights, state.factor, state.spread, rows, forgetful=forgetful)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -87,7 +88,7 @@ class Corral:
     @property
     def nearest(self) -> Array:
         """The point of least norm, (d,)."""
-        return np.asarray(self.weights @ self.points)
+        return self.weights @ self.points
 
     @property
     def ends(self) -> Array:
@@ -95,24 +96,18 @@ class Corral:
         positive = self.weights @ self._vectors[2, : len(self)]
         return np.array([positive, positive - self.nearest])
 
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The number of points, for the record of a step."""
-        return {"corral": len(self)}
-
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
         k = len(self)
-        directions, points, positive = self._vectors[:, :k].copy()
         factor = np.triu(self._factor[:k, :k])
-        arrays = directions, points, positive, self.weights, factor
+        arrays = self._vectors[:, :k].copy(), self.weights, factor
         return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
         """Add the vertex of a direction, and move the nearest point.
 
         Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already: if
-        the share of its square outside is 1e-13 at most.
+        the share of its square outside is 1e-13 at most. A forgetful corral returns False, too, if it did not move.
         """
         k = len(self)
         p = vertex.difference
@@ -130,7 +125,9 @@ class Corral:
         self.weights = np.append(self.weights, 0.0)
         self.rows.append(vertex.rows)
         self._move()
-        return True
+        if self.forgetful:
+            self._forget()
+        return not self.forgetful or bool((self.nearest != direction).any())
 
     def _move(self, dropped: float = 1e-14) -> None:
         """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way.
@@ -150,6 +147,14 @@ class Corral:
             self.weights[falling[steps == steps.min()]] = 0.0
             self._keep(self.weights > dropped)
 
+    def _forget(self) -> None:
+        """Keep the point of least norm only."""
+        z = self.nearest
+        self._vectors[:, 0] = np.zeros_like(z), z, self.ends[0]
+        self._factor[0, 0] = np.sqrt(self.spread + float(z @ z))
+        self.weights = np.ones(1)
+        self.rows = [None]
+
     def _affine_weights(self) -> Array:
         """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
         points = self.points
@@ -158,7 +163,7 @@ class Corral:
         error = 1.0 - self.spread * u.sum() - points @ (u @ points)
         self._solve(error)
         u += error
-        return np.asarray(u / u.sum())
+        return u / u.sum()
 
     def _solve(self, b: Array) -> None:
         """Solve ``RᵀR x = b``, overwriting b with x."""

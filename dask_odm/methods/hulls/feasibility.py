@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -84,8 +83,8 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
     at = tilt.start
     overlap = None
     for _ in range(most_steps):
-        sums = tilt.sums(at)
-        step, left = newton_step(sums.gradient, sums.hessian, problem.scale)
+        value, gradient, hessian = tilt.sums(at)
+        step, left = newton_step(gradient, hessian, problem.scale)
         broken, values = tilt.reach(at, step)
         best = int(np.argmin(values))
         if values[best] < 0:
@@ -95,7 +94,7 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
         if broken + left <= TOUCHING:
             overlap = True
             break
-        if not values[best] < sums.value:
+        if not values[best] < value:
             break
         at = at + STEPS[best] * step
     problem.memory = memory
@@ -118,63 +117,6 @@ def newton_step(gradient: Array, hessian: Array, scale: float) -> tuple[Array, f
 # The smooth problem ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class TiltSums:
-    """F without its linear part, with its gradient (d + 2,) and Hessian (d + 2, d + 2)."""
-
-    value: float
-    gradient: Array
-    hessian: Array
-
-    def __add__(self, other: TiltSums) -> TiltSums:
-        return TiltSums(self.value + other.value, self.gradient + other.gradient, self.hessian + other.hessian)
-
-
-@dataclass(frozen=True, eq=False)
-class TiltQuery:
-    """The query to all rows about a tilt, for caps of ``c_i / mass``; tasks carry it."""
-
-    rows: HullQuery
-    mass: float
-
-    def sums(self, blocks: Iterable[RowBlock], tilt: Array) -> TiltSums:
-        """Sum F, gradient and Hessian at ``tilt`` (d + 2,)."""
-        k = self.rows.features.d + 2
-        found = TiltSums(0.0, np.zeros(k), np.zeros((k, k)))
-        for Z, caps in self._signed(blocks):
-            t = Z @ tilt
-            share = expit(t)
-            rooted = Z * np.sqrt(caps * share * expit(-t))[:, None]
-            found += TiltSums(float(caps @ np.logaddexp(0.0, t)), Z.T @ (caps * share), rooted.T @ rooted)
-        return found
-
-    def reach(self, blocks: Iterable[RowBlock], tilt: Array, step: Array) -> Array:
-        """Sum by how much the entries of all rows break their bounds after ``step``, and F's terms after `STEPS` of it.
-
-        The answer has 1 + len(STEPS) numbers.
-        """
-        found = np.zeros(1 + len(STEPS))
-        for Z, caps in self._signed(blocks):
-            t, change = (Z @ np.stack([tilt, step], axis=1)).T
-            share = expit(t)
-            share, new = share * caps, share * caps * (1.0 + expit(-t) * change)
-            found[0] += np.maximum(-new, 0.0).sum() + np.maximum(new - caps, 0.0).sum()
-            found[1:] += [caps @ np.logaddexp(0.0, t + each * change) for each in STEPS]
-        return found
-
-    def _signed(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Array, Array]]:
-        """Yield signed features with a 1 in the class's column, (n, d + 2), and caps (n,), of rows that take part."""
-        features = self.rows.features
-        for X, sign, weight in self.rows.pieces(blocks):
-            taken = sign != 0
-            Z = np.zeros((int(taken.sum()), features.d + 2))
-            sign = sign[taken]
-            np.multiply(features.dense(X)[taken], sign[:, None], out=Z[:, :-2])
-            for k, each in enumerate(CLASSES):
-                Z[:, features.d + k] = sign == each
-            yield Z, weight[taken] / self.mass
-
-
 class Tilt:
     """F of the two hulls of a problem, computed by passes over the rows."""
 
@@ -182,7 +124,6 @@ class Tilt:
         self._problem = problem
         # whole hulls have caps too large to matter: a millionth of a row's share in the smaller class as the mass
         self._mass = problem.mass or 1e-6 * float(problem.totals.weight.min()) / max(1, problem.passes.rows)
-        self._query = TiltQuery(problem.query, self._mass)
 
     @property
     def start(self) -> Array:
@@ -190,13 +131,62 @@ class Tilt:
         share = np.minimum(self._mass / self._problem.totals.weight, 1.0 - 1e-6)  # σ of a finite tilt is below 1
         return np.concatenate([np.zeros(self._problem.d), np.log(share) - np.log1p(-share)])
 
-    def sums(self, tilt: Array) -> TiltSums:
-        """Compute F, its gradient and its Hessian: one pass."""
-        found: TiltSums = self._problem.run(TiltQuery.sums, tilt, query=self._query)
-        found.gradient[-2:] -= 1.0
-        return TiltSums(found.value - float(tilt[-2:].sum()), found.gradient, found.hessian)
+    def sums(self, tilt: Array) -> tuple[float, Array, Array]:
+        """Compute F, its gradient (d + 2,) and its Hessian (d + 2, d + 2): one pass."""
+        found: Array = self._problem.run(sum_tilt, tilt, self._mass)
+        gradient = found[0, 1:].copy()
+        gradient[-2:] -= 1.0
+        return float(found[0, 0]) - float(tilt[-2:].sum()), gradient, found[1:, 1:]
 
     def reach(self, tilt: Array, step: Array) -> tuple[float, Array]:
         """Compute by how much the entries after ``step`` break their bounds, and F after `STEPS` of it: one pass."""
-        found: Any = self._problem.run(TiltQuery.reach, tilt, step, query=self._query)
+        found: Array = self._problem.run(sum_reach, tilt, step, self._mass)
         return float(found[0]), found[1:] - tilt[-2:].sum() - STEPS * step[-2:].sum()
+
+
+# Sums over rows with caps of ``c_i / mass``, for a `HullQuery` ------------------------------------------------------
+
+
+def sum_tilt(query: HullQuery, blocks: Iterable[RowBlock], tilt: Array, mass: float) -> Array:
+    """Sum F at ``tilt`` (d + 2,) without its linear part: the value, its gradient beside it, and the Hessian below.
+
+    The sum has shape (d + 3, d + 3), and zeros below the value.
+    """
+    k = len(tilt)
+    found = np.zeros((k + 1, k + 1))
+    for Z, caps in _signed(query, blocks, mass):
+        t = Z @ tilt
+        share = expit(t)
+        rooted = Z * np.sqrt(caps * share * expit(-t))[:, None]
+        found[0, 0] += float(caps @ np.logaddexp(0.0, t))
+        found[0, 1:] += Z.T @ (caps * share)
+        found[1:, 1:] += rooted.T @ rooted
+    return found
+
+
+def sum_reach(query: HullQuery, blocks: Iterable[RowBlock], tilt: Array, step: Array, mass: float) -> Array:
+    """Sum by how much the entries of all rows break their bounds after ``step``, and F's terms after `STEPS` of it.
+
+    The answer has 1 + len(STEPS) numbers.
+    """
+    found = np.zeros(1 + len(STEPS))
+    for Z, caps in _signed(query, blocks, mass):
+        t, change = (Z @ np.stack([tilt, step], axis=1)).T
+        share = expit(t)
+        share, new = share * caps, share * caps * (1.0 + expit(-t) * change)
+        found[0] += np.maximum(-new, 0.0).sum() + np.maximum(new - caps, 0.0).sum()
+        found[1:] += [caps @ np.logaddexp(0.0, t + each * change) for each in STEPS]
+    return found
+
+
+def _signed(query: HullQuery, blocks: Iterable[RowBlock], mass: float) -> Iterator[tuple[Array, Array]]:
+    """Yield signed features with a 1 in the class's column, (n, d + 2), and caps (n,), of rows that take part."""
+    features = query.features
+    for X, sign, weight in query.pieces(blocks):
+        taken = sign != 0
+        Z = np.zeros((int(taken.sum()), features.d + 2))
+        sign = sign[taken]
+        np.multiply(features.dense(X)[taken], sign[:, None], out=Z[:, :-2])
+        for k, each in enumerate(CLASSES):
+            Z[:, features.d + k] = sign == each
+        yield Z, weight[taken] / mass

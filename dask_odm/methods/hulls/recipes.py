@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,30 +17,28 @@ from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import block_rows, group_count
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, coordinates, landmark_weights, span_bytes
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import NOT_FINITE, Trained
+from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, TrainingData
-from dask_odm.linalg.row_passes import Passes, ThreadPasses
-from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.hulls.clients.preparation import Preparation
-from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients
-from dask_odm.methods.hulls.clients.rows import ClientState
-from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, WorkerClients, row_ranges
+from dask_odm.linalg.row_passes import Passes
+from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
+from dask_odm.methods.hulls.clients.rows import Preparation
+from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
 from dask_odm.methods.hulls.corral import CorralState
-from dask_odm.methods.hulls.gilbert import GilbertState, solve_gilbert
-from dask_odm.methods.hulls.hull_model import finish
+from dask_odm.methods.hulls.feasibility import Verdict, judge
 from dask_odm.methods.hulls.nearest_point import HullSolution, find_nearest_point, find_nearest_points
 from dask_odm.methods.hulls.problem.hulls import HullProblem, hull_pass_bytes
 from dask_odm.methods.hulls.problem.query import HullQuery
 from dask_odm.methods.hulls.saddle_point import SaddleState, solve_saddle_point
 from dask_odm.methods.hulls.solver_objects import SaddleFit
 from dask_odm.models.kernel import KernelModel
+from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
 
@@ -52,45 +50,48 @@ def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
 
 
 def _problem(features: FeatureMap, passes: Passes, data: TrainingData, fit: SaddleFit) -> HullProblem:
-    """Build the problem of ``features``; raise InputError if rows are not finite, or a class has no positive weight."""
+    """Build the problem of ``features``; raise InputError if rows are not finite."""
     negative, positive = data.class_weights
-    query = HullQuery(features, 1, (negative, positive))
+    query = HullQuery(features, (negative, positive))
     problem = HullProblem(query, passes, fit.alpha, slack=0.02 * fit.tol)  # saves passes, and costs next to no steps
     if not np.isfinite(problem.totals.square) or not np.isfinite(problem.totals.sums).all():
         raise InputError(NOT_FINITE)
-    for weight, which in zip(problem.totals.weight, ("second", "first"), strict=True):
-        if not weight > 0:
-            raise InputError(f"no row of the {which} class has a positive weight; two classes are needed.")
     return problem
 
 
-# Wolfe's method ----------------------------------------------------------------------------------------------------
-
-
-def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.nearest_point`: a model, or one for every alpha of the settings."""
-    with single_threaded_blas, rescaling_advised():  # once for all passes, since entering it looks for libraries
-        problem = hulls_of(data, fit)
-        if not fit.alphas:
-            return finish(problem, _nearest(problem, data, fit), data, fit)
-        if fit.run.checkpoint is not None:
-            raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
-        found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
-        models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
-        return replace(models[-1], path=tuple(models))
-
-
-def _nearest(problem: HullProblem, data: TrainingData, fit: SaddleFit) -> HullSolution:
-    """Find the nearest points; report every step, and save it if there is a checkpoint."""
-    resume, save = open_steps("mnp", data.fingerprint, fit, CorralState)
-    on_state = None if fit.run.checkpoint is None else save
+def _nearest(
+    problem: HullProblem | ClientHulls, data: TrainingData, fit: SaddleFit, name: str, *, forgetful: bool = False
+) -> HullSolution:
+    """Find the nearest points; report every step, and save it if there is a checkpoint of this ``name``."""
+    resume, save = open_steps(name, data.fingerprint, fit, CorralState)
     return find_nearest_point(
-        problem, tol=fit.tol, max_iter=fit.max_iter, resume=resume, on_step=report_step, on_state=on_state
+        problem,
+        tol=fit.tol,
+        max_iter=fit.max_iter,
+        forgetful=forgetful,
+        resume=resume,
+        on_step=report_step,
+        on_state=None if fit.run.checkpoint is None else save,
     )
 
 
-def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train another kernel than the linear one, on Nyström features.
+class NearestPointRecipe(Recipe[SaddleFit]):
+    """Wolfe's method: a model, or one for every alpha of the settings."""
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            if not fit.alphas:
+                return finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
+            if fit.run.checkpoint is not None:
+                raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
+            found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
+            models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
+            return replace(models[-1], path=tuple(models))
+
+
+class LandmarkHullsRecipe(Recipe[SaddleFit]):
+    """Another kernel than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
     are the rows' projections on the span of the landmarks, whose hulls are no farther from each other than those of the
@@ -98,19 +99,26 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
 
     Raises MemoryLimitError if the features of rows in memory, or a pass over a store, do not fit.
     """
-    count = min(data.rows, fit.n_landmarks)
-    with single_threaded_blas, rescaling_advised():
-        _require_span(data, count)
-        seen = data.seen_by(fit.kernel)
-        pool = seen.pivots(count, fit.choice)
-        landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=20 * count)
-        raw, numbers = seen.chosen_pivots(landmarks.index)
-        problem = _span_problem(seen, landmarks, fit)
-        trained = finish(problem, _nearest(problem, data, fit), data, fit, partial(_span_model, seen, landmarks, raw))
-    return replace(trained, attributes=trained.attributes | {"support_": numbers})
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        count = min(data.rows, fit.n_landmarks)
+        with rescaling_advised():
+            _require_features(data, count)
+            seen = data.seen_by(fit.kernel)
+            pool = seen.pivots(count, fit.choice)
+            landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=20 * count)
+            raw, numbers = seen.chosen_pivots(landmarks.index)
+
+            def model_of(problem: HullProblem, w: Array, offset: float) -> KernelModel:
+                a = landmark_weights(landmarks, w)
+                return KernelModel(seen.kernel, seen.scaling, raw, a[None], np.array([offset]))
+
+            problem = _problem_in_span(seen, landmarks, fit)
+            trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit, model_of)
+        return replace(trained, attributes=trained.attributes | {"support_": numbers})
 
 
-def _require_span(data: TrainingData, count: int) -> None:
+def _require_features(data: TrainingData, count: int) -> None:
     """Raise MemoryLimitError unless the Nyström features of ``count`` landmarks fit."""
     work = span_bytes(count, data.features)
     if data.in_memory:
@@ -122,67 +130,69 @@ def _require_span(data: TrainingData, count: int) -> None:
         data.require_pass(replace(needed, work=needed.work + work), f"A pass over the rows at {count} landmarks")
 
 
-def _span_problem(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProblem:
+def _problem_in_span(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> HullProblem:
     data = seen.data
     r = len(landmarks)
-    held = data.held
-    if held is None:
+    if not isinstance(data, MemoryData):
         return _problem(KernelFeatures.of(landmarks, seen.scaling), data.passes(r), data, fit)
     rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
     found = coordinates(landmarks, rows, data.dtype, CPU_COUNT)
-    step = block_rows(r, found)
-    passes = ThreadPasses.cut(found, held.codes, held.block_weights, step, group_count(r), CPU_COUNT)
-    return _problem(FeatureMap(r, 0.0), passes, data, fit)
+    in_span = replace(data, held=replace(data.held, X=found))
+    return _problem(FeatureMap(r, 0.0), in_span.passes(r), data, fit)
 
 
-def _span_model(
-    seen: KernelData, landmarks: Landmarks, raw: Array, problem: HullProblem, w: Array, offset: float
-) -> KernelModel:
-    a = landmark_weights(landmarks, w)
-    return KernelModel(seen.kernel, seen.scaling, raw, a[None], np.array([offset]))
+# Clients -----------------------------------------------------------------------------------------------------------
 
 
-# The paper's solvers -----------------------------------------------------------------------------------------------
+class _ByClients(Recipe[SaddleFit]):
+    """A solver that can deal rows to clients.
 
-
-def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.gilbert`: by passes, or if ``n_clients`` is given by clients' best points.
-
-    Raises InputError if there are fewer rows than clients, and MemoryLimitError if the workers together cannot hold
-    the rows.
+    Raises InputError if there are fewer rows than clients, and MemoryLimitError if the workers together cannot hold the
+    rows.
     """
-    with single_threaded_blas, rescaling_advised():
-        problem = hulls_of(data, fit)
-        settings: dict[str, Any] = {"tol": fit.tol, "max_iter": fit.max_iter, "on_step": report_step}
-        if fit.n_clients is None:
-            resume, save = open_steps("gilbert", data.fingerprint, fit, GilbertState)
-            return finish(problem, solve_gilbert(problem, resume=resume, on_state=save, **settings), data, fit)
-        count = client_count(data, fit)
-        resume, save = open_steps(f"gilbert {count}", data.fingerprint, fit, GilbertState)
-        with _by_clients(data, fit, problem, count) as hulls:
-            solution = solve_gilbert(hulls, resume=resume, on_state=save, **settings)
-        return finish(problem, solution, data, fit)
+
+    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
+        return is_small(store) and fit.n_clients is None
+
+    def spreads(self, fit: SaddleFit) -> bool:
+        return fit.n_clients is not None
 
 
-def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Train by `dask_odm.methods.hulls.saddle_point`. Raises as `train_gilbert`."""
-    with single_threaded_blas, rescaling_advised():
-        problem = hulls_of(data, fit)
-        count = client_count(data, fit)
-        resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
-        with _by_clients(data, fit, problem, count, resume) as hulls:
-            solution = solve_saddle_point(
-                hulls,
-                tol=fit.tol,
-                max_iter=fit.max_iter,
-                block_size=fit.block_size,
-                seed=fit.run.seed,
-                resume=resume,
-                on_step=report_step,
-                on_state=_saver(fit, hulls.clients, save),
-            )
-        points = hulls.preparation.back(solution.points)
-        return finish(problem, replace(solution, points=points), data, fit)
+class GilbertRecipe(_ByClients):
+    """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            if fit.n_clients is None:
+                return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
+            count = client_count(data, fit)
+            with _by_clients(data, fit, problem, count) as hulls:
+                solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
+            return finish(problem, solution, data, fit)
+
+
+class SaddlePointRecipe(_ByClients):
+    """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            count = client_count(data, fit)
+            resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
+            with _by_clients(data, fit, problem, count, resume) as hulls:
+                solution = solve_saddle_point(
+                    hulls,
+                    tol=fit.tol,
+                    max_iter=fit.max_iter,
+                    block_size=fit.block_size,
+                    seed=fit.run.seed,
+                    resume=resume,
+                    on_step=report_step,
+                    on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
+                )
+                points = hulls.preparation.back(solution.points)
+            return finish(problem, replace(solution, points=points), data, fit)
 
 
 def client_count(data: TrainingData, fit: SaddleFit) -> int:
@@ -204,25 +214,22 @@ def _by_clients(
     if resume is not None:
         require_state(fit, _is_sound(resume, preparation.size, count))
         at = resume.bounds.astype(np.int64)[1:-1]
-        states = [ClientState(*parts) for parts in zip(np.split(resume.logs, at), np.split(resume.p, at), strict=True)]
+        states = list(zip(np.split(resume.logs, at), np.split(resume.p, at), strict=True))
     sources = _sources(data, count)
-    in_memory = [source.X for source in sources if isinstance(source, ArrayRange)]
-    largest = max(in_memory, key=lambda X: X.nnz) if in_memory and preparation.keeps_sparse(in_memory[0]) else None
     cluster = data.cluster
-    held = preparation.nbytes(largest, -(-data.rows // count)) * -(-count // cluster.workers)
+    each = max(preparation.nbytes(source.X, -(-data.rows // count)) for source in sources)
     advice = "Use more workers or more memory, or solver='mnp', which holds no rows."
     here = fit.n_clients is None and data.in_memory
     where = "in this process" if here else f"as {count} clients on {cluster.workers} workers"
-    cluster.require(held, 1, f"Holding {data.rows} rows {where}", advice)
-    if here:
-        held_here = [preparation(source.blocks()) for source in sources]
-        yield ClientHulls(Clients(held_here, states, counted=False), problem, preparation)
-    elif cluster.client is None:
-        yield ClientHulls(WorkerClients(cluster, preparation, sources, states), problem, preparation)
-    else:
-        with scratch_folder() as folder:
-            clients = WorkerClients(cluster, preparation, sources, states, folder)
-            yield ClientHulls(clients, problem, preparation)
+    needed = each * -(-count // cluster.workers)
+    cluster.require(needed, 1, f"Holding {data.rows} rows {where}", advice)
+    with scratch_folder() if cluster.client is not None else nullcontext(None) as folder:
+        if here:
+            group = GroupHere([preparation(source.blocks()) for source in sources], states)
+            yield ClientHulls(group, count, problem, preparation, counted=False)
+        else:
+            groups = groups_of(cluster, preparation, sources, states, folder)
+            yield ClientHulls(groups, count, problem, preparation)
 
 
 def _sources(data: TrainingData, count: int) -> list[ClientSource]:
@@ -234,18 +241,11 @@ def _sources(data: TrainingData, count: int) -> list[ClientSource]:
     return [ArrayRange(held.X[a:b], held.codes[a:b], held.block_weights[a:b]) for a, b in ranges]
 
 
-def _saver(fit: SaddleFit, clients: Clients, save: Callable[[SaddleState], None]) -> Callable[[SaddleState], object]:
-    """Return the function that saves the server's state with the clients'. It fetches them only for a checkpoint."""
-    if fit.run.checkpoint is None:
-        return lambda state: None
-
-    def saved(state: SaddleState) -> None:
-        states = clients.states()
-        bounds = np.cumsum([0.0, *(len(each.p) for each in states)])
-        logs, p = (np.concatenate([getattr(each, name) for each in states]) for name in ("logs", "p"))
-        save(replace(state, logs=logs, p=p, bounds=bounds))
-
-    return saved
+def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:
+    """Save the server's state with the clients'."""
+    logs, p = zip(*hulls.states(), strict=True)
+    bounds = np.cumsum([0.0, *map(len, p)])
+    save(replace(state, logs=np.concatenate(logs), p=np.concatenate(p), bounds=bounds))
 
 
 def _is_sound(state: SaddleState, size: int, count: int) -> bool:
@@ -256,42 +256,108 @@ def _is_sound(state: SaddleState, size: int, count: int) -> bool:
     return bool(whole and shaped and (np.diff(bounds) >= 0).all() and state.shift.shape == (2,))
 
 
+# The model ---------------------------------------------------------------------------------------------------------
+
+ModelOf = Callable[[HullProblem, Array, float], LinearModel | KernelModel]
+
+
+def linear_model(problem: HullProblem, w: Array, offset: float) -> LinearModel:
+    """Build the model of raw features from weights (d,) of the problem's features."""
+    weights, shift = problem.query.features.raw_weights(w)
+    return LinearModel(weights[None], np.array([shift + offset]))
+
+
+def finish(
+    problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit, model_of: ModelOf = linear_model
+) -> Trained:
+    """Build the model of the hulls' nearest points, or of the class means if the hulls overlap.
+
+    ``model_of(problem, w, offset)`` makes it from weights (d,) of the problem's features.
+    """
+    points = problem.start.points if solution.overlap else solution.points
+    w, offset = plane(problem, points, None if solution.overlap else solution.thresholds, fit.offset)
+    require_finite_solution(w, np.array([offset]))
+    iterations = int(solution.history[-1].get("sweeps", len(solution.history)))
+    attributes: dict[str, Any] = {
+        "dual_gap_": 1.0 if solution.overlap else solution.gap,
+        "margin_": 0.0 if solution.overlap else float(np.linalg.norm(solution.direction)),
+        "nu_": 2.0 * (problem.mass or 1.0) / float(problem.totals.weight.sum()),
+        "n_iter_": max(1, iterations),
+        "history_": solution.history,
+    }
+    if solution.entries is not None and data.held is not None:
+        attributes["support_"] = data.held.kept[np.flatnonzero(solution.entries > 0)]
+    return Trained(model_of(problem, w, offset), attributes, _warning(problem, solution, fit))
+
+
+def plane(
+    problem: HullProblem, points: Array, thresholds: tuple[float, float] | None, offset: str
+) -> tuple[Array, float]:
+    """Return weights (d,) and offset of scores that differ by 2 between the nearest ``points`` (2, d) of the hulls.
+
+    The score is zero half way between the ``thresholds`` (``offset="kkt"``), which are the weighted quantiles of the
+    scores at which each capped simplex is filled, or half way between the points ("midpoint"). Thresholds of None are
+    computed.
+    """
+    w = points[0] - points[1]
+    square = float(w @ w)
+    if not square > 0:
+        return np.zeros(problem.d), 0.0
+    if thresholds is None:
+        thresholds = problem.vertex(w, exact=True).thresholds
+    middle = 0.5 * sum(thresholds) if offset == "kkt" else 0.5 * float(w @ points.sum(axis=0))
+    return w * (2.0 / square), -middle * (2.0 / square)
+
+
+def _warning(problem: HullProblem, solution: HullSolution, fit: SaddleFit) -> str | None:
+    if solution.converged:
+        return None
+    if not solution.overlap:
+        return (
+            f"The solver stopped at a relative gap of {solution.gap:.1e}, above tol={fit.tol:g}. Increase max_iter "
+            f"({fit.max_iter}), scale the features, or use solver='mnp'."
+        )
+    hulls = "hulls" if fit.alpha is None else f"reduced hulls (alpha={fit.alpha:g})"
+    verdict = solution.verdict or judge(problem)
+    shown = "" if verdict.overlap else f", as far as {len(solution.history)} iterations show"
+    return (
+        f"The {hulls} of the two classes overlap{shown}: the model is that of the class means. "
+        f"{_advice(problem, verdict)}"
+    )
+
+
+def _advice(problem: HullProblem, verdict: Verdict) -> str:
+    alpha = apart_alpha(problem, verdict)
+    if alpha is not None:
+        return f"They are apart for alpha={alpha:.2f}."
+    positive, negative = problem.totals.weight
+    if np.linalg.norm(problem.start.difference) <= 1e-9 * problem.scale:
+        return "No alpha parts them, since the class means are equal: a linear model cannot tell these classes apart."
+    if not np.isclose(positive, negative):
+        return "No alpha up to 1 was found that parts them; with class_weight='balanced', alpha=1 does."
+    return "They are apart for alpha=1."
+
+
+def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
+    """Return an alpha above the problem's for which its hulls are disjoint; None if none up to 1 was found.
+
+    It is the least alpha that separates the hulls along the difference of the class means or along the direction of
+    ``verdict``. If there is none, the direction comes from the feasibility test of the smallest hulls (alpha=1) or, if
+    that is undecided, from some iterations on them, which end as soon as a lower bound is above zero.
+    """
+    directions = problem.start.difference, verdict.direction
+    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
+    if found:
+        return min(found)
+    smallest = problem.with_alpha(1.0)
+    verdict = judge(smallest)
+    if verdict.overlap is None:
+        run = find_nearest_point(smallest, tol=1 - 1e-9, max_iter=200)
+        return None if run.overlap else problem.separating_alpha(run.direction)
+    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
+
+
 # The choice -------------------------------------------------------------------------------------------------------
-
-
-class NearestPointRecipe(Recipe[SaddleFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_nearest_point(data, fit)
-
-
-class _ByClients(Recipe[SaddleFit]):
-    """What both solvers that can deal rows to clients have in common."""
-
-    linear = True
-
-    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
-        return is_small(store) and fit.n_clients is None
-
-    def spreads(self, fit: SaddleFit) -> bool:
-        return fit.n_clients is not None
-
-
-class SaddlePointRecipe(_ByClients):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_saddle_point(data, fit)
-
-
-class GilbertRecipe(_ByClients):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_gilbert(data, fit)
-
-
-class LandmarkHullsRecipe(Recipe[SaddleFit]):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_in_span(data, fit)
-
 
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
     "mnp": NearestPointRecipe(),

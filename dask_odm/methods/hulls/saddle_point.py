@@ -42,7 +42,6 @@ from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import largest_eigenvalue
 from dask_odm.methods.hulls.clients.problem import ClientHulls
 from dask_odm.methods.hulls.clients.rows import (
-    Moved,
     Weighed,
     move,
     spread,
@@ -106,7 +105,7 @@ def solve_saddle_point(
     gamma: float | None = None,
     resume: SaddleState | None = None,
     on_step: OnStep = lambda record: None,
-    on_state: Callable[[SaddleState], object] = lambda state: None,
+    on_state: Callable[[SaddleState], object] | None = None,
 ) -> HullSolution:
     """Find the nearest points of two reduced hulls of rows that clients hold, in the clients' coordinates.
 
@@ -138,12 +137,13 @@ def solve_saddle_point(
         gap = relative_gap(state.upper, state.lower)
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=state.sweeps, **hulls.costs)
         state = replace(state, history=list(log.history))
-        on_state(state)
+        if on_state is not None:
+            on_state(state)
     if not log.history:
         log.add(gap, state.upper, state.passes, lower=state.lower, sweeps=0, **hulls.costs)
     log.settle()
-    found = state.upper, state.lower, gap <= tol, state.lower == 0
-    return HullSolution(state.points, None, *found, log.history, verdict=verdict)
+    bounds = state.upper, state.lower, gap <= tol, state.lower == 0
+    return HullSolution(state.points, None, *bounds, log.history, verdict=verdict)
 
 
 class _Server:
@@ -151,27 +151,19 @@ class _Server:
         self._hulls = hulls
         self._seed = seed
         self._gamma = gamma
-        *counts, largest = np.transpose(hulls.clients.read(tell_facts))
+        *counts, largest = np.transpose(hulls.ask(tell_facts))
         self._counts = np.array([each.sum() for each in counts])
         self._size = hulls.totals.sums.shape[1]
         self._block = self._size if block_size is None else min(block_size, self._size)
+        self._blocks = self._size // self._block
+        self._fused = self._blocks == 1  # whether a step moves all coordinates
         self._scale = hulls.scale or 1.0
         entry = float(largest.max()) / self._scale
         self._L = max(1.0 if self._fused else min(1.0, entry * math.sqrt(self._block)), np.finfo(float).tiny)
 
-    @property
-    def _fused(self) -> bool:
-        """Whether a step moves all coordinates."""
-        return self._block == self._size
-
-    @property
-    def _blocks(self) -> int:
-        return self._size // self._block
-
     def _drawn(self, sweeps: int) -> Array:
         """Draw the blocks of the `SWEEPS` sweeps from number ``sweeps`` on."""
-        n_b = self._blocks
-        return np.random.default_rng([self._seed, sweeps]).integers(n_b, size=n_b * SWEEPS)
+        return np.random.default_rng([self._seed, sweeps]).integers(self._blocks, size=self._blocks * SWEEPS)
 
     def begun(self) -> SaddleState:
         """Return the first state: equal e for all rows of a class, and w = 0."""
@@ -201,18 +193,17 @@ class _Server:
             part += change
             guess = state.shift if self._hulls.alpha is not None else np.empty(0)
             message = state.shift, block, change / self._scale, coming, keep, rate, n_b, guess
-            state = self._normalised(state, self._hulls.clients.ask(move, *message), coming)
+            state = self._normalised(state, self._hulls.step(move, *message), coming)
         self._hulls.passes_made += sweeps
         return replace(state, w=w, sweeps=state.sweeps + sweeps)
 
-    def _normalised(self, state: SaddleState, answers: Sequence[Moved], coming: int) -> SaddleState:
+    def _normalised(self, state: SaddleState, answers: Sequence[Weighed], coming: int) -> SaddleState:
         """Normalise e after a step: find the shifts, and the sums over the next block."""
         if self._hulls.alpha is None:
-            shift = -np.logaddexp.reduce([each.logs for each in answers], axis=0)
-            now = np.sum([np.exp(each.logs + shift)[:, None] * each.sums for each in answers], axis=0)
+            shift = -np.logaddexp.reduce([each.free for each in answers], axis=0)
+            now = np.sum([np.exp(each.free + shift)[:, None] * each.sums for each in answers], axis=0)
         else:
-            guessed = _total([each.guessed for each in answers if each.guessed is not None])
-            shift, now = self._capped(state.shift, guessed, coming)
+            shift, now = self._capped(state.shift, _total(answers), coming)
         before = state.now if self._fused else np.sum([each.before for each in answers], axis=0)
         return replace(state, shift=shift, now=now, before=before)
 
@@ -234,7 +225,7 @@ class _Server:
                 elif found.counts[k] == self._counts[k] or found.capped[k] >= 1.0:
                     settled[k] = before[k] >= 0  # only rounding leaves any room
                     if not settled[k]:
-                        uncapped = self._hulls.clients.read(sum_uncapped)
+                        uncapped = self._hulls.ask(sum_uncapped)
                         shift[k] = -np.logaddexp.reduce([each[k] for each in uncapped])
                         before[k] = 0.0
                 else:
@@ -244,7 +235,7 @@ class _Server:
                 break
             # sums come along with every answer, since an exchange costs more; not so in this process
             asked = (0, 0) if self._hulls.alone else block
-            found = _total(self._hulls.clients.read(weigh, shift, *asked))
+            found = _total(self._hulls.ask(weigh, shift, *asked))
         return shift, self._sums(shift, *block) if self._hulls.alone else found.sums
 
     def looked(self, state: SaddleState, tol: float) -> SaddleState:
@@ -260,15 +251,13 @@ class _Server:
         if upper < state.upper:
             state = replace(state, points=points, upper=upper)
         share = max(min(state.share, 0.25 * relative_gap(state.upper, lower)), tol)
-        gamma = self._gamma or self._entropy_weight(share * state.upper)
+        entropies = max(math.log(2), float(np.log(self._counts).sum()))
+        # the γ at which the entropies of both classes are worth three times what may be left, before scaling
+        worth = max(3 * (share * state.upper) / self._scale**2 / entropies, np.finfo(float).tiny)
+        gamma = self._gamma or worth
         state = replace(state, lower=lower, share=share, gamma=gamma)
         state = self._steadied(state, upper) if self._fused else state
         return replace(state, passes=hulls.passes_made, memory=hulls.memory)
-
-    def _entropy_weight(self, left: float) -> float:
-        """Return the γ at which the entropies of both classes are worth three times ``left``, before scaling."""
-        entropies = max(math.log(2), float(np.log(self._counts).sum()))
-        return max(3 * left / self._scale**2 / entropies, np.finfo(float).tiny)
 
     def _steadied(self, state: SaddleState, upper: float) -> SaddleState:
         """Update the coupling and the caution, which together bound L.
@@ -289,14 +278,14 @@ class _Server:
 
         def product(v: Array) -> Array:
             moments = np.sum(self._hulls.read(spread, state.shift, v), axis=0)
-            return np.asarray((moments - (state.now @ v) @ state.now) / self._scale**2)
+            return (moments - (state.now @ v) @ state.now) / self._scale**2
 
         start = np.random.default_rng([self._seed, state.sweeps]).standard_normal((self._size,))
         return max(math.sqrt(largest_eigenvalue(product, start, products)), np.finfo(float).tiny)
 
     def _sums(self, shift: Array, first: int, stop: int) -> Array:
         """Return Σ e x of both classes over a block, (2, B), for e normalised by ``shift``."""
-        return np.asarray(np.sum(self._hulls.clients.read(sum_block, shift, first, stop), axis=0))
+        return np.sum(self._hulls.ask(sum_block, shift, first, stop), axis=0)
 
 
 def _total(parts: Sequence[Weighed]) -> Weighed:

@@ -117,13 +117,7 @@ class SaddleFit:
             offset=model.offset,
             tol=float(model.tol),
             max_iter=int(model.max_iter),
-            kernel=KernelChoice(
-                model.kernel,
-                model.gamma if isinstance(model.gamma, str) else float(model.gamma),
-                int(model.degree),
-                float(model.coef0),
-                scale=model.scale,
-            ),
+            kernel=KernelChoice.of(model),
             alphas=alphas,
             **own_parameters(model.solver, HULL_SOLVERS),
         )

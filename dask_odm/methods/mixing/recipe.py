@@ -15,7 +15,6 @@ from dask_odm.learning.training.recipe import Recipe
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.mixing.settings import MixingFit
 from dask_odm.methods.mixing.shards import NamedShards, fingerprint_of, shards_of
 from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
@@ -26,26 +25,24 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
-def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
-    """Train by `dask_odm.methods.mixing.solver`."""
-    quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-    with single_threaded_blas, quiet, shards_of(data, fit) as named:  # entered once, since it looks for libraries
-        logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
-        scaling = named.stored
-        problem = ShardRounds(data.cluster, named.partitions, scaling, fit.rule, fit.fit_intercept, named.folder)
-        _look_at_classes(problem.contents.rows, named.names)
-        resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
-        if resume is not None:
-            epochs = resume.epoch, len(resume.history), len(resume.weights)
-            sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
-            require_state(fit, sound and len(set(epochs)) == 1)
-        end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-        return _finish(problem, named, end, fit)
-
-
 class MixingRecipe(Recipe[MixingFit]):
+    """Parameter mixing; rows of a store are dealt to shards on disk first."""
+
     def train(self, data: TrainingData, fit: MixingFit) -> Trained:
-        return train_mixing(data, fit)
+        quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
+        with quiet, shards_of(data, fit) as named:
+            logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
+            problem = ShardRounds(
+                data.cluster, named.partitions, named.stored, fit.rule, fit.fit_intercept, named.folder
+            )
+            _look_at_classes(problem.rows, named.names)
+            resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
+            if resume is not None:
+                epochs = resume.epoch, len(resume.history), len(resume.weights)
+                sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
+                require_state(fit, sound and len(set(epochs)) == 1)
+            end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
+            return _finish(problem, named, end, fit)
 
 
 def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:
@@ -53,7 +50,7 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
     weights, intercept = features.raw_weights(end.w)
     require_finite_solution(weights, intercept)
     wrong = problem.judge(end.w)
-    sizes = problem.contents.rows.sum(axis=1)
+    sizes = problem.rows.sum(axis=1)
     attributes: dict[str, Any] = {
         "shards_": named.names,
         "shard_weights_": end.weights,
@@ -62,7 +59,15 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
         "n_iter_": end.epoch,
         "history_": end.history,
     }
-    _warn_of_dominance(end.weights[-1], named.names)
+    last = end.weights[-1]
+    first = int(last.argmax())
+    if len(last) > 2 and last[first] > 0.99:
+        warnings.warn(
+            f"shard {named.names[first]!r} holds {last[first]:.1%} of the weight in the last epoch, so the model is "
+            "its alone: choose a smaller beta or kappa.",
+            UserWarning,
+            stacklevel=2,
+        )
     return Trained(LinearModel(weights[None], np.array([intercept])), attributes)
 
 
@@ -79,18 +84,6 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
         warnings.warn(
             f"{len(single)} of {len(names)} shards hold rows of one class only ({shown}): what they learn says nothing "
             "of the other. Join them to others, or use fewer shards.",
-            UserWarning,
-            stacklevel=2,
-        )
-
-
-def _warn_of_dominance(weights: Array, names: list[Any], dominant: float = 0.99) -> None:
-    """Warn if one shard has more than the share ``dominant`` of the weight."""
-    first = int(weights.argmax())
-    if len(weights) > 2 and weights[first] > dominant:
-        warnings.warn(
-            f"shard {names[first]!r} holds {weights[first]:.1%} of the weight in the last epoch, so the model is its "
-            "alone: choose a smaller beta or kappa.",
             UserWarning,
             stacklevel=2,
         )

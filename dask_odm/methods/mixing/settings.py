@@ -65,6 +65,11 @@ class MixingFit:
         del plain["run"]
         return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
 
+    @property
+    def deals_at_random(self) -> bool:
+        """Whether nothing says which shard a row is in."""
+        return self.senders is None and self.shard_feature is None
+
     def count_for(self, rows: int) -> int:
         """Return the number of shards for so many rows: by default one for 50 rows, from 2 to 100.
 

@@ -6,19 +6,19 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.data.rows.memory import MemoryPartitions, Partitions
+from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import StoredPartitions, distinct_values
-from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer, ranks_within
+from dask_odm.data.rows.stored import distinct_values
+from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer
 from dask_odm.engine.partition.random import RandomPartitioner
-from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, partition_store, partition_store_by
+from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
 from dask_odm.errors import InputError
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.scratch import scratch_folder
@@ -88,48 +88,40 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
 
 def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
     held = data.held
-    n = data.rows
+    X: Any = held.X
+    sparse = issparse(X)
+    groups: Array = np.zeros(held.n, np.int32)
     dealer: EvenDealer | GroupDealer
-    if fit.senders is None and fit.shard_feature is None:
-        names: list[Any] = list(range(fit.count_for(n)))
-        groups = np.zeros(n, np.int32)
-        dealer = RandomPartitioner(len(names), fit.run.seed).dealer((n,))
+    if fit.deals_at_random:
+        names: list[Any] = list(range(fit.count_for(held.n)))
+        dealer = RandomPartitioner(len(names), fit.run.seed).dealer((held.n,))
     else:
-        names, groups = _senders_in_memory(data, fit)
+        if fit.senders is not None:
+            names, groups = _named(fit.senders, data.given.shape[0])
+            groups = groups[held.kept]
+        else:
+            column = X[:, [fit.shard_feature]].toarray().ravel() if sparse else X[:, fit.shard_feature]
+            values, groups = np.unique(column, return_inverse=True)
+            names = _names_of_values(values)
         dealer = GroupDealer(tuple(np.bincount(groups, minlength=len(names)).tolist()), fit.run.seed)
         _require_rows(names, dealer.counts)
-    reading = 8 << 20 if issparse(held.X) else 0  # two blocks of sparse rows that are made dense
-    kept = (16 * held.X.nnz if issparse(held.X) else held.X.nbytes) + 32 * n
+    reading = 8 << 20 if sparse else 0  # two blocks of sparse rows that are made dense
+    kept = (16 * X.nnz if sparse else X.nbytes) + 32 * held.n
     require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(len(names), np.int64)))
-    order = np.empty(n, np.int64)
-    order[(np.cumsum(dealer.counts) - dealer.counts)[partition] + place] = np.arange(n)
-    X = _gathered(held.X, order, scaling)
-    found = MemoryPartitions(X, held.y[order], held.total_weights[order], order, dealer.counts)
-    return NamedShards(found, names, scaling)
+    found = deal_arrays(SparseRows(X) if sparse else X, held.y, held.total_weights, groups, dealer)
+    return NamedShards(replace(found, X=_scaled(found.X, scaling)), names, scaling)
 
 
-def _gathered(X: Any, order: Array, scaling: Scaling | None) -> Array | SparseRows:
-    """Return the scaled rows at ``order``. Sparse rows are scaled on reading if that would move their zeros."""
-    if not issparse(X):
-        rows: Array = X.take(order, axis=0)  # takes a quarter of the time of X[order]
-        return rows if scaling is None else scaling(rows, rows)
-    some = X[order]
-    if scaling is None or scaling.shift.any():
-        return SparseRows(some, scaling)
-    values = (some.data * scaling.factor[some.indices]).astype(some.dtype)
-    return SparseRows(csr_array((values, some.indices, some.indptr), shape=some.shape))
-
-
-def _senders_in_memory(data: MemoryData, fit: MixingFit) -> tuple[list[Any], Array]:
-    """Return the names of the shards, and the number of each row's shard."""
-    if fit.senders is not None:
-        names, codes = _named(fit.senders, data.given.shape[0])
-        return names, codes[data.held.kept]
-    X: Any = data.held.X
-    column = X[:, [fit.shard_feature]].toarray().ravel() if issparse(X) else X[:, fit.shard_feature]
-    values, codes = np.unique(column, return_inverse=True)
-    return _names_of_values(values), codes.astype(np.int32)
+def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
+    """Return scaled rows, dense ones in place. Sparse rows are scaled on reading if that would move their zeros."""
+    if scaling is None:
+        return rows
+    if not isinstance(rows, SparseRows):
+        return scaling(rows, rows)
+    if scaling.shift.any():
+        return SparseRows(rows.X, scaling)
+    values = (rows.X.data * scaling.factor[rows.X.indices]).astype(rows.dtype)
+    return SparseRows(csr_array((values, rows.X.indices, rows.X.indptr), shape=rows.X.shape))
 
 
 def _named(senders: tuple[Array, Array], rows: int) -> tuple[list[Any], Array]:
@@ -168,40 +160,36 @@ def _require_rows(names: list[Any], counts: tuple[int, ...]) -> None:
 
 
 def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> NamedShards:
-    names, partitions = _partitions(data, fit, folder)
-    reading = partitions.reading_bytes + 32 * partitions.chunk_rows
-    require_memory(data.cluster, len(names), data.features + fit.fit_intercept, 0, reading)
-    stored = None
-    if scaling is not None:
-        stored = StoredScaling(os.path.join(folder, "scaling.npz"))
-        np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
-    return NamedShards(partitions, names, scaling, stored, folder)
-
-
-def _partitions(data: StoredData, fit: MixingFit, folder: str) -> tuple[list[Any], StoredPartitions]:
-    """Copy the rows to ``folder``, with a partition for each shard; return the shards' names and the partitions."""
+    """Copy the rows to ``folder``, with a partition for each shard."""
     store = data.store
     targets = data.targets
     cluster = data.cluster
     dtype = fit.run.dtype
     names: list[Any]
-    if fit.senders is None and fit.shard_feature is None:
+    if fit.deals_at_random:
         names = list(range(fit.count_for(data.labelled_rows)))
         plain = Scaling(np.zeros(store.features), np.ones(store.features))
         dealt = RandomPartitioner(len(names), fit.run.seed)
-        return names, partition_store(store, targets, plain, dealt, folder, cluster, dtype)
-    path = os.path.join(folder, "shards.npy")
-    group_of: GroupOfNumber | GroupOfValue
-    if fit.senders is not None:
-        names, values = _named(fit.senders, store.rows)
-        group_of = GroupOfNumber(path)
+        partitions = partition_store(store, targets, plain, dealt, folder, cluster, dtype)
     else:
-        assert fit.shard_feature is not None
-        chunks = [(store, targets, fit.shard_feature, c) for c in range(store.n_chunks)]
-        values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
-        names = _names_of_values(values)
-        group_of = GroupOfValue(path, fit.shard_feature)
-    np.save(path, values)
-    partitions = partition_store_by(store, targets, group_of, len(names), fit.run.seed, folder, cluster, dtype)
-    _require_rows(names, partitions.counts)
-    return names, partitions
+        path = os.path.join(folder, "shards.npy")
+        group_of: GroupOfNumber | GroupOfValue
+        if fit.senders is not None:
+            names, values = _named(fit.senders, store.rows)
+            group_of = GroupOfNumber(path)
+        else:
+            assert fit.shard_feature is not None
+            chunks = [(store, targets, fit.shard_feature, c) for c in range(store.n_chunks)]
+            values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
+            names = _names_of_values(values)
+            group_of = GroupOfValue(path, fit.shard_feature)
+        np.save(path, values)
+        partitions = partition_store_by(store, targets, group_of, len(names), fit.run.seed, folder, cluster, dtype)
+        _require_rows(names, partitions.counts)
+    reading = partitions.reading_bytes + 32 * partitions.chunk_rows
+    require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)
+    stored = None
+    if scaling is not None:
+        stored = StoredScaling(os.path.join(folder, "scaling.npz"))
+        np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
+    return NamedShards(partitions, names, scaling, stored, folder)

@@ -33,42 +33,36 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean (k,) of ``u_i`` over some shards, and sums of squared deviations from it, with figures of each shard's pass.
+    """Mean (k,) of ``u_i`` over some shards, and sums of squared deviations from it.
 
-    These are ``norms`` ‖w_i‖, the number of rows that ``moved`` w, and the sum of their ``losses``, (count,) each.
+    ``figures`` (count, 3) are those of each shard's pass: ‖w_i‖, the rows that moved w, and the sum of their losses.
     """
 
     count: int
     mean: Array
     squares: Array
-    norms: Array
-    moved: Array
-    losses: Array
+    figures: Array
 
     @classmethod
     def of(cls, W: Array, counted: Array) -> Moments:
-        """Compute the moments of shards from their weights ``W`` (m, k), and ``moved`` and ``losses`` (m, 2)."""
-        norms = np.linalg.norm(W, axis=1)
+        """Compute the moments of shards from their weights ``W`` (m, k); ``counted`` (m, 2) are the further figures."""
         U = _normalised(W)
         mean = U.mean(axis=0)
-        return cls(len(W), mean, ((U - mean) ** 2).sum(axis=0), norms, counted[:, 0], counted[:, 1])
+        figures = np.column_stack([np.linalg.norm(W, axis=1), counted])
+        return cls(len(W), mean, ((U - mean) ** 2).sum(axis=0), figures)
 
     def __add__(self, other: Moments) -> Moments:
         count = self.count + other.count
         change = other.mean - self.mean
         mean = self.mean + change * (other.count / count)
         squares = self.squares + other.squares + change**2 * (self.count * other.count / count)
-        norms = np.concatenate([self.norms, other.norms])
-        moved = np.concatenate([self.moved, other.moved])
-        losses = np.concatenate([self.losses, other.losses])
-        return Moments(count, mean, squares, norms, moved, losses)
+        return Moments(count, mean, squares, np.concatenate([self.figures, other.figures]))
 
 
 def _normalised(W: Array) -> Array:
     """Return the rows of ``W`` (m, k) divided by their norms."""
     norms = np.linalg.norm(W, axis=1)
-    units: Array = W / np.where(norms > 0, norms, 1.0)[:, None]
-    return units
+    return W / np.where(norms > 0, norms, 1.0)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +79,13 @@ class Centre:
 
     def distances(self, W: Array) -> Array:
         """Return the squared Mahalanobis distances (m,) of the rows of ``W`` (m, k), normalised."""
-        return np.asarray(((_normalised(W) - self.mean) ** 2) @ self.precision)
+        return ((_normalised(W) - self.mean) ** 2) @ self.precision
+
+    def weights(self, distances: Array) -> Array:
+        """Return the weights (M,) of all shards, which sum to 1, from their distances."""
+        scores = -self.half_beta * distances
+        shares = np.exp(scores - scores.max())
+        return shares / shares.sum()
 
     def mixture(self, W: Array) -> Mixture:
         """Mix the shards of weights ``W`` (m, k)."""
@@ -110,14 +110,11 @@ class Mixture:
 
     def __add__(self, other: Mixture) -> Mixture:
         top = max(self.top, other.top)
-        mine = np.exp(self.top - top)
-        theirs = np.exp(other.top - top)
-        return Mixture(
-            top,
-            float(mine * self.total + theirs * other.total),
-            mine * self.vector + theirs * other.vector,
-            np.concatenate([self.distances, other.distances]),
-        )
+        mine = float(np.exp(self.top - top))
+        theirs = float(np.exp(other.top - top))
+        total = mine * self.total + theirs * other.total
+        vector = mine * self.vector + theirs * other.vector
+        return Mixture(top, total, vector, np.concatenate([self.distances, other.distances]))
 
 
 @dataclass(frozen=True)
@@ -140,40 +137,27 @@ class Mixing:
         counted = (variance > rounding) & (present >= min(self.least_shards, moments.count))
         precision = np.zeros(len(variance))
         precision[counted] = 1.0 / variance[counted]
-        return Centre(moments.mean, precision, self._half_beta(int(counted.sum())))
-
-    def _half_beta(self, features: int) -> float:
-        if self.kind == "kl" or not features:
-            return 0.0
-        if self.beta is not None:
-            return 0.5 * self.beta
-        return self.kappa / features
-
-    def weights(self, centre: Centre, distances: Array) -> Array:
-        """Return the weights (M,) of all shards, which sum to 1, from their distances."""
-        scores = -centre.half_beta * distances
-        shares = np.exp(scores - scores.max())
-        return np.asarray(shares / shares.sum())
+        half_beta = 0.0
+        if self.kind == "beta" and counted.any():
+            half_beta = self.kappa / int(counted.sum()) if self.beta is None else 0.5 * self.beta
+        return Centre(moments.mean, precision, half_beta)
 
 
 class MixingProblem(Protocol):
-    """The sums that parameter mixing needs of shards; their rows stay with the problem."""
+    """The sums that parameter mixing needs of shards; their rows stay with the problem.
 
-    @property
-    def shards(self) -> int: ...
-    @property
-    def k(self) -> int: ...
-    def present(self) -> Array:
-        """Return the number of shards that have each feature, (k,)."""
-        ...
+    There are ``shards`` of ``k`` weights each. ``present`` (k,) counts the shards that have each feature.
+    """
+
+    shards: int
+    k: int
+    present: Array
 
     def walk(self, w: Array, epoch: int) -> Moments:
         """Make a pass of every shard from ``w``. The problem keeps the w that each ends with."""
-        ...
 
     def mix(self, centre: Centre) -> Mixture:
         """Mix the weights that the shards' passes ended with."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,43 +191,35 @@ def mix_parameters(
     """
     state = MixingState(0, np.zeros(problem.k), np.empty((0, problem.shards))) if resume is None else resume
     began = time.perf_counter() - state.seconds
-    present = problem.present()
     while state.epoch < max_iter and not (state.history and state.history[-1]["moved"] == 0):
         moments = problem.walk(state.w, state.epoch)
-        _require_bounded(moments.norms, state.epoch)
-        centre = mixing.centre(moments, present)
+        norms, moved, losses = moments.figures.T
+        if not (norms < 1e150).all():  # squares of larger ones overflow
+            largest = np.nan_to_num(norms, nan=np.inf).max()
+            raise InputError(
+                f"the weights grew beyond all bounds in epoch {state.epoch} (‖w‖ of a shard is {largest:.1e}): scale "
+                "the rows (scale='minmax'), or choose a smaller beta or kappa, or local='pa1' with a small C."
+            )
+        centre = mixing.centre(moments, problem.present)
         mixture = problem.mix(centre)
-        weights = mixing.weights(centre, mixture.distances)
+        weights = centre.weights(mixture.distances)
         w = mixture.vector / mixture.total
-        more = {
-            "moved": float(weights @ moments.moved),
-            "norm": float(np.linalg.norm(w)),
-            "effective_shards": float(1.0 / (weights @ weights)),
-        }
-        seconds = time.perf_counter() - began
-        loss = float(weights @ moments.losses)
-        record = step_record(state.epoch, _distance(w, state.w), loss, state.epoch + 1.0, seconds, **more)
+        norm = float(np.linalg.norm(w))
+        record = step_record(
+            state.epoch,
+            gap=float(np.linalg.norm(w - state.w)) / norm if norm > 0 else 0.0,
+            objective=float(weights @ losses),
+            passes=state.epoch + 1.0,
+            seconds=time.perf_counter() - began,
+            moved=float(weights @ moved),
+            norm=norm,
+            effective_shards=float(1.0 / (weights @ weights)),
+        )
         history = [*state.history, record]
-        state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), seconds, history)
+        state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), record["seconds"], history)
         on_state(state)  # before `on_step`, so that whatever is reported is saved
         on_step(record)
     return state
-
-
-def _distance(w: Array, before: Array) -> float:
-    """Return the distance from the last w to this one, relative to its norm; 0 if w is 0."""
-    norm = float(np.linalg.norm(w))
-    return float(np.linalg.norm(w - before)) / norm if norm > 0 else 0.0
-
-
-def _require_bounded(norms: Array, epoch: int) -> None:
-    """Raise InputError if a norm is so large that squares overflow."""
-    if not (norms < 1e150).all():
-        largest = np.nan_to_num(norms, nan=np.inf).max()
-        raise InputError(
-            f"the weights grew beyond all bounds in epoch {epoch} (‖w‖ of a shard is {largest:.1e}): scale "
-            "the rows (scale='minmax'), or choose a smaller beta or kappa, or local='pa1' with a small C."
-        )
 
 
 def suspects(wrong: Array, sizes: Array, weights: Array, deviations: float = 4.0) -> Array:

@@ -81,19 +81,8 @@ def begin_group(group: GroupOfShards) -> Array:
     return np.empty((0, group.k))
 
 
-@dataclass(frozen=True, eq=False)
-class Contents:
-    """Counts of shards that have each feature (k,), and of negative and positive rows of each shard (m, 2)."""
-
-    present: Array
-    rows: Array
-
-    def __add__(self, other: Contents) -> Contents:
-        return Contents(self.present + other.present, np.concatenate([self.rows, other.rows]))
-
-
-def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Contents:
-    """Count the `Contents` of a group."""
+def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> tuple[Array, Array]:
+    """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
     present = np.zeros(group.k, np.int64)
     present[group.d :] = group.count
     rows = np.zeros((group.count, 2), np.int64)
@@ -107,7 +96,7 @@ def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> Cont
             else:
                 found |= X.any(axis=0)
         present[: group.d] += found
-    return Contents(present, rows)
+    return present, rows
 
 
 def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
@@ -147,7 +136,7 @@ class ShardRounds:
     """A `dask_odm.methods.mixing.solver.MixingProblem` over a cluster's workers, or threads of this process.
 
     The partitions are the shards. ``constant`` adds a constant feature of 1. ``scratch`` is a folder that all workers
-    see, for checkpoints of the rounds.
+    see, for checkpoints of the rounds. ``rows`` (M, 2) counts each shard's negative and positive rows.
     """
 
     def __init__(
@@ -168,18 +157,15 @@ class ShardRounds:
         rule.walk(np.zeros((1, 1), partitions.dtype), np.ones(1), np.ones(1), np.zeros(1), 0)
         # a worker that dies costs its shards four epochs at most
         self._rounds = Rounds(cluster, groups, begin_group, name="shards", checkpoint_every=4, scratch=scratch)
-        self.contents: Contents = self._rounds.read_sum(contents_of_group)
-
-    def present(self) -> Array:
-        return self.contents.present
+        present, rows = zip(*self._rounds.read(contents_of_group), strict=True)
+        self.present: Array = sum(present)
+        self.rows = np.concatenate(rows)
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        moments: Moments = self._rounds.ask_sum(walk_group, (w, epoch))
-        return moments
+        return self._rounds.ask_sum(walk_group, (w, epoch))
 
     def mix(self, centre: Centre) -> Mixture:
-        mixture: Mixture = self._rounds.read_sum(mix_group, centre)
-        return mixture
+        return self._rounds.read_sum(mix_group, centre)
 
     def judge(self, w: Array) -> Array:
         """Count the rows of every shard that ``w`` gets wrong, (M,)."""

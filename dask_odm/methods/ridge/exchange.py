@@ -18,49 +18,14 @@ from dask_odm.errors import InputError
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.ridge.fixed_point import ExchangeSolution, ExchangeState, solve_exchange, spectral_radius
+from dask_odm.methods.ridge.fixed_point import ExchangeState, ShardExchange, solve_exchange
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
-from dask_odm.methods.ridge.shard_systems import (
-    Answer,
-    apply_coupling,
-    apply_inverse,
-    move,
-    tell,
-)
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
-class ShardExchange:
-    """A `dask_odm.methods.ridge.fixed_point.Exchange` by rounds over shards.
-
-    ``mix`` makes the message to all shards from their stacked solutions (K, t).
-    """
-
-    rounds: Rounds
-    mix: Callable[[Array], Array]
-
-    def tell(self) -> list[Answer]:
-        return self.rounds.read(tell)
-
-    def move(self, solutions: Array) -> list[Answer]:
-        return self.rounds.ask(move, self.mix(solutions))
-
-    def radius(self, start: Array) -> float:
-        """Return the largest absolute eigenvalue of ``D⁻¹C``; C is the coupling of a round, the mean of the others.
-
-        ``start`` (K, 1) is random.
-        """
-
-        def couple(v: Array, side: Array) -> Array:
-            return np.concatenate(self.rounds.read(apply_coupling, (v, side, self.mix(v))))
-
-        return spectral_radius(couple, lambda v: np.concatenate(self.rounds.read(apply_inverse, v)), start)
-
-
-@dataclass(frozen=True, eq=False)
 class Exchanged:
-    """The fixed point of the rounds, with the attributes that the estimator gets of it, and a warning perhaps."""
+    """The shards' solutions at the fixed point, with the estimator's attributes of it, and a warning perhaps."""
 
     parts: list[Array]
     attributes: dict[str, Any]
@@ -72,7 +37,8 @@ def run_exchange(
     fit: MDDFit,
     name: str,
     shapes: Sequence[tuple[int, int]],
-    opened: Callable[[list[dict[str, Array]] | None], ShardExchange],
+    rounds_of: Callable[..., Rounds],
+    mix: Callable[[Array], Array],
     *,
     pull: float,
     bound: float,
@@ -81,9 +47,10 @@ def run_exchange(
 ) -> Exchanged:
     """Run the rounds to their fixed point, with checkpoints.
 
-    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions. ``opened`` makes the
-    exchange, from the shards' states of a checkpoint if there is one. ``pull`` and ``bound`` are as in `_contraction`;
-    ``weight`` is that of all rows, and ``passes`` over them were made before.
+    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
+    ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
+    messages. ``pull`` and ``bound`` are as in `_contraction`; ``weight`` is that of all rows, and ``passes`` over them
+    were made before.
     """
     resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
     bounds = np.cumsum([0, *(k for k, _ in shapes)])
@@ -92,9 +59,9 @@ def run_exchange(
     states = None
     if resume is not None:
         states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
-    exchange = opened(states)
+    exchange = ShardExchange(rounds_of(states=states), mix)
     q = _contraction(fit, exchange, int(bounds[-1]), pull, bound)
-    solution = solve_exchange(
+    parts, history = solve_exchange(
         exchange,
         q,
         weight,
@@ -105,13 +72,15 @@ def run_exchange(
         on_step=report_step,
         on_state=save,
     )
-    attributes = {
-        "gap_": solution.gap,
-        "contraction_": q,
-        "n_iter_": max(1, solution.rounds),
-        "history_": solution.history,
-    }
-    return Exchanged(solution.parts, attributes, _warning_of(solution, fit))
+    gap = history[-1]["gap"]
+    warning = None
+    if not gap <= fit.tol:
+        warning = (
+            f"The rounds stopped at a relative distance of at most {gap:.1e} from their fixed point, above "
+            f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
+        )
+    attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
+    return Exchanged(parts, attributes, warning)
 
 
 def _contraction(fit: MDDFit, exchange: ShardExchange, size: int, pull: float, bound: float) -> float:
@@ -125,21 +94,10 @@ def _contraction(fit: MDDFit, exchange: ShardExchange, size: int, pull: float, b
         return 0.0
     if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
         return bound
-    start = np.random.default_rng(fit.run.seed).normal(size=(size, 1))
-    q = abs(pull) * exchange.radius(start)
+    q = abs(pull) * exchange.radius(np.random.default_rng(fit.run.seed).normal(size=size))
     if q >= 1.0:
         raise InputError(
             f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
             "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
         )
     return q
-
-
-def _warning_of(solution: ExchangeSolution, fit: MDDFit) -> str | None:
-    """Return the warning for rounds that stopped short of ``tol``; None if they converged."""
-    if solution.converged:
-        return None
-    return (
-        f"The rounds stopped at a relative distance of at most {solution.gap:.1e} from their fixed point, above "
-        f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
-    )

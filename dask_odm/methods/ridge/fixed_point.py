@@ -5,7 +5,7 @@ iterate   ``w_i ← D_i⁻¹ (b_i + p_i · mean of the others)``, all shards at 
 stop      ``q/(1 − q) · ‖Wᵗ − Wᵗ⁻¹‖ ≤ tol · ‖Wᵗ‖`` in the norm of D, q the factor by which a round shrinks the error
 
 In that norm a round is self-adjoint. So its factor q is its largest eigenvalue in size, and the left-hand side bounds
-the distance from the fixed point. `spectral_radius` finds the eigenvalue by Lanczos's method if no bound is known.
+the distance from the fixed point.
 
 Source: *Max-Discrepancy Distributed Learning*, algorithms 1 and 2. The paper stops when the mean makes a small step,
 which says nothing about the distance from the fixed point.
@@ -16,25 +16,47 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from dask_odm.learning.step_log import OnStep, Record, StepLog
-from dask_odm.methods.ridge.shard_systems import Answer
+from dask_odm.linalg.krylov import largest_eigenvalue
+from dask_odm.methods.ridge.shard_systems import Answer, apply_coupling, apply_root, move, tell
 from dask_odm.typing import Array
 
 
-class Exchange(Protocol):
-    """All shards, asked together."""
+@dataclass(frozen=True, eq=False)
+class ShardExchange:
+    """All shards, asked together.
 
-    def tell(self) -> Sequence[Answer]:
+    ``rounds`` are `dask_odm.engine.rounds.Rounds` over shards. ``mix`` makes the message to all shards from their
+    stacked solutions (K, t).
+    """
+
+    rounds: Any
+    mix: Callable[[Array], Array]
+
+    def tell(self) -> list[Answer]:
         """Return the answers of the shards at their present solutions."""
-        ...
+        return self.rounds.read(tell)
 
-    def move(self, solutions: Array) -> Sequence[Answer]:
+    def move(self, solutions: Array) -> list[Answer]:
         """Make a round: every shard solves with the others' ``solutions``, which are stacked (K, t), and answers."""
-        ...
+        return self.rounds.ask(move, self.mix(solutions))
+
+    def radius(self, start: Array) -> float:
+        """Return the largest absolute eigenvalue of ``L⁻¹ C L⁻ᵀ``; C is a round's coupling, the mean of the others.
+
+        ``start`` (K,) is random.
+        """
+
+        def couple(v: Array) -> Array:
+            v = v[:, None]
+            u = np.concatenate(self.rounds.read(apply_root, v))
+            return np.concatenate(self.rounds.read(apply_coupling, (v, u, self.mix(u))))[:, 0]
+
+        return largest_eigenvalue(couple, start, products=200, tol=1e-10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +68,8 @@ class ExchangeState:
     history: list[Record]
 
 
-@dataclass(frozen=True, eq=False)
-class ExchangeSolution:
-    """Solutions (k_i, t) of all shards, with a certificate.
-
-    ``gap`` bounds the distance from the fixed point, relative to its size, in the norm of D.
-    """
-
-    parts: list[Array]
-    gap: float
-    rounds: int
-    converged: bool
-    history: list[Record]
-
-
 def solve_exchange(
-    exchange: Exchange,
+    exchange: ShardExchange,
     factor: float,
     rows_weight: float,
     *,
@@ -71,12 +79,15 @@ def solve_exchange(
     passes: float = 1.0,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[ExchangeState], object] = lambda state: None,
-) -> ExchangeSolution:
+) -> tuple[list[Array], list[Record]]:
     """Run rounds until the fixed point is certified to ``tol``, ``max_iter`` at most.
 
     ``factor`` is q < 1, or a bound of it, and 0 if nothing is exchanged. The objective is divided by ``rows_weight``,
     the sum of all rows' weights. ``passes`` over the rows were made before the first round. ``resumed`` is the history
     of the run that is resumed; the exchange has its states.
+
+    Returns the solutions (k_i, t) of all shards, and the records: one before the first round, and one for each. The
+    gap of a record bounds the distance from the fixed point, relative to its size, in the norm of D.
     """
     log = StepLog(on_step)
     answers = exchange.tell()
@@ -99,59 +110,14 @@ def solve_exchange(
         gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0
         log.add(gap, _sum(answers, "error") / rows_weight, passes)
     log.settle()
-    parts = [answer.w for answer in answers]
-    return ExchangeSolution(parts, gap, len(log.history) - 1, gap <= tol, log.history)
+    return [answer.w for answer in answers], log.history
 
 
 def _stalls(history: Sequence[Record], factor: float) -> bool:
     """Whether rounds that should have shrunk the error by e⁴ did not halve it, so that only rounding is left."""
     window = 10 + math.ceil(4.0 / (1.0 - factor))
-    if len(history) <= window:
-        return False
-    return bool(history[-1]["gap"] > 0.5 * history[-1 - window]["gap"])
+    return len(history) > window and bool(history[-1]["gap"] > 0.5 * history[-1 - window]["gap"])
 
 
 def _sum(answers: Sequence[Answer], name: str) -> float:
     return math.fsum(getattr(answer, name) for answer in answers)
-
-
-def spectral_radius(
-    couple: Callable[[Array, Array], Array],
-    inverse: Callable[[Array], Array],
-    start: Array,
-    *,
-    tol: float = 1e-10,
-    max_iter: int = 200,
-) -> float:
-    """Return the largest absolute eigenvalue of ``D⁻¹C``, for C symmetric and D positive definite.
-
-    ``couple`` returns ``C v`` from v and ``D v``, (K, 1) each, and ``inverse`` returns ``D⁻¹ v``; ``start`` is a random
-    v. Lanczos's method runs in the inner product of D, with full reorthogonalisation, and never applies D itself. It
-    ends when the residual of the eigenvalue is below ``tol`` of it, since an eigenvalue is within the residual.
-    """
-    side = start
-    v = inverse(start)
-    norm = math.sqrt(float((v * side).sum()))
-    basis: list[tuple[Array, Array]] = []  # v and D v
-    diagonal: list[float] = []
-    beside: list[float] = []
-    while True:
-        v = v / norm
-        side = side / norm
-        basis.append((v, side))
-        side = couple(v, side)
-        diagonal.append(float((v * side).sum()))
-        v = inverse(side)
-        for _ in range(2):  # twice, to remove what rounding left
-            for other, other_side in basis:
-                overlap = float((other_side * v).sum())
-                v = v - overlap * other
-                side = side - overlap * other_side
-        norm = math.sqrt(max(0.0, float((v * side).sum())))
-        T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
-        values, vectors = np.linalg.eigh(T)
-        top = int(np.argmax(np.abs(values)))
-        radius = abs(float(values[top]))
-        if norm * abs(vectors[-1, top]) <= tol * radius or len(basis) >= min(max_iter, len(start)):
-            return radius
-        beside.append(norm)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,31 +22,17 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import cholesky
 from dask_odm.learning.training.trained import NOT_FINITE, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.ridge.exchange import ShardExchange, run_exchange
+from dask_odm.methods.ridge.exchange import Exchanged, run_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.shard_systems import LinearSystem, begin
 from dask_odm.typing import Array
 
 
-@dataclass(frozen=True, eq=False)
-class LeastSquares:
-    """The result of `learn`: the mean ``w`` (width, t) of the shards' weights, for centred and scaled features.
-
-    ``attributes`` are fitted attributes of the estimator.
-    """
-
-    w: Array
-    moments: ShardMoments
-    attributes: dict[str, Any]
-    warning: str | None
-
-
 def learn(
     data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
-) -> LeastSquares:
-    """Learn the weights of embedded rows.
+) -> tuple[Array, ShardMoments, Exchanged]:
+    """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
 
     ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
     0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
@@ -53,37 +40,39 @@ def learn(
     """
     require_rows(data.rows, fit.n_partitions)
     moments = _moments(data, fit, embedding, factor, zero)
-    _require_targets(moments)
-    lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
-    with single_threaded_blas:
-        systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
-        shares = [system.share for system in systems]
-
-        def mix(solutions: Array) -> Array:
-            """Sum ``share_i w_i`` (d, t) in the order of the shards."""
-            total = np.zeros((len(factor), solutions.shape[1]))
-            for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
-                total += share * w
-            return total
-
-        def opened(states: list[dict[str, Array]] | None) -> ShardExchange:
-            here = Cluster.local(fit.run.memory_limit)
-            return ShardExchange(Rounds(here, systems, begin, name="shards", states=states), mix)
-
-        found = run_exchange(
-            data,
-            fit,
-            name,
-            [system.base.shape for system in systems],
-            opened,
-            pull=systems[0].pull,
-            bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
-            weight=math.fsum(system.weight for system in systems),
-            passes=2.0 if loo else 1.0,
+    if not (moments.spread > 0).all():
+        warnings.warn(
+            "y is constant: the model is that value, whatever the features are. Check which column y is.",
+            UserWarning,
+            stacklevel=2,
         )
+    lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
+    systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
+    shares = [system.share for system in systems]
+
+    def mix(solutions: Array) -> Array:
+        """Sum ``share_i w_i`` (d, t) in the order of the shards."""
+        total = np.zeros((len(factor), solutions.shape[1]))
+        for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
+            total += share * w
+        return total
+
+    here = Cluster.local(fit.run.memory_limit)
+    found = run_exchange(
+        data,
+        fit,
+        name,
+        [system.base.shape for system in systems],
+        partial(Rounds, here, systems, begin, name="shards"),
+        mix,
+        pull=systems[0].pull,
+        bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
+        weight=math.fsum(system.weight for system in systems),
+        passes=2.0 if loo else 1.0,
+    )
     w = mix(np.concatenate(found.parts)) / math.fsum(shares)
     require_finite_solution(w)
-    return LeastSquares(w, moments, loo | {"lam_": lam} | found.attributes, found.warning)
+    return w, moments, replace(found, attributes=loo | {"lam_": lam} | found.attributes)
 
 
 def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
@@ -103,18 +92,7 @@ def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Arra
         raise InputError(
             f"shard {empty[0]} of {m} has no row with a target and a positive weight; use a smaller n_partitions."
         )
-    with single_threaded_blas:
-        return centred(sums, query, factor, zero)
-
-
-def _require_targets(moments: ShardMoments) -> None:
-    """Warn if a target is the same value in all rows, which the model then is, too."""
-    if not (moments.spread > 0).all():
-        warnings.warn(
-            "y is constant: the model is that value, whatever the features are. Check which column y is.",
-            UserWarning,
-            stacklevel=2,
-        )
+    return centred(sums, query, factor, zero)
 
 
 def _choose_lam(
@@ -129,21 +107,21 @@ def _choose_lam(
         return fit.lams[0], {}
     query = LeaveOutQuery.of(moments, embedding, np.array(fit.lams), intercept=intercept)
     data.require_pass(query.pass_bytes(), "A pass that leaves every row out")
-    total = moments.total
-    errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total.weight[0]
+    total = moments.weight.sum()
+    errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total
     if np.isnan(errors).all():
         raise InputError(
             f"leaving one row out leaves nothing to learn from, with n_samples = {data.rows}; give more rows, or one "
             "lam without loo."
         )
     best = int(np.nanargmin(errors.mean(axis=1)))
-    spread = total.spread / total.weight[0]
+    spread = moments.spread / total
     score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
     freedom = query.effective(best)
-    if freedom > 0.5 * total.weight[0]:
+    if freedom > 0.5 * total:
         warnings.warn(
             f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
-            f"{total.weight[0]:g}. Choose larger values of lam.",
+            f"{total:g}. Choose larger values of lam.",
             UserWarning,
             stacklevel=2,
         )

@@ -100,15 +100,7 @@ def _add_products(some: Array, n: int, total: Array) -> None:
                 s31 += x * q
                 s32 += x * r
                 s33 += x * s
-            _add_row(total[a], b, s00, s01, s02, s03)
-            _add_row(total[a + 1], b, s10, s11, s12, s13)
-            _add_row(total[a + 2], b, s20, s21, s22, s23)
-            _add_row(total[a + 3], b, s30, s31, s32, s33)
-
-
-@compiled
-def _add_row(row: Array, b: int, s0: float, s1: float, s2: float, s3: float) -> None:
-    row[b] += s0
-    row[b + 1] += s1
-    row[b + 2] += s2
-    row[b + 3] += s3
+            sums = ((s00, s01, s02, s03), (s10, s11, s12, s13), (s20, s21, s22, s23), (s30, s31, s32, s33))
+            for k, row in enumerate(sums):
+                for c in range(TILE):
+                    total[a + k, b + c] += row[c]

@@ -10,16 +10,15 @@ scatter and covariances in one symmetric matrix. The origin is a point near the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import issparse
 
-from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.features import Affine
-from dask_odm.learning.problem.nystrom_features import span_bytes
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.nystrom_features import KernelFeatures, span_bytes
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.ridge.moment_loops import TILE, add_moments, scratch
@@ -28,63 +27,44 @@ from dask_odm.typing import Array
 PIECE_BYTES = 1 << 19  # bytes of the z that are multiplied at a time, which stay in a core's cache
 
 
-class Embedding(Protocol):
-    """The map from raw rows to the features φ that are regressed on; tasks carry it."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def origin(self) -> Array:
-        """The point that is subtracted from φ, (width,)."""
-        ...
-
-    def work_bytes(self, rows: int) -> int:
-        """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
-        ...
-
-    def __call__(self, X: Any, out: Array) -> None:
-        """Write φ − origin of raw dense rows ``X`` (n, d) to float64 ``out`` (n, width), a view of any layout."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class FromOrigin:
-    """The rows themselves, less an ``origin`` (d,) near them: float64, with values that the rows' type represents."""
+class Embedding:
+    """Map from raw rows to the features φ that are regressed on, less an ``origin`` (width,) near them; tasks carry it.
 
+    φ are the rows themselves, whose origin has values that the rows' type represents, or their Nyström features.
+    """
+
+    features: FeatureMap
     origin: Array
 
     @property
     def width(self) -> int:
-        return len(self.origin)
-
-    def work_bytes(self, rows: int) -> int:
-        return 8 * self.width
-
-    def __call__(self, X: Any, out: Array) -> None:
-        np.subtract(X, self.origin, out=out)
-
-
-@dataclass(frozen=True, eq=False)
-class InSpan:
-    """The Nyström features ``L⁻¹k(x)`` of scaled rows, with the norm of the kernel's space."""
-
-    landmarks: Landmarks
-    scaling: Affine
+        return self.features.d
 
     @property
-    def width(self) -> int:
-        return len(self.landmarks)
-
-    @property
-    def origin(self) -> Array:
-        return np.zeros(self.width)
+    def of_rows(self) -> bool:
+        """Whether φ are the rows themselves."""
+        return not isinstance(self.features, KernelFeatures)
 
     def work_bytes(self, rows: int) -> int:
-        r, d = self.landmarks.rows.shape
+        """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
+        if not isinstance(self.features, KernelFeatures) or self.features.landmarks is None:
+            return 8 * self.width
+        r, d = self.features.landmarks.rows.shape
         return span_bytes(r, d) + 8 * rows * (2 * r + 3 * d)
 
     def __call__(self, X: Any, out: Array) -> None:
-        out[...] = self.landmarks.features(self.scaling(X))
+        """Write φ − origin of raw rows ``X`` (n, d) to float64 ``out`` (n, width), a view of any layout."""
+        np.subtract(self.features.block(X.toarray() if issparse(X) else X), self.origin, out=out)
+
+
+def pieces(blocks: Iterable[RowBlock], step: int) -> Iterator[RowBlock]:
+    """Yield ``step`` rows at a time, or what is left of a block, with y (n, t)."""
+    for block in blocks:
+        for start in range(0, len(block.y), step):
+            rows = slice(start, min(len(block.y), start + step))
+            y = block.y[rows].reshape(rows.stop - start, -1)
+            yield RowBlock(block.X[rows], y, block.weight[rows], block.first + start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +95,7 @@ class MomentQuery:
     @property
     def is_turned(self) -> bool:
         """Whether compiled loops multiply dense rows: up to 64 entries of z they are faster than BLAS."""
-        return isinstance(self.embedding, FromOrigin) and self.k <= 64
+        return self.embedding.of_rows and self.k <= 64
 
     def pass_bytes(self) -> PassBytes:
         """Return the memory that a task of a pass takes."""
@@ -126,10 +106,12 @@ class MomentQuery:
         """Sum ``c z zᵀ`` over the rows of every shard, (n_shards, k, k)."""
         side = -(-self.k // TILE) * TILE if self.is_turned else self.k
         total = np.zeros((self.n_shards, side, side))
-        buffers = dict[Any, Array]()
-        for piece in self._pieces(blocks):
+        buffer = None
+        for piece in pieces(blocks, self.piece_rows):
             if self.is_turned and not issparse(piece.X):
-                self._add_turned(piece, total, buffers)
+                if buffer is None:
+                    buffer = scratch(side, np.float32 if piece.X.dtype == np.float32 else np.float64)
+                self._add_turned(piece, total, buffer)
             else:
                 self._add(piece, total[:, : self.k, : self.k])
         if not self.is_turned:
@@ -137,37 +119,27 @@ class MomentQuery:
         lower = np.tril(total[:, : self.k, : self.k])
         return lower + np.tril(lower, -1).transpose(0, 2, 1)
 
-    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterator[RowBlock]:
-        """Yield a bounded number of rows at a time, with y (n, t) and the square roots of the weights."""
-        for block in blocks:
-            for start in range(0, len(block.y), self.piece_rows):
-                rows = slice(start, min(len(block.y), start + self.piece_rows))
-                y = block.y[rows].reshape(rows.stop - start, -1)
-                yield RowBlock(block.X[rows], y, np.sqrt(block.weight[rows]), block.first + start)
-
-    def _add_turned(self, piece: RowBlock, total: Array, buffers: dict[Any, Array]) -> None:
+    def _add_turned(self, piece: RowBlock, total: Array, buffer: Array) -> None:
         """Add the lower blocks of the moments of some rows, by compiled loops."""
         order, bounds = self._by_shard(piece)
-        dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
-        if dtype not in buffers:
-            buffers[dtype] = scratch(total.shape[1], dtype)
         # the difference from an origin of the rows' own type is exact except for its last digit
-        near = self.embedding.origin.astype(dtype, copy=False)
-        X = frozen(np.ascontiguousarray(piece.X, dtype))
+        near = self.embedding.origin.astype(buffer.dtype, copy=False)
+        X = frozen(np.ascontiguousarray(piece.X, buffer.dtype))
+        root = np.sqrt(piece.weight)
         for i in range(self.n_shards):
             rows = order[bounds[i] : bounds[i + 1]]
             if rows.size or self.shard_of is None:
-                add_moments(X, piece.y, piece.weight, rows, near, self.y_origin, buffers[dtype], total[i])
+                add_moments(X, piece.y, root, rows, near, self.y_origin, buffer, total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
         d = self.embedding.width
         z = np.empty((len(piece.y), self.k))
-        self.embedding(piece.X.toarray() if issparse(piece.X) else piece.X, z[:, :d])
+        self.embedding(piece.X, z[:, :d])
         z[:, d:-1] = piece.y - self.y_origin
         z[:, -1] = 1.0
         if piece.weight.size:
-            z *= piece.weight[:, None]
+            z *= np.sqrt(piece.weight)[:, None]
         order, bounds = self._by_shard(piece)
         z = z[order] if len(order) else z
         for i in range(self.n_shards):
@@ -201,12 +173,6 @@ class ShardMoments:
     y_mean: Array  # the mean of the targets with an intercept, else 0, (t,)
     factor: Array  # the factor of the feature scaling, (d,)
     spread: Array  # Σ c (y − mean)² over all rows, (t,); 0 if a target is constant up to rounding
-
-    @property
-    def total(self) -> ShardMoments:
-        """The moments of all rows, as one shard."""
-        names = ("weight", "scatter", "covariance", "square")
-        return replace(self, **{name: getattr(self, name).sum(axis=0)[None] for name in names})
 
     def raw_weights(self, w: Array) -> tuple[Array, Array]:
         """Convert weights ``w`` (d, t) of scaled features to weights (t, d) and intercepts (t,) of raw features."""
@@ -270,14 +236,13 @@ class LeaveOutQuery:
     @classmethod
     def of(cls, moments: ShardMoments, embedding: Embedding, lams: Array, *, intercept: bool) -> LeaveOutQuery:
         """Build the query for all rows of ``moments`` and the values ``lams`` (l,) of λ."""
-        all_rows = moments.total
-        n = float(all_rows.weight[0])
-        values, vectors = eigh(all_rows.scatter[0], check_finite=False)
+        n = float(moments.weight.sum())
+        values, vectors = eigh(moments.scatter.sum(axis=0), check_finite=False)
         penalties = n * lams
         inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + penalties)
         rotation = moments.factor[:, None] * vectors
         shift = moments.mean - embedding.origin
-        beta = vectors.T @ all_rows.covariance[0]
+        beta = vectors.T @ moments.covariance.sum(axis=0)
         share = 1.0 / n if intercept else 0.0
         return cls(embedding, shift, rotation, moments.y_mean, inverse, beta, share, penalties)
 
@@ -302,20 +267,18 @@ class LeaveOutQuery:
         The sum is not finite if nothing is left to fit without a row.
         """
         total = np.zeros((self.inverse.shape[1], len(self.y_mean)))
-        for block in blocks:
-            for start in range(0, len(block.y), self.piece_rows):
-                rows = slice(start, start + self.piece_rows)
-                weight = block.weight[rows] if block.weight.size else np.ones(len(block.y[rows]))
-                total += self._errors(block.X[rows], block.y[rows], weight)
+        for piece in pieces(blocks, self.piece_rows):
+            weight = piece.weight if piece.weight.size else np.ones(len(piece.y))
+            total += self._errors(piece.X, piece.y, weight)
         return total
 
     def _errors(self, X: Any, y: Array, weight: Array) -> Array:
-        phi = np.empty((X.shape[0], self.embedding.width))
-        self.embedding(X.toarray() if issparse(X) else X, phi)
+        phi = np.empty((len(y), self.embedding.width))
+        self.embedding(X, phi)
         q = (phi - self.mean) @ self.rotation
         stays = 1.0 - np.minimum(weight, 1.0)[:, None] * (self.share + (q * q) @ self.inverse)
         total = np.empty((self.inverse.shape[1], len(self.y_mean)))
-        of_y = y.reshape(len(q), -1) - self.y_mean
+        of_y = y - self.y_mean
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             for j in range(total.shape[1]):
                 errors = (of_y[:, [j]] - q @ (self.inverse * self.coefficients[:, [j]])) / stays

@@ -51,6 +51,7 @@ class MDDFit:
             n_partitions=int(model.n_partitions),
             tol=float(model.tol),
             max_iter=int(model.max_iter),
+            loo=bool(model.loo),
             **more,
         )
 

@@ -14,12 +14,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import blas, solve_triangular
 
-from dask_odm.kernels.base import Kernel
-from dask_odm.linalg.dense import factored
-from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 State = dict[str, Array]
@@ -30,8 +26,8 @@ class Answer:
     """The answer of a shard after a round.
 
     ``w`` and ``side`` (k, t) are its solution, and the right-hand side that it solves for. ``change`` and ``square``
-    are ``‖w − w_before‖²`` and ``‖w‖²`` in the norm of D, times the shard's weight in norms. ``error`` is the weighted
-    sum of the squared errors of its own function on its own rows, over all targets.
+    are ``‖w − w_before‖²`` and ``‖w‖²`` in the norm of D, times the shard's share. ``error`` is the weighted sum of the
+    squared errors of its own function on its own rows, over all targets.
     """
 
     w: Array
@@ -45,9 +41,9 @@ class Answer:
 class ShardSystem:
     """A shard between rounds.
 
-    ``factor`` (k, k) is the lower Cholesky factor of D, ``base`` (k, t) is b, and ``pull`` is p. ``first`` is the place
-    of its first number among the K numbers of all shards. Another shard's solution counts 1/``rest`` in the mean of the
-    others, times that shard's share.
+    ``factor`` (k, k) is the lower Cholesky factor L of D, ``base`` (k, t) is b, and ``pull`` is p. ``first`` is the
+    place of its first number among the K numbers of all shards. In the mean of the others, another shard's solution
+    counts 1/``rest`` times that shard's ``share``, which is also its weight in norms over all shards.
     """
 
     factor: Array
@@ -55,11 +51,7 @@ class ShardSystem:
     pull: float
     rest: float
     first: int
-
-    @property
-    @abstractmethod
-    def norm_weight(self) -> float:
-        """The shard's weight in norms over all shards."""
+    share: float
 
     @abstractmethod
     def others(self, w: Array, side: Array, message: Array) -> Array:
@@ -73,18 +65,21 @@ class ShardSystem:
         """Return the shard's rows (k, t) of an array (K, t) of all shards."""
         return message[self.first : self.first + len(self.base)]
 
+    def half_solve(self, side: Array, trans: str = "N") -> Array:
+        """Return ``L⁻¹ side``, or ``L⁻ᵀ side`` if ``trans`` is "T"."""
+        return solve_triangular(self.factor, side, lower=True, trans=trans, check_finite=False)
+
     def solve(self, side: Array) -> Array:
         """Return ``D⁻¹ side``."""
-        half = solve_triangular(self.factor, side, lower=True, check_finite=False)
-        return np.asarray(solve_triangular(self.factor, half, lower=True, trans="T", check_finite=False))
+        return self.half_solve(self.half_solve(side), "T")
 
     def answer(self, before: State, after: State) -> Answer:
         """Return the answer after the shard's state changed."""
         w = after["w"]
         side = after["side"]
-        weight = self.norm_weight
         change = float(((w - before["w"]) * (side - before["side"])).sum())
-        return Answer(w, side, weight * max(change, 0.0), weight * float((w * side).sum()), self.error(w, side))
+        square = float((w * side).sum())
+        return Answer(w, side, self.share * max(change, 0.0), self.share * square, self.error(w, side))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +92,9 @@ class LinearSystem(ShardSystem):
     square: float
     weight: float
     shift: float
-    share: float
-
-    @property
-    def norm_weight(self) -> float:
-        return self.share
 
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        found: Array = (message - self.share * w) / self.rest
-        return found
+        return (message - self.share * w) / self.rest
 
     def error(self, w: Array, side: Array) -> float:
         squares = (w * (side - self.shift * w)).sum()
@@ -123,43 +112,15 @@ class KernelSystem(ShardSystem):
     shift: Array
     stretch: float
 
-    @property
-    def norm_weight(self) -> float:
-        return 1.0
-
     def _values(self, w: Array, side: Array) -> Array:
         """Return ``K_ii w``, from ``D w = side``."""
-        found: Array = (side - self.shift * w) / self.stretch
-        return found
+        return (side - self.shift * w) / self.stretch
 
     def others(self, w: Array, side: Array, message: Array) -> Array:
-        found: Array = (self.part(message) - self._values(w, side)) / self.rest
-        return found
+        return (self.part(message) - self._values(w, side)) / self.rest
 
     def error(self, w: Array, side: Array) -> float:
         return float(self.weight @ ((self.base - self._values(w, side)) ** 2).sum(axis=1))
-
-
-def factored_kernel(
-    kernel: Kernel, X: Array, stretch: float, shift: Array, threads: int, tile_rows: int = 512
-) -> Array | None:
-    """Return the lower Cholesky factor (n, n) of ``stretch K + diag(shift)`` for float64 rows ``X`` (n, d).
-
-    Returns None if that is not positive definite. The matrix is made, ``tile_rows`` at a time, and factored in one
-    array, whose upper half is no part of the factor. The number of threads does not change the result.
-    """
-    matrix = np.empty((len(X), len(X)))
-    right = kernel.pack_right(X)
-
-    def fill(start: int) -> None:
-        rows = slice(start, start + tile_rows)
-        kernel.tile_packed(kernel.pack_left(X[rows]), right, matrix[rows])
-
-    run_threads(fill, range(0, len(X), tile_rows), threads)
-    if stretch != 1.0:
-        matrix *= stretch
-    matrix[np.diag_indices(len(X))] += shift
-    return matrix if factored(matrix, threads) else None
 
 
 # Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------
@@ -182,12 +143,13 @@ def move(system: ShardSystem, state: State, message: Array) -> tuple[State, Answ
     return after, system.answer(state, after)
 
 
-def apply_inverse(system: ShardSystem, state: State, v: Array) -> Array:
-    """Return ``D⁻¹ v`` for the shard's part of v."""
-    return system.solve(system.part(v))
+def apply_root(system: ShardSystem, state: State, v: Array) -> Array:
+    """Return ``L⁻ᵀ v`` (k, 1) for the shard's part of v (K, 1)."""
+    return system.half_solve(system.part(v), "T")
 
 
 def apply_coupling(system: ShardSystem, state: State, asked: tuple[Array, Array, Array]) -> Array:
-    """Return the mean of the others for v of all shards, given v, D v and the message of v."""
-    v, side, message = asked
-    return system.others(system.part(v), system.part(side), message)
+    """Return ``L⁻¹ o`` (k, 1), o being the mean of the others of u = ``L⁻ᵀ v``, given v, u and the message of u."""
+    v, u, message = asked
+    side = blas.dtrmv(system.factor.T, system.part(v)[:, 0], trans=1)[:, None]  # D u = L v, without a copy of L
+    return system.half_solve(system.others(system.part(u), side, message))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from dask_odm.methods.hulls.gilbert import GilbertState, solve_gilbert
+from dask_odm.methods.hulls.corral import CorralState
 from dask_odm.methods.hulls.nearest_point import find_nearest_point
 from hull_problems import by_clients, hulls
 
+solve_gilbert = partial(find_nearest_point, forgetful=True)
 ALPHAS = pytest.mark.parametrize("alpha", [None, 0.5, 0.9])
 
 
@@ -45,7 +48,7 @@ def test_clients_take_the_steps_of_one_process(alpha):
 
 def test_a_run_goes_on_from_its_state_to_the_same_bits():
     X, y = apart(200)
-    states: list[GilbertState] = []
+    states: list[CorralState] = []
     whole = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, on_state=states.append)
     again = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, resume=states[len(states) // 2])
     np.testing.assert_array_equal(again.points, whole.points)
@@ -54,7 +57,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits():
 
 def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
     X, y = np.random.default_rng(0).standard_normal((100, 4)), apart(100)[1]
-    states: list[GilbertState] = []
+    states: list[CorralState] = []
     whole = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, on_state=states.append)
     again = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, resume=states[-1])  # the proof followed this step
     assert whole.verdict.overlap

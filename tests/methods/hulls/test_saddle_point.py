@@ -36,7 +36,7 @@ def test_it_ends_in_the_fixed_point_of_the_regularised_problem(block_size, alpha
     parts, states, gamma = by_clients(X, y, alpha, count=1, block_size=block_size), [], 0.02
     solve_saddle_point(parts, tol=1e-15, max_iter=800, gamma=gamma, block_size=block_size, on_state=states.append)
     state: SaddleState = states[-1]
-    logs, scale = parts.clients.states()[0].logs, np.linalg.norm(X, axis=1).max()
+    (logs, _), scale = parts.states()[0], np.linalg.norm(X, axis=1).max()
     positive = int((y > 0).sum())
     log_cap = -np.log(parts.by_passes.mass) if alpha else np.inf
     entries = np.exp(np.minimum(logs + np.repeat(state.shift, (positive, 60 - positive)), log_cap))
@@ -109,9 +109,8 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits_and_costs(alpha, block_si
     kept: list[tuple[SaddleState, list]] = []
     parts = by_clients(X, y, alpha, block_size=block_size, count=count)
     settings = {"tol": 1e-9, "max_iter": 5 * SWEEPS, "block_size": block_size}
-    clients = parts.clients
     whole = solve_saddle_point(
-        parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(clients.states())))
+        parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(parts.states())))
     )
     state, states = kept[len(kept) // 2]
     parts = by_clients(X, y, alpha, block_size=block_size, count=count, states=states)
@@ -126,8 +125,7 @@ def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
     kept: list[tuple[SaddleState, list]] = []
     parts = by_clients(X, y, 0.5)
     settings = {"tol": 1e-4, "max_iter": 2000}
-    clients = parts.clients
-    solve_saddle_point(parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(clients.states()))))
+    solve_saddle_point(parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(parts.states()))))
     again = solve_saddle_point(by_clients(X, y, 0.5, states=kept[0][1]), **settings, resume=kept[0][0])
     assert again.verdict.overlap
     assert len(again.history) == len(kept) == 1

@@ -36,7 +36,7 @@ def moments_of(W: np.ndarray) -> Moments:
 def weights_of(W: np.ndarray, mixing: Mixing, present: np.ndarray | None = None) -> np.ndarray:
     moments = moments_of(W)
     centre = mixing.centre(moments, np.full(W.shape[1], len(W)) if present is None else present)
-    return mixing.weights(centre, centre.distances(W))
+    return centre.weights(centre.distances(W))
 
 
 def test_moments_are_those_of_all_shards(ends):
@@ -44,8 +44,8 @@ def test_moments_are_those_of_all_shards(ends):
     moments = moments_of(ends)
     np.testing.assert_allclose(moments.mean, U.mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(moments.squares / M, U.var(axis=0), rtol=1e-11)
-    np.testing.assert_allclose(moments.norms, np.linalg.norm(ends, axis=1))
-    assert (moments.count, moments.moved.sum(), moments.losses.sum()) == (M, M, 2 * M)
+    np.testing.assert_allclose(moments.figures[:, 0], np.linalg.norm(ends, axis=1))
+    assert (moments.count, *moments.figures[:, 1:].sum(axis=0)) == (M, M, 2 * M)
 
 
 def test_the_mean_squared_distance_is_the_number_of_features(ends):
@@ -125,6 +125,7 @@ class SlowShards:
     def k(self) -> int:
         return self.shards_rows[0][0].shape[1]
 
+    @property
     def present(self) -> np.ndarray:
         return np.full(self.k, self.shards)
 

@@ -79,16 +79,16 @@ def test_groups_answer_as_the_shards_one_by_one(rows, form):
     problem = ShardRounds(Cluster.local(), shards, None, PA, True)
     parts = np.split(shards.numbers, np.cumsum(shards.counts)[:-1])
     present = [sum((seen[part, j] != 0).any() for part in parts) for j in range(D)]
-    assert problem.present().tolist() == [*present, SHARDS]
-    np.testing.assert_array_equal(problem.contents.rows, [[(y[p] < 0).sum(), (y[p] > 0).sum()] for p in parts])
+    assert problem.present.tolist() == [*present, SHARDS]
+    np.testing.assert_array_equal(problem.rows, [[(y[p] < 0).sum(), (y[p] > 0).sum()] for p in parts])
     w = np.linspace(-0.2, 0.2, D + 1)
     moments = problem.walk(w, 0)
     ends = []
     for part in parts:
         ends.append(w.copy())
         PA.walk(np.ascontiguousarray(seen[part]), y[part], np.ones(len(part)), ends[-1], 0)
-    np.testing.assert_allclose(moments.norms, np.linalg.norm(ends, axis=1))
-    centre = Mixing("beta", beta=0.5).centre(moments, problem.present())
+    np.testing.assert_allclose(moments.figures[:, 0], np.linalg.norm(ends, axis=1))
+    centre = Mixing("beta", beta=0.5).centre(moments, problem.present)
     mixed, expected = problem.mix(centre), centre.mixture(np.array(ends))
     np.testing.assert_allclose(mixed.vector / mixed.total, expected.vector / expected.total)
     np.testing.assert_allclose(mixed.distances, expected.distances)
@@ -113,7 +113,7 @@ def test_the_states_of_all_shards_are_projected(d):
         here, MemoryPartitions(SparseRows(X), y, np.ones(400), np.arange(400), counts), None, PA, True
     )
     moments = problem.walk(np.zeros(d + 1), 0)
-    problem.mix(Mixing().centre(moments, problem.present()))
+    problem.mix(Mixing().centre(moments, problem.present))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     slack = 4 << 20

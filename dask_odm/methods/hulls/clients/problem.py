@@ -9,17 +9,18 @@ bins of a range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from dask_odm.methods.hulls.clients.preparation import Preparation
 from dask_odm.methods.hulls.clients.rows import (
     BestPoints,
     ClientRows,
     ClientState,
+    Preparation,
     begin,
     best_points,
     floats_of,
@@ -32,59 +33,34 @@ from dask_odm.methods.hulls.problem.weighted_quantile import Found, Look, Looked
 from dask_odm.typing import Array
 
 
-class Clients:
-    """All clients, asked at once; their answers are in the order of the clients. These ones are in this process.
+class GroupHere:
+    """A single group of clients, asked in this process; ``states`` are those of a resumed run."""
 
-    ``rounds`` counts the questions so far, ``floats`` the numbers sent to and received from all clients, unless they
-    are not ``counted``. ``states`` are those of a resumed run.
-    """
-
-    def __init__(
-        self, held: Sequence[ClientRows], states: Sequence[ClientState] | None = None, *, counted: bool = True
-    ) -> None:
-        self.count = len(held)
-        self.counted = counted
-        self.rounds = 0
-        self.floats = 0
+    def __init__(self, held: Sequence[ClientRows], states: Sequence[ClientState] | None = None) -> None:
         self._held = held
-        self._states = [begin(rows) for rows in held] if states is None else list(states)
+        self._states = begin_all(held) if states is None else list(states)
 
-    def ask(self, step: Callable[..., Any], *message: Any) -> list[Any]:
-        """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
-        return self._told(message, self._ask(partial(step_all, step), message))
-
-    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
-        """Return the answers of ``question(rows, state, *message)`` from every client."""
-        return self._told(message, self._read(partial(read_all, question), message))
-
-    def states(self) -> list[ClientState]:
-        """Return the state of every client. Fetching it is not counted as communication."""
-        return self._states
-
-    def _ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
+    def ask(self, step: Any, message: Any) -> list[Any]:
         self._states, answers = step(self._held, self._states, message)
-        return answers
+        return [answers]
 
-    def _read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        answers: list[Any] = question(self._held, self._states, message)
-        return answers
+    def read(self, question: Any, message: Any) -> list[Any]:
+        return [question(self._held, self._states, message)]
 
-    def _told(self, message: Any, answers: list[Any]) -> list[Any]:
-        if self.counted:
-            self.rounds += 1
-            self.floats += self.count * floats_of(message) + floats_of(answers)
-        return answers
+    def snapshot(self) -> list[Any]:
+        return [self._states]
+
+
+# Questions to a group of clients -----------------------------------------------------------------------------------
 
 
 def begin_all(held: Sequence[ClientRows]) -> list[ClientState]:
-    """Return the first states of some clients."""
     return [begin(rows) for rows in held]
 
 
 def step_all(
     step: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> tuple[list[ClientState], list[Any]]:
-    """Take a step on some clients, and return their states and answers."""
     moved = [step(rows, state, *message) for rows, state in zip(held, states, strict=True)]
     return [state for state, _ in moved], [answer for _, answer in moved]
 
@@ -92,27 +68,58 @@ def step_all(
 def read_all(
     question: Callable[..., Any], held: Sequence[ClientRows], states: Sequence[ClientState], message: Any
 ) -> list[Any]:
-    """Return the answers of some clients."""
     return [question(rows, state, *message) for rows, state in zip(held, states, strict=True)]
 
 
 @dataclass(eq=False)
 class ClientHulls:
-    """Two reduced hulls of rows that clients hold, in the clients' coordinates.
+    """Two reduced hulls of rows that ``count`` clients hold, in the clients' coordinates.
 
-    ``by_passes`` is the problem of the same rows, to which other questions are put. ``passes_made`` counts passes of
-    all clients over their rows. A single client is this process itself: to it, messages cost nothing.
+    ``groups`` of clients are a `GroupHere`, or `dask_odm.engine.rounds.Rounds`. All clients are asked at once, and
+    answer in their order. ``by_passes`` is the problem of the same rows, to which other questions are put.
+    ``passes_made`` counts passes of all clients over their rows, ``rounds`` the questions, and ``floats`` the numbers
+    sent to and received from all clients, unless they are not ``counted``. A single client is this process itself: to
+    it, messages cost nothing.
     """
 
-    clients: Clients
+    groups: Any
+    count: int
     by_passes: HullProblem
     preparation: Preparation
+    counted: bool = True
     passes_made: int = 0
+    rounds: int = 0
+    floats: int = 0
     totals: Totals = field(init=False)
     _last: Array = field(init=False, default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
-        self.totals = self.preparation.totals(self.by_passes.totals)
+        totals = self.by_passes.totals
+        self.totals = replace(totals, sums=self.preparation.rotated(totals.sums).T)
+
+    def step(self, step: Callable[..., Any], *message: Any) -> list[Any]:
+        """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
+        return self._told(message, self.groups.ask(partial(step_all, step), message))
+
+    def ask(self, question: Callable[..., Any], *message: Any) -> list[Any]:
+        """Return the answers of ``question(rows, state, *message)`` from every client."""
+        return self._told(message, self.groups.read(partial(read_all, question), message))
+
+    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
+        """Ask all clients a question for which they pass over their rows."""
+        self.passes_made += 1
+        return self.ask(question, *message)
+
+    def states(self) -> list[ClientState]:
+        """Return the state of every client. Fetching it is not counted as communication."""
+        return list(chain.from_iterable(self.groups.snapshot()))
+
+    def _told(self, message: Any, of_groups: list[Any]) -> list[Any]:
+        answers = list(chain.from_iterable(of_groups))
+        if self.counted:
+            self.rounds += 1
+            self.floats += self.count * floats_of(message) + floats_of(answers)
+        return answers
 
     @property
     def alpha(self) -> float | None:
@@ -120,7 +127,6 @@ class ClientHulls:
 
     @property
     def scale(self) -> float:
-        """The largest norm of a row."""
         return self.by_passes.scale
 
     @property
@@ -131,25 +137,24 @@ class ClientHulls:
     @property
     def alone(self) -> bool:
         """Whether there is a single client."""
-        return self.clients.count == 1
+        return self.count == 1
 
     @property
     def costs(self) -> dict[str, Any]:
         """Figures for a record: rounds, numbers that travelled, and these in units of one per client and feature."""
-        clients = self.clients
-        if not clients.counted:
+        if not self.counted:
             return {}
-        unit = clients.count * self.by_passes.d
-        return {"rounds": clients.rounds, "floats": clients.floats, "communication": clients.floats / unit}
+        unit = self.count * self.by_passes.d
+        return {"rounds": self.rounds, "floats": self.floats, "communication": self.floats / unit}
 
     @property
     def memory(self) -> Array:
         """The costs and the results of the last look, by which a resumed run goes on to the same bits and figures."""
-        return np.concatenate([[self.clients.rounds, self.clients.floats], self._last])
+        return np.concatenate([[self.rounds, self.floats], self._last])
 
     @memory.setter
     def memory(self, memory: Array) -> None:
-        self.clients.rounds, self.clients.floats = (int(number) for number in memory[:2])
+        self.rounds, self.floats = (int(number) for number in memory[:2])
         self._last = memory[2:]
 
     def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
@@ -167,11 +172,6 @@ class ClientHulls:
             return float(np.min([each.scores for each in answers], axis=0).sum())
         positive, negative = self._quantiles(w, self.by_passes.slack * float(w @ w))
         return float(positive.point[0] - negative.point[0]) - positive.slack - negative.slack
-
-    def read(self, question: Callable[..., Any], *message: Any) -> list[Any]:
-        """Ask all clients a question for which they pass over their rows."""
-        self.passes_made += 1
-        return self.clients.read(question, *message)
 
     def _quantiles(self, w: Array, allowed: float) -> tuple[Found, Found]:
         """Find the thresholds of both classes; the ``point`` of each is Σ e s of its unsigned scores."""

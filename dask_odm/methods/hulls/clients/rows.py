@@ -1,23 +1,34 @@
-"""The work of a client of two hulls on its rows: steps of their weights η and ξ, scores of a direction, sums.
+"""The rows of a client of two hulls, and its work on them: steps of their weights η and ξ, scores, sums.
+
+The rows are prepared once. The paper rotates them by random signs and the Walsh-Hadamard transform, here divided by √d,
+which makes all coordinates alike. Steps in all coordinates at once do not depend on a rotation, so rows stay as they
+are for these.
 
 Rows of the positive class come first. A client receives vectors of the features' size and numbers, and answers with
 such; it does not send rows as such. Weights are kept as logarithms of e for a row of weight 1. They are not yet
 normalised, since the sum over all clients is known one message later.
 
-Source: Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithm 4.
+Source: Jin, Huang, Li: *SVM via saddle point optimization: new bounds and distributed algorithms*, 2017, algorithms 1
+and 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import issparse, vstack
 
-from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Cut, Look, Looked, Tally
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.hulls.problem.hulls import HullProblem
+from dask_odm.methods.hulls.problem.query import HullQuery
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Cut, Look, Looked, look_at
 from dask_odm.typing import Array
+
+NO_SUMS = np.empty(0)  # in answers, whose numbers are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +71,7 @@ class ClientRows:
             of_class = np.zeros((self.n, 2))
             for k, own in enumerate(self.classes):
                 of_class[own, k] = e[own]
-            return np.asarray((part @ of_class).T)
+            return (part @ of_class).T
         return np.array([part[:, own] @ e[own] for own in self.classes])
 
     def part(self, first: int, stop: int) -> Any:
@@ -81,20 +92,106 @@ class ClientRows:
         return found, e
 
 
-@dataclass(frozen=True, eq=False)
-class ClientState:
-    """The state of a client.
+# Preparation -------------------------------------------------------------------------------------------------------
 
-    ``logs`` (n,) is log e of a row of weight 1, up to a summand for each class; ``p`` (n,) is y w·x.
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """The function that prepares the rows of a client: its coordinates and weights.
+
+    ``query`` makes features, classes and weights of raw rows. ``log_cap`` is the largest log e of a row of weight 1; ∞
+    for whole hulls. ``signs`` (2^k,) are those of the rotation of the padded features; None means no rotation. ``size``
+    is the number of coordinates, padded with zeros at the end.
     """
 
-    logs: Array
-    p: Array
+    query: HullQuery
+    log_cap: float
+    signs: Array | None
+    size: int
+
+    @classmethod
+    def of(cls, problem: HullProblem, block_size: int | None, seed: int) -> Preparation:
+        """Return the preparation for steps in blocks of ``block_size`` coordinates, or in all if it is None."""
+        log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
+        if block_size is None:
+            return cls(problem.query, log_cap, None, problem.d)
+        size = 1 << max(0, problem.d - 1).bit_length()
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size)
+        return cls(problem.query, log_cap, signs, size + -size % min(block_size, size))
+
+    def __call__(self, blocks: Iterable[RowBlock]) -> ClientRows:
+        """Prepare the rows of one client."""
+        pieces = list(self.query.pieces(blocks))
+        sign, weight = (np.concatenate([part[i] for part in pieces]) for i in (1, 2))
+        order = np.concatenate([np.flatnonzero(sign == each) for each in CLASSES])
+        S = self._columns([part[0] for part in pieces], order)
+        weight = weight[order]
+        return ClientRows(S, int((sign == CLASSES[0]).sum()), weight, np.log(weight), self.log_cap)
+
+    def keeps_sparse(self, X: Any) -> bool:
+        """Whether the rows ``X`` stay sparse: if they are neither rotated nor scaled."""
+        return bool(issparse(X)) and self.signs is None and self.query.features.scaling is None
+
+    def _columns(self, pieces: Sequence[Any], order: Array) -> Any:
+        """Return the rows in ``order`` as columns in the clients' coordinates, (size, n)."""
+        if self.keeps_sparse(pieces[0]):
+            return vstack(pieces, format="csr")[order].T
+        return self.rotated(np.concatenate([self.query.features.dense(X) for X in pieces])[order])
+
+    def rotated(self, rows: Array) -> Array:
+        """Convert rows (n, d) to columns in the clients' coordinates, (size, n)."""
+        S = np.zeros((self.size, len(rows)))
+        S[: rows.shape[1]] = rows.T
+        if self.signs is not None:
+            hadamard(S[: len(self.signs)], self.signs)
+        return S
+
+    def back(self, points: Array) -> Array:
+        """Convert points (m, size) in the clients' coordinates to features (m, d)."""
+        if self.signs is not None:
+            columns = np.array(points.T[: len(self.signs)], order="C")
+            hadamard(columns, np.ones(len(self.signs)))  # but for the signs the rotation is its own inverse
+            points = (self.signs[:, None] * columns).T
+        return points[:, : self.query.features.d]
+
+    def within(self, w: Array) -> Array:
+        """Project w (size,) onto the directions that belong to features, in the clients' coordinates."""
+        return w if self.signs is None else self.rotated(self.back(w[None]))[:, 0]
+
+    def nbytes(self, X: Any, rows: int) -> int:
+        """Return the peak bytes of a client with so many ``rows``; ``X`` are those of one in memory, else None."""
+        vectors = 16 * rows  # numbers a row that a client holds or works in
+        if self.keeps_sparse(X):
+            return 8 * (8 * X.nnz + vectors)
+        return 8 * (4 * rows * max(self.query.features.d, self.size) + vectors)
+
+
+def hadamard(columns: Array, signs: Array) -> None:
+    """Multiply the rows of ``columns`` (D, n) by ``signs``, and apply the Walsh-Hadamard transform, in place.
+
+    D is a power of two. The transform is divided by √D, which makes it orthogonal and its own inverse.
+    """
+    d, n = columns.shape
+    columns *= signs[:, None]
+    half = 1
+    while half < d:
+        pairs = columns.reshape(d // (2 * half), 2, half, n)
+        left = pairs[:, 0] + pairs[:, 1]
+        np.subtract(pairs[:, 0], pairs[:, 1], out=pairs[:, 1])
+        pairs[:, 0] = left
+        half *= 2
+    columns /= math.sqrt(d)
+
+
+# Work ---------------------------------------------------------------------------------------------------------------
+
+# The state of a client: log e of its rows of weight 1, up to a summand for each class, and y w·x; (n,) each.
+ClientState = tuple[Array, Array]
 
 
 def begin(rows: ClientRows) -> ClientState:
     """Return the first state: equal e for all rows of a class, and w = 0."""
-    return ClientState(np.zeros(rows.n), np.zeros(rows.n))
+    return np.zeros(rows.n), np.zeros(rows.n)
 
 
 def tell_facts(rows: ClientRows, state: Any) -> Array:
@@ -108,72 +205,62 @@ def tell_facts(rows: ClientRows, state: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved:
-    """The answer to a step, for both classes.
-
-    For whole hulls ``logs`` (2,) is log Σ e, and ``sums`` (2, B) is Σ e x over the next block for e that sum to one.
-    For reduced hulls these are empty, and ``guessed`` are the sums at the guessed shift, without a block. ``before``
-    (2, B) is Σ e x for e before the step; empty if a block is all coordinates.
-    """
-
-    logs: Array
-    sums: Array
-    before: Array
-    guessed: Weighed | None
-
-
-def move(
-    rows: ClientRows, state: ClientState, shift: Array, first: int, change: Array, following: int, keep: float,
-    rate: float, blocks: int, guess: Array,
-) -> tuple[ClientState, Moved]:  # fmt: skip
-    """Make a step of Saddle-DSVC: normalise the last e, move w in a block, and update e.
-
-    ``shift`` (2,) are summands of log e that make either class of the last e sum to one. ``change`` (B,) is Δ of the
-    block from coordinate ``first`` on, for unscaled coordinates; ``following`` is the first of the next block. ``keep``
-    and ``rate`` are a and b, ``blocks`` is n_b. ``guess`` (2,) is a guess of the next shift for reduced hulls, else
-    empty.
-    """
-    size = len(change)
-    coming = following, following + size
-    logs = settled(rows, state, shift)
-    before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < rows.size else np.empty(0)
-    moved = rows.per_class(CLASSES) * (change @ rows.part(first, first + size))
-    logs = keep * logs - rate * (state.p + blocks * moved)
-    state = ClientState(logs, state.p + moved)
-    if np.isfinite(rows.log_cap):
-        return state, Moved(np.empty(0), np.empty(0), before, weigh(rows, state, guess, 0, 0))
-    sums, e = rows.normalised(logs)
-    return state, Moved(sums, rows.sums(coming, e), before, None)
-
-
-def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
-    """Return log e of rows of weight 1, normalised by ``shift`` (2,) and capped, (n,)."""
-    return np.minimum(state.logs + rows.per_class(shift), rows.log_cap)
-
-
-@dataclass(frozen=True, eq=False)
 class Weighed:
-    """Sums of e for either class, each (2,), that the projection onto the capped simplex needs.
+    """Sums of e for either class: those that the projection onto the capped simplex needs, and those of rows.
 
-    ``counts`` are rows at their caps, and ``capped`` is their Σ e. ``free`` is log Σ e of the other rows. ``sums``
-    (2, B) is Σ e x over the block.
+    ``counts`` (2,) are rows at their caps, and ``capped`` (2,) is their Σ e; both are empty for whole hulls. ``free``
+    (2,) is log Σ e of the other rows. ``sums`` (2, B) is Σ e x over a block, if it was asked for; ``before`` (2, B) is
+    that for e before a step, empty if a block is all coordinates.
     """
 
     counts: Array
     capped: Array
     free: Array
     sums: Array
+    before: Array = field(default_factory=lambda: NO_SUMS)
+
+
+def move(
+    rows: ClientRows, state: ClientState, shift: Array, first: int, change: Array, following: int, keep: float,
+    rate: float, blocks: int, guess: Array,
+) -> tuple[ClientState, Weighed]:  # fmt: skip
+    """Make a step of Saddle-DSVC: normalise the last e, move w in a block, and update e.
+
+    ``shift`` (2,) are summands of log e that make either class of the last e sum to one. ``change`` (B,) is Δ of the
+    block from coordinate ``first`` on, for unscaled coordinates; ``following`` is the first of the next block. ``keep``
+    and ``rate`` are a and b, ``blocks`` is n_b. ``guess`` (2,) is a guess of the next shift for reduced hulls, else
+    empty. The sums over the next block are for e that sum to one, and only for whole hulls; for reduced hulls the
+    others are those at the guess.
+    """
+    size = len(change)
+    coming = following, following + size
+    logs = settled(rows, state, shift)
+    before = rows.sums(coming, np.exp(logs + rows.log_weight)) if size < rows.size else NO_SUMS
+    moved = rows.per_class(CLASSES) * (change @ rows.part(first, first + size))
+    _, p = state
+    logs = keep * logs - rate * (p + blocks * moved)
+    state = logs, p + moved
+    if np.isfinite(rows.log_cap):
+        return state, replace(weigh(rows, state, guess, 0, 0), before=before)
+    free, e = rows.normalised(logs)
+    return state, Weighed(NO_SUMS, NO_SUMS, free, rows.sums(coming, e), before)
+
+
+def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
+    """Return log e of rows of weight 1, normalised by ``shift`` (2,) and capped, (n,)."""
+    logs, _ = state
+    return np.minimum(logs + rows.per_class(shift), rows.log_cap)
 
 
 def weigh(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Weighed:
     """Return a client's part of the sums of e, shifted by ``shift`` (2,) in logarithms, with Σ e x over a block."""
-    logs = state.logs + rows.per_class(shift)
+    logs = state[0] + rows.per_class(shift)
     at_cap = logs >= rows.log_cap
     counts = np.array([at_cap[own].sum() for own in rows.classes], dtype=np.float64)
     weights = np.array([rows.weight[own] @ at_cap[own] for own in rows.classes])
     capped = np.exp(rows.log_cap) * weights if counts.any() else np.zeros(2)
     free, _ = rows.normalised(np.where(at_cap, -np.inf, logs))
-    return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else np.empty(0))
+    return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else NO_SUMS)
 
 
 def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Array:
@@ -183,13 +270,13 @@ def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, st
 
 def sum_uncapped(rows: ClientRows, state: ClientState) -> Array:
     """Return a client's part of log Σ e of both classes without caps, (2,)."""
-    return rows.normalised(state.logs)[0]
+    return rows.normalised(state[0])[0]
 
 
 def spread(rows: ClientRows, state: ClientState, shift: Array, v: Array) -> Array:
     """Return a client's part of Σ e x (x·v), (D,), over the rows of both classes, e being normalised by ``shift``."""
     e = np.exp(settled(rows, state, shift) + rows.log_weight)
-    return np.asarray(rows.S @ (e * (v @ rows.S)))
+    return rows.S @ (e * (v @ rows.S))
 
 
 # Scores of a direction w (D,) --------------------------------------------------------------------------------------
@@ -197,10 +284,8 @@ def spread(rows: ClientRows, state: ClientState, shift: Array, v: Array) -> Arra
 
 def look_along(rows: ClientRows, state: Any, w: Array, look: Look) -> Looked:
     """Answer a look, the score being the only feature: the sums have scores and weights, and no vectors."""
-    tally = Tally(look, np.ones(1), np.zeros(1), np.ones(1))
     codes = rows.per_class((1.0, 0.0)).astype(np.int8)
-    tally.add((w @ rows.S)[:, None], codes, rows.weight, 1, (1.0, 1.0))
-    return tally.total()
+    return look_at(look, [((w @ rows.S)[:, None], codes, rows.weight)], np.ones(1), np.zeros(1), np.ones(1))
 
 
 def sum_below(rows: ClientRows, state: Any, w: Array, cuts: tuple[Cut, Cut]) -> Array:
@@ -227,7 +312,7 @@ def best_points(rows: ClientRows, state: Any, w: Array, points: bool) -> BestPoi
     scores = rows.per_class(CLASSES) * (w @ rows.S)
     least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
     if not points:
-        return BestPoints(least, np.empty(0), np.empty(0))
+        return BestPoints(least, NO_SUMS, NO_SUMS)
     taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
     return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, rows.size), taken))
 
@@ -242,4 +327,4 @@ def floats_of(told: Any) -> int:
         return 0
     if isinstance(told, int | float):
         return 1
-    return sum(floats_of(getattr(told, field.name)) for field in fields(told))
+    return sum(floats_of(getattr(told, each.name)) for each in fields(told))

@@ -7,20 +7,19 @@ since a task costs as much as the work of many clients. This changes neither the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.clients.preparation import Preparation
-from dask_odm.methods.hulls.clients.problem import Clients, begin_all
-from dask_odm.methods.hulls.clients.rows import ClientRows, ClientState
+from dask_odm.methods.hulls.clients.problem import begin_all
+from dask_odm.methods.hulls.clients.rows import ClientRows, ClientState, Preparation
 from dask_odm.typing import Array
 
 
@@ -32,6 +31,7 @@ class StoreRange:
     columns: Columns
     start: int
     stop: int
+    X: ClassVar[None] = None  # not in memory
 
     def blocks(self) -> list[RowBlock]:
         """Return copies of the raw rows."""
@@ -67,48 +67,31 @@ def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
     return list(pairwise(rows * j // clients for j in range(clients + 1)))
 
 
-class WorkerClients(Clients):
-    """Clients on a cluster's workers, or by threads of this process.
+def groups_of(
+    cluster: Cluster,
+    preparation: Preparation,
+    sources: Sequence[ClientSource],
+    states: Sequence[ClientState] | None = None,
+    scratch: str | None = None,
+) -> Rounds:
+    """Provide groups of clients on a cluster's workers, or by threads of this process.
 
     There is one of ``sources`` for each client, and one of ``states`` in a resumed run. ``scratch`` is as in `Rounds`.
     """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        preparation: Preparation,
-        sources: Sequence[ClientSource],
-        states: Sequence[ClientState] | None = None,
-        scratch: str | None = None,
-    ) -> None:
-        super().__init__([])
-        self.count = len(sources)
-        groups = [slice(a, b) for a, b in row_ranges(self.count, min(self.count, cluster.slots))]
-        self._rounds = Rounds(
-            cluster,
-            [list(sources[group]) for group in groups],
-            begin_all,
-            name="clients",
-            hold=partial(prepare_all, preparation),
-            states=None if states is None else [list(states[group]) for group in groups],
-            checkpoint_every=64,  # steps, which are repeated if a worker dies; a checkpoint takes as long as two
-            scratch=scratch,
-        )
-
-    def states(self) -> list[ClientState]:
-        return _of_clients(self._rounds.snapshot())
-
-    def _ask(self, step: Callable[..., Any], message: Any) -> list[Any]:
-        return _of_clients(self._rounds.ask(step, message))
-
-    def _read(self, question: Callable[..., Any], message: Any) -> list[Any]:
-        return _of_clients(self._rounds.read(question, message))
+    count = len(sources)
+    groups = [slice(a, b) for a, b in row_ranges(count, min(count, cluster.slots))]
+    return Rounds(
+        cluster,
+        [list(sources[group]) for group in groups],
+        begin_all,
+        name="clients",
+        hold=partial(prepare_all, preparation),
+        states=None if states is None else [list(states[group]) for group in groups],
+        checkpoint_every=64,  # steps, which are repeated if a worker dies; a checkpoint takes as long as two
+        scratch=scratch,
+    )
 
 
 def prepare_all(preparation: Preparation, sources: Sequence[ClientSource]) -> list[ClientRows]:
     """Prepare the rows of some clients."""
     return [preparation(source.blocks()) for source in sources]
-
-
-def _of_clients(groups: list[list[Any]]) -> list[Any]:
-    return [each for group in groups for each in group]

@@ -72,7 +72,7 @@ class Vertex:
 
     @property
     def difference(self) -> Array:
-        return np.asarray(self.points[0] - self.points[1])
+        return self.points[0] - self.points[1]
 
     def least(self, w: Array) -> float:
         """Return m(w), or less by up to the slack, if this is the vertex of w."""
@@ -84,9 +84,8 @@ class HeldRows:
     """Rows in memory: their blocks, and the numbers and weights of each class's rows; None stands for weights of 1."""
 
     blocks: list[RowBlock]
-    members: tuple[Array, Array]
-    weights: tuple[Array | None, Array | None]
-    rows: int
+    members: list[Array]
+    weights: list[Array | None]
 
 
 @dataclass(eq=False)
@@ -106,12 +105,11 @@ class HullProblem:
     slack: float = 0.0
     memory: Array = field(init=False, default_factory=lambda: np.empty(0))
     totals: Totals = field(init=False)
-    _held: HeldRows | None = field(init=False, default=None)
+    _held: HeldRows | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.totals = self.run(HullQuery.totals)
-        if not self.passes.streamed:
-            self._held = self._hold()
+        self._held = None if self.passes.streamed else self._hold()
 
     @property
     def d(self) -> int:
@@ -147,7 +145,7 @@ class HullProblem:
         """The class means, which are in the hulls whatever the caps."""
         rows = None
         if self._held is not None:
-            full = np.packbits(np.ones(self._held.rows, dtype=bool))
+            full = np.packbits(np.ones(self.passes.rows, dtype=bool))
             rows = RowSets(full, np.zeros(0, dtype=np.int64), 1.0 / self.totals.weight[:, None] * np.array([1.0, 0.0]))
         return Vertex(self.totals.means, (0.0, 0.0), rows)
 
@@ -184,10 +182,10 @@ class HullProblem:
         self.memory = np.empty(0)  # it belongs to another mass
         return self.vertex(w, mass).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
 
-    def run(self, method: Any, *arguments: Any, query: Any = None, counted: bool = True) -> Any:
-        """Run a pass of the problem's query, or of another, over the rows, and count it."""
+    def run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
+        """Run a pass of the problem's query over the rows, and count it."""
         self.passes_made += counted
-        return self.passes.run(self.query if query is None else query, method, *arguments)
+        return self.passes.run(self.query, method, *arguments)
 
     # Rows in memory --------------------------------------------------------------------------------------------
 
@@ -195,15 +193,14 @@ class HullProblem:
         blocks, signs, weights = zip(*self.run(HullQuery.held, counted=False), strict=True)
         sign = np.concatenate(signs)
         weight = np.concatenate(weights)
-        positive, negative = (np.flatnonzero(sign == each) for each in CLASSES)
+        members = [np.flatnonzero(sign == each) for each in CLASSES]
         plain = bool((weight == 1.0).all())
-        of_class = (None, None) if plain else (weight[positive], weight[negative])
-        return HeldRows(list(blocks), (positive, negative), of_class, len(sign))
+        return HeldRows(list(blocks), members, [None if plain else weight[own] for own in members])
 
     def _selected(self, w: Array, mass: float, held: HeldRows) -> Vertex:
         scores = np.concatenate(self.run(HullQuery.scores, w))
         cuts: list[Cut] = []
-        full = np.zeros(held.rows, dtype=bool)
+        full = np.zeros(len(scores), dtype=bool)
         tied = []
         shares = []
         for sign, members, weight in zip(CLASSES, held.members, held.weights, strict=True):
@@ -225,12 +222,12 @@ class HullProblem:
         """Return η and ξ of a vertex of rows in memory as one array (n,) in the rows' order."""
         held = self._held
         assert held is not None
-        full = np.unpackbits(rows.full, count=held.rows).astype(bool)
-        tied = np.zeros(held.rows, dtype=bool)
+        full = np.unpackbits(rows.full, count=self.passes.rows).astype(bool)
+        tied = np.zeros(len(full), dtype=bool)
         tied[rows.tied] = True
-        e = np.zeros(held.rows)
-        for k, (members, weight) in enumerate(zip(held.members, held.weights, strict=True)):
-            factor = np.where(full[members], rows.factors[k, 0], np.where(tied[members], rows.factors[k, 1], 0.0))
+        e = np.zeros(len(full))
+        for members, weight, (of_full, of_tied) in zip(held.members, held.weights, rows.factors, strict=True):
+            factor = np.where(full[members], of_full, np.where(tied[members], of_tied, 0.0))
             e[members] = factor if weight is None else factor * weight
         return e
 

@@ -16,7 +16,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import block_rows
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Look, Looked, Tally
+from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Look, Looked, look_at
 from dask_odm.typing import Array
 
 
@@ -37,19 +37,18 @@ class Totals:
     @property
     def means(self) -> Array:
         """The class means, (2, d)."""
-        return np.asarray(self.sums / self.weight[:, None])
+        return self.sums / self.weight[:, None]
 
 
 @dataclass(frozen=True, eq=False)
 class HullQuery:
     """The query to all rows; tasks carry it.
 
-    ``features`` have no constant one. Rows of the code ``positive`` are positive, those of a code below zero are left
-    out, and all others are negative. ``class_weights`` are those of the negative and the positive class.
+    ``features`` have no constant one. Rows of the code 1 are positive, those of a code below zero are left out, and all
+    others are negative. ``class_weights`` are those of the negative and the positive class.
     """
 
     features: FeatureMap
-    positive: int = 1
     class_weights: tuple[float, float] = (1.0, 1.0)
 
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
@@ -105,11 +104,8 @@ class HullQuery:
     def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Sum the weights and the rows by their scores, near the thresholds that ``look`` guesses."""
         shift, factor = self._affine
-        tally = Tally(look, w * factor, shift, factor)
-        for block in blocks:
-            for X, rows in self._dense_pieces(block):
-                tally.add(X, block.y[rows], block.weight[rows], self.positive, self.class_weights)
-        return tally.total()
+        pieces = ((self.features.unscaled(X), y, weight) for X, y, weight in self._cut(blocks))
+        return look_at(look, pieces, w * factor, shift, factor, self.class_weights)
 
     @property
     def _affine(self) -> tuple[Array, Array]:
@@ -118,19 +114,20 @@ class HullQuery:
         d = self.features.d
         return (np.zeros(d), np.ones(d)) if scaling is None else (scaling.shift, scaling.factor)
 
-    def _dense_pieces(self, block: RowBlock) -> Iterator[tuple[Array, slice]]:
-        """Yield dense unscaled features of a block, a bounded number of rows at a time, with the slice of the rows."""
-        step = block_rows(self.features.d, block.X)
-        for start in range(0, len(block.y), step):
-            rows = slice(start, start + step)
-            yield self.features.unscaled(block.X[rows]), rows
+    def _cut(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[Any, Array, Array]]:
+        """Yield raw rows, codes and weights, a bounded number of rows at a time."""
+        for block in blocks:
+            step = block_rows(self.features.d, block.X)
+            for start in range(0, len(block.y), step):
+                rows = slice(start, start + step)
+                yield block.X[rows], block.y[rows], block.weight[rows]
 
     def _features_of(self, X: Any) -> Any:
         return self.features.block(X.astype(np.float64, copy=False))
 
     def _sign_and_weight(self, y: Array, weight: Array) -> tuple[Array, Array]:
         negative, positive = self.class_weights
-        sign = np.where(y == self.positive, 1.0, np.where(y >= 0, -1.0, 0.0))
+        sign = np.where(y == 1, 1.0, np.where(y >= 0, -1.0, 0.0))
         factor = np.where(sign > 0, positive, negative)
         return sign, factor * weight if len(weight) else factor
 
@@ -139,25 +136,17 @@ class HullQuery:
 
         The sign is zero for rows that take no part.
         """
-        for block in blocks:
-            sign, weight = self._sign_and_weight(block.y, block.weight)
-            sign = np.where(weight > 0, sign, 0.0)
-            step = block_rows(self.features.d, block.X)
-            for start in range(0, len(sign), step):
-                rows = slice(start, start + step)
-                yield self._features_of(block.X[rows]), sign[rows], weight[rows]
+        for X, y, given in self._cut(blocks):
+            sign, weight = self._sign_and_weight(y, given)
+            yield self._features_of(X), np.where(weight > 0, sign, 0.0), weight
 
     def _squares(self, X: Any) -> Array:
         """Return the squared norms of rows, (n,)."""
         if not issparse(X):
             return np.einsum("ij,ij->i", X, X)
-        scaling = self.features.scaling
-        squared = X.multiply(X).tocsr()
-        if scaling is None:
-            return np.asarray(squared.sum(axis=1)).ravel()
-        factor = scaling.factor**2
-        mixed = X @ (factor * scaling.shift)
-        return np.maximum(squared @ factor - 2.0 * mixed + factor @ scaling.shift**2, 0.0)
+        shift, factor = self._affine
+        squares = X.multiply(X) @ factor**2 - 2.0 * (X @ (factor**2 * shift)) + factor**2 @ shift**2
+        return np.maximum(squares, 0.0)
 
 
 @compiled

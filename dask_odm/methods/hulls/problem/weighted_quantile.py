@@ -20,7 +20,7 @@ window, the scores on its side of it, within the range, are the next window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -219,45 +219,36 @@ def bin_count(kept: int, d: int) -> int:
     return max(64, min(1024, kept // (8 * (d + 3)) - 2))
 
 
-@dataclass(eq=False)
-class Tally:
-    """The sums of a look, added up block by block.
+def look_at(
+    look: Look,
+    rows: Iterable[tuple[Array, Array, Array]],
+    u: Array,
+    shift: Array,
+    factor: Array,
+    class_weights: tuple[float, float] = (1.0, 1.0),
+) -> Looked:
+    """Answer a look at ``rows``: blocks of X (n, d), class codes (n,) and weights (n,), which if empty stand for 1.
 
-    The score of a row is ``Σ u (x − shift)``, and its features are ``(x − shift) · factor``.
+    The score of a row is ``Σ u (x − shift)``, and its features are ``(x − shift) · factor``. Rows of a code below zero
+    take no part.
     """
-
-    look: Look
-    u: Array
-    shift: Array
-    factor: Array
-
-    def __post_init__(self) -> None:
-        groups = self.look.bins + 2
-        far = np.finfo(float).max  # ends of an empty bin; the compiled loops know no infinity
-        self._edges = np.array([[each.low, each.high] for each in self.look.guesses])
-        self._sums = np.zeros((2 * groups, len(self.u) + 1))
-        self._ends = np.repeat([[far], [-far]], 2 * groups, axis=1)
-
-    def add(self, X: Array, codes: Array, weight: Array, positive: int, class_weights: Sequence[float]) -> None:
-        """Add rows ``X`` (n, d) with codes (n,) and weights (n,); empty weights stand for 1.
-
-        Rows of a code below zero take no part.
-        """
-        weights = np.array(class_weights, dtype=np.float64)
-        deal_rows(frozen(X), codes, weight, positive, weights, self.u, self.shift, self._edges, self._sums, self._ends)
-
-    def total(self) -> Looked:
-        """Return all sums, in scaled features."""
-        self._sums[:, :-1] *= self.factor
-        return Looked(np.stack(np.split(self._sums, 2)), np.stack(np.split(self._ends, 2, axis=1), axis=1))
+    groups = look.bins + 2
+    far = np.finfo(float).max  # ends of an empty bin; the compiled loops know no infinity
+    edges = np.array([[each.low, each.high] for each in look.guesses])
+    sums = np.zeros((2 * groups, len(u) + 1))
+    ends = np.repeat([[far], [-far]], 2 * groups, axis=1)
+    for X, codes, weight in rows:
+        deal_rows(frozen(X), codes, weight, np.array(class_weights), u, shift, edges, sums, ends)
+    sums[:, :-1] *= factor
+    return Looked(np.stack(np.split(sums, 2)), np.stack(np.split(ends, 2, axis=1), axis=1))
 
 
 @compiled
 def deal_rows(
-    X: Array, codes: Array, weight: Array, positive: int, class_weights: Array, u: Array, shift: Array, edges: Array,
-    sums: Array, ends: Array,
+    X: Array, codes: Array, weight: Array, class_weights: Array, u: Array, shift: Array, edges: Array, sums: Array,
+    ends: Array,
 ) -> None:  # fmt: skip
-    """Add rows to the sums of a `Tally`, which has the slots of the positive class before those of the negative one.
+    """Add rows to the sums of `look_at`, which have the slots of the positive class before those of the negative one.
 
     ``class_weights`` (2,) are those of the negative and the positive class, ``edges`` (2, 2) the windows. The loops
     avoid branches on the scores, which are in no order, so that the processor would mispredict half of them.
@@ -277,7 +268,7 @@ def deal_rows(
                 s += (X[first + r, j] - shift[j]) * u[j]
             scores[r] = s
         for r in range(m):
-            is_positive = codes[first + r] == positive
+            is_positive = codes[first + r] == 1
             c = class_weights[1] if is_positive else class_weights[0]
             if weight.size > 0:
                 c *= weight[first + r]

@@ -58,14 +58,14 @@ def test_nothing_longer_than_a_vector_travels_and_all_is_counted():
     X, y = rng.standard_normal((4000, 50)), np.where(np.arange(4000) % 2, 1.0, -1.0)
     parts = by_clients(X, y, 0.5, count=4)
     told: list[int] = []
-    read = parts.clients.read
+    ask = parts.ask
 
     def listened(question, *message):
-        answers = read(question, *message)
+        answers = ask(question, *message)
         told.extend([floats_of(message), *map(floats_of, answers)])
         return answers
 
-    parts.clients.read = listened  # type: ignore[method-assign]
+    parts.ask = listened  # type: ignore[method-assign]
     parts.vertex(rng.standard_normal(50))
     assert max(told) <= 4 * 50
     questions = np.array(told).reshape(-1, 5)

@@ -12,9 +12,9 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
 from dask_odm.methods.hulls import saddle_point
-from dask_odm.methods.hulls.clients.preparation import Preparation
-from dask_odm.methods.hulls.clients.rows import tell_facts
-from dask_odm.methods.hulls.clients.workers import ArrayRange, StoreRange, WorkerClients, row_ranges
+from dask_odm.methods.hulls.clients.problem import ClientHulls
+from dask_odm.methods.hulls.clients.rows import Preparation, tell_facts
+from dask_odm.methods.hulls.clients.workers import ArrayRange, StoreRange, groups_of, row_ranges
 from dask_odm.solvers import Gilbert, Saddle
 from hull_problems import hulls
 from small_problems import blobs
@@ -43,12 +43,14 @@ def test_rows_of_a_store_are_read_however_it_is_cut(tmp_path):
 
 def test_answers_come_client_by_client_whoever_shares_a_task():
     X, y = blobs(60, 3, seed=0)
-    preparation, codes = Preparation.of(hulls(X, y, 0.8), None, seed=0), (y > 0).astype(np.int8)
+    problem, codes = hulls(X, y, 0.8), (y > 0).astype(np.int8)
+    preparation = Preparation.of(problem, None, seed=0)
     sources = [ArrayRange(X[a:b], codes[a:b], np.empty(0)) for a, b in row_ranges(60, 5)]
     found = []
     for threads in (1, 2, 4, 9):
-        clients = WorkerClients(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
-        counts = [facts[:2].tolist() for facts in clients.read(tell_facts)]
+        groups = groups_of(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
+        clients = ClientHulls(groups, 5, problem, preparation)
+        counts = [facts[:2].tolist() for facts in clients.ask(tell_facts)]
         assert [sum(each) for each in counts] == [12] * 5
         found.append((counts, clients.rounds, clients.floats))
     assert all(each == found[0] for each in found)

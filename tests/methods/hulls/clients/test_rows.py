@@ -10,8 +10,7 @@ from scipy.linalg import hadamard as hadamard_matrix
 from scipy.sparse import csr_array
 
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.clients.preparation import Preparation, hadamard
-from dask_odm.methods.hulls.clients.rows import look_along
+from dask_odm.methods.hulls.clients.rows import Preparation, hadamard, look_along
 from dask_odm.methods.hulls.problem.weighted_quantile import Look
 from hull_problems import hulls
 from small_problems import blobs
@@ -45,7 +44,7 @@ def test_the_memory_of_a_client_is_projected(block_size, form):
     look_along(rows, None, np.ones(rows.size), look)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    projected = preparation.nbytes(X if preparation.keeps_sparse(X) else None, 20_000)
+    projected = preparation.nbytes(X, 20_000)
     assert 0.3 * projected < peak < projected
 
 
