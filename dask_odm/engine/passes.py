@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, return_free_memory, while_wanted
+from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.engine.lockstep import current_turn
 from dask_odm.events import Meter
 from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of
@@ -165,14 +165,11 @@ def sum_groups(
             return _chunks(store, group, buffer, columns)
         return _pieces(store, group, piece_rows, columns)
 
-    try:
-        with single_threaded_blas:
-            return tree_sum(
-                method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
-                for group, argument in zip(groups, more, strict=True)
-            )
-    finally:
-        return_free_memory()
+    with memory_returned(), single_threaded_blas:
+        return tree_sum(
+            method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
+            for group, argument in zip(groups, more, strict=True)
+        )
 
 
 def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlock]:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.memory import MemoryRows, PartitionRows, Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import ArrayRows, Rows, read_scattered
 from dask_odm.typing import Array
 
 Piece = tuple[int, int, Array | None]
@@ -78,7 +79,7 @@ class RowSet:
         y, weight = zip(*columns, strict=True)
         return np.concatenate(y), np.concatenate(weight)
 
-    def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+    def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
         """Return scaled rows, held in memory if they take at most ``memory`` bytes, and the bytes they take there."""
         if self.span:
             return partitions.rows(*self.span, scaling, memory)
@@ -88,7 +89,7 @@ class RowSet:
             parts.append(rows if chosen is None else PickedRows(rows, chosen))
         joined = JoinedRows(tuple(parts))
         nbytes = joined.n * joined.d * joined.dtype.itemsize
-        return (joined, 0) if nbytes > memory else (MemoryRows(joined.read(0, joined.n)), nbytes)
+        return (joined, 0) if nbytes > memory else (ArrayRows(joined.read(0, joined.n)), nbytes)
 
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
@@ -135,7 +136,7 @@ def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str)
 class PickedRows:
     """Rows at ascending positions ``chosen`` of other rows."""
 
-    among: PartitionRows
+    among: Rows
     chosen: Array
 
     @property
@@ -151,22 +152,14 @@ class PickedRows:
         return self.among.dtype
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
-        at = start
-        while at < stop:  # reads at most stop - start rows at a time, which bounds memory
-            first = int(self.chosen[at])
-            upto = at + int(np.searchsorted(self.chosen[at:stop], first + (stop - start)))
-            block = self.among.read(first, int(self.chosen[upto - 1]) + 1)
-            out[at - start : upto - start] = block[self.chosen[at:upto] - first]
-            at = upto
-        return out
+        return read_scattered(self.among, self.chosen[start:stop], out)
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedRows:
     """Rows of several parts, one after the other."""
 
-    parts: tuple[PartitionRows, ...]
+    parts: tuple[Rows, ...]
 
     @cached_property
     def _starts(self) -> Array:

@@ -13,7 +13,6 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.errors import InputError
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
@@ -27,6 +26,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import NOT_FINITE, Trained
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes, ThreadPasses
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.hulls.clients.preparation import Preparation
 from dask_odm.methods.hulls.clients.problem import ClientHulls, Clients
