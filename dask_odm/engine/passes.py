@@ -27,7 +27,7 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-MOST_GROUPS = 64  # the most groups of chunks
+CHUNK_GROUPS = 64  # the most groups of chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
@@ -36,7 +36,7 @@ Columns = Callable[[StoreBlock], tuple[Array, Array]]
 def chunk_groups(n_chunks: int) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
     count = 1
-    while 2 * count <= min(n_chunks, MOST_GROUPS):
+    while 2 * count <= min(n_chunks, CHUNK_GROUPS):
         count *= 2
     bounds = [n_chunks * g // count for g in range(count + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]

@@ -15,7 +15,7 @@ from dask_odm.typing import Array
 
 History = list[dict[str, Any]]
 OnLevel = Callable[[int, Callable[[], list[Solution]], History], object]
-FIGURES = 13  # columns of `LevelState.figures`
+LEVEL_FIGURES = 13  # columns of `LevelState.figures`
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class LevelState:
     level: int
     dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
     # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
-    # at the start and at the solution, (nodes, FIGURES)
+    # at the start and at the solution, (nodes, LEVEL_FIGURES)
     figures: Array
     history: History  # records of the levels up to this one
 
@@ -59,7 +59,7 @@ class LevelState:
         if not 0 <= self.level < levels or len(self.history) != self.level + 1:
             return False
         rows = sizes(self.level)
-        if self.figures.shape != (len(rows), FIGURES) or self.dual.ndim != 2 or not len(self.dual):
+        if self.figures.shape != (len(rows), LEVEL_FIGURES) or self.dual.ndim != 2 or not len(self.dual):
             return False
         columns = slice(0, 3, 2) if all_rows else slice(0, 1)
         same = (self.figures[:, columns] == np.array(rows)[:, None]).all() and self.dual.shape[1] == sum(rows)
