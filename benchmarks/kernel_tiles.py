@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Sides
 from dask_odm.linalg.threads import single_threaded_blas
 
 WHAT = ("stored", "K @ v", "K.T @ u")
@@ -57,7 +58,7 @@ def ours(name: str, X: Any, Z: Any) -> list[Work]:
         kernel.forward(lefts[b], right, v, by_row[rows(b)])
 
     def backward(b: int) -> None:
-        kernel.products(lefts[b], right, u, None, None, by_column[b])
+        kernel.products(lefts[b], right, Sides(u=u, by_column=by_column[b]))
 
     return [stored, forward, backward]
 

@@ -23,7 +23,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.strata import StratifiedPartitioner
-from dask_odm.engine.shuffle import landmarks_path, partition_store
+from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.dot import Linear
 from dask_odm.learning.problem.features import FeatureMap
@@ -58,7 +58,7 @@ def measure(rows: int, partitions: int, workers: int, repeat: int, folder: Path)
         scratch = str(folder / "partitions")
         found = partition_store(store, TwoClasses(1), scaling, partitioner, scratch, cluster)
         features, loss = FeatureMap(store.features, 1.0), BandLoss(ODMSettings(1e3, 0.2, 0.2), float(store.rows))
-        job = RingJob(found, StoredScaling(landmarks_path(scratch)), features, loss, None, 0)
+        job = RingJob(found, StoredScaling(scaling_path(scratch)), features, loss, None, 0)
         w = np.zeros(features.k)
 
         def epochs(where: Cluster) -> tuple[float, float]:

@@ -14,8 +14,8 @@ from scipy.spatial.distance import cdist
 import reference
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import ArrayRows, Gram
-from dask_odm.learning.problem.odm import KernelProblem, ODMSettings, RowLosses
+from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.linalg.rows import ArrayRows
 
 # (lam, upsilon, theta): both sides of the band, no upper side, no band, nearly no loss, nearly nothing but loss.
 SETTINGS = [(100.0, 0.5, 0.2), (1e4, 0.3, 0.1), (32.0, 1.0, 0.0), (1e3, 0.0, 0.4), (1e-3, 0.2, 0.3)]
@@ -67,9 +67,6 @@ class SmallProblem:
     @property
     def rows(self) -> ArrayRows:
         return ArrayRows(self.X)
-
-    def problem(self, budget: int = 1 << 30, threads: int = 1) -> KernelProblem:
-        return KernelProblem(self.losses, Gram(self.kernel, self.rows, budget, threads))
 
     def primal(self, s: np.ndarray) -> float:
         return reference.primal_value(self.K, self.y, s, *self.parameters)

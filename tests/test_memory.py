@@ -26,7 +26,7 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.workers import TreeJob, projected_bytes, solve_node
+from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of

@@ -13,7 +13,8 @@ from dask_odm.engine.partition.strata import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.workers import TreeJob, TreeResult, TreeSettings, grow_tree
+from dask_odm.methods.tree.node_workers import TreeJob
+from dask_odm.methods.tree.workers import TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem
 
 IDENTITY = Scaling(np.zeros(1), np.ones(1))

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import pairwise
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dask_odm")
 T = TypeVar("T")
-TRIM_THRESHOLD = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
 USABLE = 0.65  # share of a worker's memory limit: it pauses at 0.8, and the allocator takes its part
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 # Files of control groups, versions 1 and 2, in which Dask's workers look for their memory limit too.
@@ -74,8 +73,9 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
         found: tuple[Any, ...] = compute(*lazy)
         return found
     # not Dask's own wait, which never ends if the client is closed meanwhile
-    with cluster_errors(client):
-        return tuple(_watch(client).results(client.compute(list(lazy))))
+    watch = _watch(client)
+    with watch.errors():
+        return tuple(watch.results(client.compute(list(lazy))))
 
 
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
@@ -83,13 +83,6 @@ def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
     from dask_odm.engine.watch import Watch
 
     return Watch(client, preferring)
-
-
-def cluster_errors(client: Client) -> AbstractContextManager[None]:
-    """Raise errors of the cluster as ClusterError, by `dask_odm.engine.watch.cluster_errors`."""
-    from dask_odm.engine import watch
-
-    return watch.cluster_errors(client)
 
 
 def baseline_bytes(warm_up: Callable[[], object]) -> int:
@@ -137,7 +130,7 @@ class Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
         watch = _watch(client)
-        with cluster_errors(client):
+        with watch.errors():
             # ask the scheduler: what the client remembers may lack the workers
             workers = watch.identity()["workers"]
             if not workers:
@@ -151,10 +144,9 @@ class Cluster:
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
             baseline = max(watch.ask_workers(baseline_bytes, warm_up))
-            if any(watch.ask_workers(os.environ.get, TRIM_THRESHOLD)):
-                logger.info(
-                    "%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM_THRESHOLD
-                )
+            trim = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
+            if any(watch.ask_workers(os.environ.get, trim)):
+                logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", trim)
         smallest = min(worker["memory_limit"] or memory_limit_of_system() for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
@@ -209,7 +201,7 @@ class Cluster:
         keeps that.
         """
         assert self.client is not None
-        with cluster_errors(self.client):
+        with _watch(self.client).errors():
             try:
                 yield
             except BaseException:
@@ -286,8 +278,9 @@ class Cluster:
     def places(self) -> list[str]:
         """Return the addresses of the present workers, in a fixed order."""
         assert self.client is not None
-        with cluster_errors(self.client):
-            return sorted(_watch(self.client).identity()["workers"])
+        watch = _watch(self.client)
+        with watch.errors():
+            return sorted(watch.identity()["workers"])
 
     def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
         """Submit ``function(*arguments)``, preferably to the worker at ``place``, and return the future.
@@ -309,8 +302,8 @@ class Cluster:
         from distributed.scheduler import NoValidWorkerError
 
         assert self.client is not None
-        with cluster_errors(self.client), self.cancelled_on_error(futures):
-            watch = _watch(self.client, keys)
+        watch = _watch(self.client, keys)
+        with watch.errors(), self.cancelled_on_error(futures):
             try:
                 return watch.results(futures)
             except NoValidWorkerError:  # the preferred worker is gone, though any other would do
@@ -336,11 +329,8 @@ class Cluster:
 
 
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    try:
-        with single_threaded_blas:
-            return [function(*a) for a in while_wanted(arguments)]
-    finally:
-        return_free_memory()
+    with memory_returned(), single_threaded_blas:
+        return [function(*a) for a in while_wanted(arguments)]
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
@@ -365,6 +355,15 @@ def return_free_memory() -> None:
     trim = getattr(_LIBC, "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def memory_returned() -> Iterator[None]:
+    """Call `return_free_memory` when the block, or the function that this decorates, has ended."""
+    try:
+        yield
+    finally:
+        return_free_memory()
 
 
 @cache

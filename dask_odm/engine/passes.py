@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, return_free_memory, while_wanted
+from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.engine.lockstep import current_turn
 from dask_odm.events import Meter
 from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of
@@ -27,7 +27,7 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-MOST_GROUPS = 64  # the most groups of chunks
+CHUNK_GROUPS = 64  # the most groups of chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
@@ -36,7 +36,7 @@ Columns = Callable[[StoreBlock], tuple[Array, Array]]
 def chunk_groups(n_chunks: int) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
     count = 1
-    while 2 * count <= min(n_chunks, MOST_GROUPS):
+    while 2 * count <= min(n_chunks, CHUNK_GROUPS):
         count *= 2
     bounds = [n_chunks * g // count for g in range(count + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]
@@ -165,14 +165,11 @@ def sum_groups(
             return _chunks(store, group, buffer, columns)
         return _pieces(store, group, piece_rows, columns)
 
-    try:
-        with single_threaded_blas:
-            return tree_sum(
-                method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
-                for group, argument in zip(groups, more, strict=True)
-            )
-    finally:
-        return_free_memory()
+    with memory_returned(), single_threaded_blas:
+        return tree_sum(
+            method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
+            for group, argument in zip(groups, more, strict=True)
+        )
 
 
 def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlock]:

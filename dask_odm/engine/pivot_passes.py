@@ -18,7 +18,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.kernels.landmarks import BLOCK
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
 from dask_odm.typing import Array
 

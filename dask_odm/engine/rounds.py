@@ -26,7 +26,7 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from dask_odm.data.storage.checked_writes import open_whole
-from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.cluster import Cluster, memory_returned, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
@@ -40,7 +40,7 @@ class Rounds:
 
     The workers of ``cluster`` and threads of this process give the same bits. ``shards`` has what each shard is told:
     paths, numbers. Never big arrays, since they are sent with tasks. ``name`` is part of the tasks' names on a
-    dashboard.
+    dashboard. All functions must be picklable, and their results must depend on their arguments alone.
 
     ``hold(shard)`` returns what a shard keeps and no step changes; by default it keeps the shard itself.
     ``begin(held)`` returns the first state of a shard: an array, or a dict or a frozen dataclass of arrays and plain
@@ -50,12 +50,9 @@ class Rounds:
     worker dies. ``scratch`` is a folder that all workers reach, in which the last checkpoint is kept, one file per
     shard. Without workers there is none.
 
-    Notes
-    -----
-    All functions must be picklable, and their results must depend on their arguments alone. Each of the four questions
-    (`ask`, `ask_sum`, `read`, `read_sum`) raises what a function raised, and ClusterError as `Cluster.results`. If an
-    error or Ctrl-C comes while workers are asked, nothing is left on them, and the instance cannot be asked again. A
-    worker holds up to two states of a shard while a step replaces one by the other, and the last answer.
+    A question raises what a function raised, and ClusterError as `Cluster.results`. If an error or Ctrl-C comes while
+    workers are asked, nothing is left on them, and the instance cannot be asked again. A worker holds up to two states
+    of a shard while a step replaces one by the other, and the last answer.
     """
 
     def __init__(
@@ -286,10 +283,8 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a task on a worker: make its arguments read-only, and return freed memory to the system afterwards."""
-    try:
+    with memory_returned():
         return function(*map(read_only, arguments))
-    finally:
-        return_free_memory()
 
 
 def _hold(hold: Callable[[Any], Any] | None, shard: Any) -> Any:

@@ -7,9 +7,11 @@ permuted.
 from __future__ import annotations
 
 import os
+import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Protocol
+from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +28,15 @@ from dask_odm.data.rows.stored import (
     seal,
 )
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.checked_writes import load_array, load_arrays, map_array
+from dask_odm.data.storage.checked_writes import load_array, map_array, open_whole
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import Dealer, Groups, Partitioner
-from dask_odm.engine.partition.dealing import GroupDealer, ranks_within
+from dask_odm.engine.partition.base import Groups, Partitioner
+from dask_odm.engine.partition.dealing import Dealer, GroupDealer, ranks_within
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
+GroupOfRow = Callable[[StoreBlock], Array]  # the group of every row; rows that do not take part may have any
 NO_ROWS = "no row has both a label and a positive weight."
 
 
@@ -82,13 +85,10 @@ def partition_store(
     """
     _require_chunks(store, cluster)
     counted = _count(store, labelling, scaling, partitioner, folder, cluster)
-    sizes = counted.sum(axis=0)
     parts = partitioner.n_partitions
-    if not sizes.sum():
-        raise InputError(NO_ROWS)
-    if sizes.sum() < parts:
-        raise InputError(f"{sizes.sum()} rows cannot make {parts} partitions; use fewer.")
-    return _move(store, labelling, partitioner.dealer(tuple(sizes.tolist())), counted, folder, cluster, dtype)
+    if 0 < counted.sum() < parts:
+        raise InputError(f"{counted.sum()} rows cannot make {parts} partitions; use fewer.")
+    return _move(store, labelling, partitioner.dealer, counted, folder, cluster, dtype)
 
 
 def partition_store_by(
@@ -105,11 +105,7 @@ def partition_store_by(
     _require_chunks(store, cluster)
     arguments = [(store, labelling, group_of, parts, folder, c) for c in range(store.n_chunks)]
     counted = np.array(cluster.map_chunks(count_groups, arguments, "groups"))
-    sizes = counted.sum(axis=0)
-    if not sizes.sum():
-        raise InputError(NO_ROWS)
-    dealer = GroupDealer(tuple(sizes.tolist()), seed)
-    return _move(store, labelling, dealer, counted, folder, cluster, dtype)
+    return _move(store, labelling, lambda sizes: GroupDealer(sizes, seed), counted, folder, cluster, dtype)
 
 
 def _require_chunks(store: Store, cluster: Cluster) -> None:
@@ -118,13 +114,22 @@ def _require_chunks(store: Store, cluster: Cluster) -> None:
 
 
 def _move(
-    store: Store, labelling: Targets, dealer: Dealer, counted: Array, folder: str, cluster: Cluster, dtype: str | None
+    store: Store,
+    labelling: Targets,
+    dealer_of: Callable[[tuple[int, ...]], Dealer],
+    counted: Array,
+    folder: str,
+    cluster: Cluster,
+    dtype: str | None,
 ) -> StoredPartitions:
-    """Write every row to its place, given the number of rows of every (chunk, group)."""
+    """Write every row to its place, given the number of rows of every (chunk, group); raise InputError for no row."""
+    if not counted.sum():
+        raise InputError(NO_ROWS)
+    dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
     before = np.cumsum(counted, axis=0) - counted
     chunks = range(store.n_chunks)
-    arguments = [(store, labelling, partitions, folder, c, Deal(dealer), before[c]) for c in chunks]
+    arguments = [(store, labelling, partitions, folder, c, partial(_deal, dealer), before[c]) for c in chunks]
     written = np.zeros(len(dealer.counts), np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
         written += sums
@@ -132,26 +137,14 @@ def _move(
     return partitions
 
 
-def landmarks_path(folder: str) -> str:
-    """Return the file in which a shuffle keeps the scaling of the rows and the arrays of its groups."""
-    return os.path.join(folder, "landmarks.npz")
+def scaling_path(folder: str) -> str:
+    """Return the file in which a shuffle keeps the scaling of the rows."""
+    return os.path.join(folder, "scaling.npz")
 
 
-@dataclass(frozen=True)
-class Deal:
-    """The partitions and places of a chunk's rows, from their groups, for `scatter`."""
-
-    dealer: Dealer
-
-    def __call__(self, groups: Array, before: Array) -> tuple[Array, Array]:
-        return self.dealer.assign(groups, ranks_within(groups, before))
-
-
-class GroupOfRow(Protocol):
-    """A function that gives the group of each row of a block; tasks carry it."""
-
-    def __call__(self, block: StoreBlock) -> Array:
-        """Return the group of every row, (rows,); rows that do not take part may have any."""
+def _deal(dealer: Dealer, groups: Array, before: Array) -> tuple[Array, Array]:
+    """Return the partitions and places of a chunk's rows, from their groups, for `scatter`."""
+    return dealer.assign(groups, ranks_within(groups, before))
 
 
 @dataclass(frozen=True)
@@ -176,23 +169,23 @@ class GroupOfValue:
 
 
 @dataclass(frozen=True)
-class GroupOf:
-    """Groups of a block's rows by a `Partitioner`, whose arrays are read from a file once per process."""
+class GroupOfScaled:
+    """Groups of a block's scaled rows, by a scaling and `Groups` in a file that is read once per process."""
 
     path: str
-    partitioner: Partitioner
 
     def __call__(self, block: StoreBlock) -> Array:
         X = block.X
-        scaling, groups = _read_groups(self.path, self.partitioner)
+        scaling, groups = _read_groups(self.path)
         step = max(1, (16 << 20) // X[:1].nbytes)
         return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
 
 
 @lru_cache(maxsize=4)
-def _read_groups(path: str, partitioner: Partitioner) -> tuple[Scaling, Groups]:
-    arrays = load_arrays(path)
-    return Scaling(arrays["shift"], arrays["factor"]), partitioner.read_groups(arrays)
+def _read_groups(path: str) -> tuple[Scaling, Groups]:
+    with open_whole(path) as stream:
+        found: tuple[Scaling, Groups] = pickle.load(stream)
+    return found
 
 
 def _count(
@@ -201,11 +194,12 @@ def _count(
     """Make groups and count the rows per (chunk, group); every row's group is left in ``folder``."""
     chunks = range(store.n_chunks)
     groups = partitioner.groups(scaling(_sample(store, labelling, partitioner, cluster)))
-    path = landmarks_path(folder)
-    np.savez(path, shift=scaling.shift, factor=scaling.factor, **groups.arrays())  # type: ignore[arg-type]
+    np.savez(scaling_path(folder), shift=scaling.shift, factor=scaling.factor)
     if groups.count == 1:
         return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
-    arguments = [(store, labelling, GroupOf(path, partitioner), groups.count, folder, c) for c in chunks]
+    path = os.path.join(folder, "groups.pickle")
+    Path(path).write_bytes(pickle.dumps((scaling, groups), protocol=5))
+    arguments = [(store, labelling, GroupOfScaled(path), groups.count, folder, c) for c in chunks]
     return np.array(cluster.map_chunks(count_groups, arguments, "strata"))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import wait as wait_for_one
 from contextlib import contextmanager, suppress
@@ -47,9 +47,7 @@ class Patience:
     silence: float = 60.0  # for which a worker or the scheduler may be silent
     workerless: float = 300.0  # for which a cluster may have no workers: some take minutes to start one
     idle: float = 300.0  # for which workers may do nothing at all, though tasks are waited for
-    restart: float = (
-        30.0  # within which a nanny must end a silent worker; it takes five, but Dask copes badly with less
-    )
+    restart: float = 30.0  # within which a nanny must end a silent worker: it takes 5, but Dask copes badly with less
     poll: float = 5.0  # between two checks of the cluster
 
 
@@ -78,6 +76,19 @@ class Watch:
         self._inhabited = now
         self._busy = now
         self._signs: dict[str, tuple[Any, float]] = {}  # by worker: its last sign of life, and when that was new
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn an error of a call into ClusterError if the client was closed, the cluster lost or tasks cancelled."""
+        try:
+            yield
+        except DaskODMError:
+            raise
+        except Exception as error:
+            found = _cause(self.client, error)
+            if found is None:
+                raise
+            raise ClusterError(found) from error
 
     def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
         """Yield futures as they finish."""
@@ -207,6 +218,11 @@ class Watch:
                 )
             time.sleep(0.1)
 
+    def runs_tasks(self, addresses: Iterable[str]) -> bool:
+        """Return whether one of some workers ran a task when it last reported."""
+        workers = self.identity()["workers"]
+        return any(_tasks_in(workers[address], RUNNING) for address in addresses if address in workers)
+
     def _require_open(self) -> None:
         if self.client.status == "closed":
             raise ClusterError(_closed(self.client))
@@ -242,20 +258,6 @@ class Watch:
                 f"No sign of life of {names} for {PATIENCE.silence:g} s, and the scheduler could not restart it "
                 f"({error}); restart it yourself and fit again."
             ) from error
-
-
-@contextmanager
-def cluster_errors(client: Client) -> Iterator[None]:
-    """Turn an error of a call into ClusterError if the client was closed, the cluster lost or tasks cancelled."""
-    try:
-        yield
-    except DaskODMError:
-        raise
-    except Exception as error:
-        found = _cause(client, error)
-        if found is None:
-            raise
-        raise ClusterError(found) from error
 
 
 def _cause(client: Client, error: Exception) -> str | None:
@@ -318,11 +320,6 @@ def complaints_about(settings: dict[str, Any], wanted_failures: int = 3) -> list
     if settings.get("no-workers-timeout") is None:
         found.append(f"{prefix}no-workers-timeout=None lets a prediction wait for ever once all workers are lost")
     return found
-
-
-def runs_tasks(worker: dict[str, Any]) -> bool:
-    """Return whether a worker, as described by `Watch.identity`, ran a task when it last reported."""
-    return _tasks_in(worker, RUNNING) > 0
 
 
 def _tasks_in(worker: dict[str, Any], states: set[str]) -> int:

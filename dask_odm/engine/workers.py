@@ -13,7 +13,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import dask
 from dask.utils import parse_timedelta
 
 from dask_odm.engine.cluster import active_client, parse_limit
-from dask_odm.engine.watch import PATIENCE, Client, Security, Watch, cluster_errors, runs_tasks
+from dask_odm.engine.watch import PATIENCE, Client, Security, Watch
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
 NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
@@ -86,7 +86,7 @@ def seconds_of(wait: str) -> float:
 def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
     """Wait until ``count`` workers joined the scheduler; raise ClusterError if they do not in time."""
     try:
-        with cluster_errors(client):
+        with Watch(client).errors():
             client.wait_for_workers(count, timeout=max(0.1, deadline - time.monotonic()))
     except TimeoutError as error:
         there = len(client.scheduler_info(n_workers=-1)["workers"])
@@ -106,7 +106,7 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
     heartbeat = 1.0  # seconds after which the scheduler knows what a worker runs
     deadline = time.monotonic() + seconds_of(wait)
     watch = Watch(client)
-    with cluster_errors(client):
+    with watch.errors():
         held = {member.address: member.name for member in members(client) if member.name in names}
         if not held:
             return []
@@ -116,14 +116,9 @@ def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
         if kept:
             raise ClusterError(f"no other worker can take what {', '.join(kept)} holds; start one, and try again.")
         time.sleep(heartbeat)
-        while _run_tasks(watch, held) and time.monotonic() < deadline:
+        while watch.runs_tasks(held) and time.monotonic() < deadline:
             time.sleep(heartbeat)
     return list(held.values())
-
-
-def _run_tasks(watch: Watch, addresses: Iterable[str]) -> bool:
-    workers = watch.identity()["workers"]
-    return any(runs_tasks(workers[address]) for address in addresses if address in workers)
 
 
 @dataclass(frozen=True)
@@ -138,8 +133,9 @@ class Member:
 
 def members(client: Any) -> list[Member]:
     """Return the workers of a scheduler, sorted by name."""
-    with cluster_errors(client):
-        found = Watch(client).identity()["workers"]
+    watch = Watch(client)
+    with watch.errors():
+        found = watch.identity()["workers"]
     listed = [Member(str(w["name"]), at, w["nthreads"], w["memory_limit"] or 0) for at, w in found.items()]
     return sorted(listed, key=lambda member: member.name)
 

@@ -8,14 +8,13 @@ and ``finish`` turns it into kernel values in place. Kernels know nothing of lab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
+from dask_odm.linalg.threads import lent
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows and columns of a tile that is not kept
@@ -47,14 +46,28 @@ class Packed:
         return Packed(rows.reshape(-1), len(rows), self.d, self.width)
 
 
+class Sides(NamedTuple):
+    """Vectors that a tile K (n, m) is multiplied with, and sums in float64 that the products are added to.
+
+    ``by_row += K v`` and ``by_column += K.T u``; either may be left out, with its vector.
+    """
+
+    u: Array | None = None  # (n,)
+    v: Array | None = None  # (m,)
+    by_row: Array | None = None  # (n,)
+    by_column: Array | None = None  # (m,)
+
+    def within(self, rows: slice, columns: slice) -> Sides:
+        """Return views of the parts that belong to some ``rows`` and ``columns`` of the tile."""
+        places = (rows, columns, rows, columns)
+        return Sides(*(None if x is None else x[where] for x, where in zip(self, places, strict=True)))
+
+
 @dataclass(frozen=True)
 class Kernel(ABC):
-    """A positive semi-definite function of two rows.
+    """A positive semi-definite function of two rows, plus a constant ``bias``.
 
-    Parameters
-    ----------
-    bias : float
-        A constant added to every value; 1.0 is the regularised intercept (a constant feature).
+    A bias of 1.0 is the regularised intercept, that is a constant feature.
     """
 
     bias: float = 0.0
@@ -73,26 +86,26 @@ class Kernel(ABC):
         return Packed(np.empty(self.packed_size(n, d), dtype), n, d, self.width(d))
 
     def _room_for(self, X: Array, out: Packed | None) -> Packed:
-        (n, d), width = X.shape, self.width(X.shape[1])
-        values = np.empty(self.packed_size(n, d), X.dtype) if out is None else out.values
-        return Packed(values, n, d, width)
+        n, d = X.shape
+        return self.room(n, d, X.dtype) if out is None else Packed(out.values, n, d, self.width(d))
 
-    def _copied(self, X: Array, out: Packed | None) -> Packed:
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        """Pack the rows ``X`` (n, d) for the left of a tile, into the buffer of ``out`` if it is given.
+
+        Unless a kernel does otherwise, packed rows are copies.
+        """
         packed = self._room_for(X, out)
         np.copyto(packed.matrix, X)
         return packed
 
-    @abstractmethod
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        """Pack the rows ``X`` (n, d) for the left of a tile, into the buffer of ``out`` if it is given."""
-
-    @abstractmethod
     def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        """Pack the rows ``X`` (n, d) for the right of a tile, into the buffer of ``out`` if it is given."""
+        """Pack the rows ``X`` (n, d) for the right of a tile, as `pack_left` does for the left."""
+        return Kernel.pack_left(self, X, out)
 
-    @abstractmethod
     def finish(self, tile: Array) -> None:
-        """Turn a C-contiguous product (n, m) into kernel values, in place."""
+        """Turn a C-contiguous product (n, m) into kernel values, in place; by default by adding the bias."""
+        if self.bias:
+            tile += tile.dtype.type(self.bias)
 
     @abstractmethod
     def diagonal(self, X: Array) -> Array:
@@ -113,41 +126,30 @@ class Kernel(ABC):
 
         Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64.
         """
-        self.products(left, right, None, v, out, None)
+        self.products(left, right, Sides(v=v, by_row=out))
 
-    def products(
-        self,
-        left: Packed,
-        right: Packed,
-        u: Array | None,
-        v: Array | None,
-        by_row: Array | None,
-        by_column: Array | None,
-    ) -> None:
-        """Compute ``by_row += K v`` and ``by_column += K.T u`` in one pass. Either may be left out, with its vector.
+    def products(self, left: Packed, right: Packed, sides: Sides) -> None:
+        """Multiply the tile of packed rows with ``sides`` in one pass, without keeping it.
 
         For at most BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
         """
+        dtype = left.values.dtype
         for i in range(0, len(left), BLOCK):
             rows = slice(i, min(i + BLOCK, len(left)))
-            if v is None and u is not None and not u[rows].any():
+            if sides.v is None and sides.u is not None and not sides.u[rows].any():
                 continue
             for j in range(0, len(right), BLOCK):
                 columns = slice(j, min(j + BLOCK, len(right)))
-                with _tile_buffer(left.values.dtype) as buffer:
+                with lent(_free_buffers[dtype.name], lambda: np.empty(BLOCK * BLOCK, dtype)) as buffer:
                     shape = rows.stop - i, columns.stop - j
                     tile = buffer[: shape[0] * shape[1]].reshape(shape)
                     self.tile_packed(left[rows], right[columns], tile)
-                    sides = (u, rows), (v, columns), (by_row, rows), (by_column, columns)
-                    some = (None if x is None else x[where] for x, where in sides)
-                    self.multiply(tile, left.d, *some)
+                    self.multiply(tile, sides.within(rows, columns))
 
-    def multiply(
-        self, tile: Array, d: int, u: Array | None, v: Array | None, by_row: Array | None, by_column: Array | None
-    ) -> None:
-        """Compute what `products` does from a stored C-contiguous ``tile`` (n, m) of rows of ``d`` features."""
-        none = np.empty(0, tile.dtype)
-        run_loop(STORED, 0, none, none, tile.shape, 0.0, tile.reshape(-1), u, v, by_row, by_column)
+    def multiply(self, tile: Array, sides: Sides) -> None:
+        """Compute what `products` does from a stored C-contiguous ``tile`` (n, m)."""
+        none = _NONE[tile.itemsize]
+        run_loop(STORED, 0, none, none, tile.shape, 0.0, tile.reshape(-1), sides)
 
     def parameters(self) -> dict[str, Any]:
         """Return name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
@@ -162,35 +164,17 @@ def run_loop(
     shape: tuple[int, int],
     bias: float,
     tile: Array | None,
-    u: Array | None,
-    v: Array | None,
-    by_row: Array | None,
-    by_column: Array | None,
+    sides: Sides,
 ) -> None:
     """Call the `tile_loop` for the arguments that are not None, all cast to the dtype that it is compiled for."""
     dtype, (n, m) = left.dtype, shape
-    mode |= (FORWARD if v is not None else 0) | (BACKWARD if u is not None else 0)
+    mode |= (FORWARD if sides.v is not None else 0) | (BACKWARD if sides.u is not None else 0)
     none = _NONE[dtype.itemsize]
-    no_sums = _NONE[8]
-    vectors = [none if x is None else np.array(x, dtype) for x in (u, v)]  # contiguous and writable
-    sums = [no_sums if x is None else x for x in (by_row, by_column)]
+    vectors = [none if x is None else np.array(x, dtype) for x in (sides.u, sides.v)]  # contiguous and writable
+    sums = [_NONE[8] if x is None else x for x in (sides.by_row, sides.by_column)]
     loop = tile_loop(dtype == np.float32)
     loop(mode, address, left, right, n, m, dtype.type(bias), none if tile is None else tile, *vectors, *sums)
 
 
-_NONE = {4: np.empty(0, np.float32), 8: np.empty(0, np.float64)}
-_free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}
-
-
-@contextmanager
-def _tile_buffer(dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Lend this thread a buffer of BLOCK × BLOCK entries. Buffers are reused, since fresh pages are slow."""
-    free = _free_buffers[dtype.name]
-    try:
-        buffer = free.pop()
-    except IndexError:
-        buffer = np.empty(BLOCK * BLOCK, dtype)
-    try:
-        yield buffer
-    finally:
-        free.append(buffer)
+_NONE: dict[int, Array] = {4: np.empty(0, np.float32), 8: np.empty(0, np.float64)}
+_free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}  # of BLOCK × BLOCK entries

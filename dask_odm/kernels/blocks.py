@@ -10,63 +10,24 @@ groups.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dask_odm.events import Meter
-from dask_odm.kernels.base import BLOCK, Kernel, Packed
+from dask_odm.kernels.base import BLOCK, Kernel, Packed, Sides
 from dask_odm.kernels.loops import COLUMNS
+from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.sums import tree_sum
-from dask_odm.linalg.threads import run_threads, stream_threads
+from dask_odm.linalg.threads import lent, run_threads, stream_threads
 from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK  # the most rows of a block
 PANEL_BYTES = 16 << 20  # the most bytes of a block, except that 64 rows are always allowed
-GROUPS = 32  # the most groups of rows of tiles
-
-
-class Rows(Protocol):
-    """Rows of one partition as a kernel sees them (scaled, centred), in memory or on disk."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous and perhaps in ``out``.
-
-        The caller must not write to them.
-        """
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayRows:
-    """Rows that are in memory."""
-
-    X: Array
-
-    @property
-    def n(self) -> int:
-        return len(self.X)
-
-    @property
-    def d(self) -> int:
-        return int(self.X.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.X.dtype
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        return self.X[start:stop]
+TILE_GROUPS = 32  # the most groups of rows of tiles
 
 
 @dataclass(frozen=True)
@@ -94,7 +55,7 @@ class Tiling:
     @cached_property
     def groups(self) -> int:
         """Number of groups of rows of tiles, a power of two; some may be empty."""
-        return min(GROUPS, 1 << (self.count - 1).bit_length())
+        return min(TILE_GROUPS, 1 << (self.count - 1).bit_length())
 
     @cached_property
     def run(self) -> int:
@@ -106,12 +67,8 @@ class Tiling:
         """Return the first row of a block, and the row after its last."""
         return block * self.size, min(self.n, (block + 1) * self.size)
 
-    def group(self, g: int) -> range:
-        """Return the rows of tiles of group ``g``."""
-        return range(self.count * g // self.groups, self.count * (g + 1) // self.groups)
-
     def rows(self, part: tuple[int, int]) -> range:
-        """Return the rows of tiles of part (i, of), an aligned run of groups."""
+        """Return the rows of tiles of part (i, of), an aligned run of groups; one group if ``of`` counts them all."""
         i, of = part
         return range(self.count * i // of, self.count * (i + 1) // of)
 
@@ -240,25 +197,8 @@ class Gram:
         """Whether the tiles are kept in memory."""
         return self.tiling.kept_bytes(self.part) <= self.budget
 
-    def diagonal(self) -> Array:
-        """Return κ(x_i, x_i), float64 (n,)."""
-        spans = (self.tiling.span(b) for b in range(self.tiling.count))
-        return np.concatenate([self.kernel.diagonal(self.rows.read(*span)) for span in spans])
-
-    @contextmanager
-    def _scratch(self) -> Iterator[Scratch]:
-        """Lend this thread buffers that no other thread uses meanwhile."""
-        try:
-            scratch = self._free.pop()
-        except IndexError:
-            scratch = Scratch(self.kernel, self.rows, self.tiling)
-        try:
-            yield scratch
-        finally:
-            self._free.append(scratch)
-
-    def _slice(self, block: int) -> slice:
-        return slice(*self.tiling.span(block))
+    def _scratch(self) -> AbstractContextManager[Scratch]:
+        return lent(self._free, lambda: Scratch(self.kernel, self.rows, self.tiling))
 
     def _kept(self, i: int, j: int) -> Array:
         """Return the kept tile (i, j)."""
@@ -273,16 +213,6 @@ class Gram:
             left = scratch.left(i)
             for j in self.tiling.row(i):
                 self.kernel.tile_packed(left, scratch.right(j), self._kept(i, j))
-
-    def _row_tiles(self, i: int) -> Iterator[tuple[int, Array]]:
-        """Yield the tiles (i, j) of row ``i``, each with its j."""
-        if self._tiles is not None:
-            yield from ((j, self._kept(i, j)) for j in self.tiling.row(i))
-            return
-        with self._scratch() as scratch:
-            left = scratch.left(i)
-            for j in self.tiling.row(i):
-                yield j, self.kernel.tile_packed(left, scratch.right(j))
 
     def matvec(self, v: Array) -> Array:
         """Return ``K @ v``, float64 (n,). Products and short sums are in the dtype of the rows, the rest in float64."""
@@ -300,7 +230,7 @@ class Gram:
 
     def _group(self, g: int, v: Array) -> Array:
         y = np.zeros(self.n)
-        rows = self.tiling.group(g)
+        rows = self.tiling.rows((g, self.tiling.groups))
         step = self.tiling.run
         for start in range(0, len(rows), step):
             self._add_rows(rows[start : start + step], v, y)
@@ -313,7 +243,7 @@ class Gram:
             for j in columns:
                 for i in run:
                     if self.tiling.owns(i, j):
-                        self.kernel.multiply(self._kept(i, j), self.rows.d, *self._sides(i, j, v, y))
+                        self.kernel.multiply(self._kept(i, j), self._sides(i, j, v, y))
             return
         with self._scratch() as scratch:
             lefts = [scratch.left(i, which) for which, i in enumerate(run)]
@@ -321,52 +251,9 @@ class Gram:
                 right = scratch.right(j)
                 for i, left in zip(run, lefts, strict=True):
                     if self.tiling.owns(i, j):
-                        self.kernel.products(left, right, *self._sides(i, j, v, y))
+                        self.kernel.products(left, right, self._sides(i, j, v, y))
 
-    def _sides(self, i: int, j: int, v: Array, y: Array) -> tuple[Array | None, Array, Array, Array | None]:
+    def _sides(self, i: int, j: int, v: Array, y: Array) -> Sides:
         """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""
-        rows = self._slice(i)
-        columns = self._slice(j)
-        if i == j:
-            return None, v[columns], y[rows], None
-        return v[rows], v[columns], y[rows], y[columns]
-
-    def dense(self) -> Array:
-        """Return the whole matrix (n, n), exactly symmetric."""
-        K = np.empty((self.n, self.n), self.dtype)
-        for i in range(self.tiling.count):
-            rows = self._slice(i)
-            for j, tile in self._row_tiles(i):
-                K[self._slice(j), rows] = tile.T
-                K[rows, self._slice(j)] = tile if i != j else np.triu(tile) + np.triu(tile, 1).T
-        return K
-
-    def in_float64(self) -> Gram:
-        """Return the same operator with float64 entries, recomputed on every pass. Certificates of the gap use it."""
-        return Gram(self.kernel, Float64Rows(self.rows), budget=0, threads=self.threads, part=self.part)
-
-
-@dataclass(frozen=True, eq=False)
-class Float64Rows:
-    """Other rows, cast to float64."""
-
-    rows: Rows
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float64)
-
-    @property
-    def n(self) -> int:
-        return self.rows.n
-
-    @property
-    def d(self) -> int:
-        return self.rows.d
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        X = self.rows.read(start, stop)
-        if out is None:
-            return X.astype(np.float64)
-        np.copyto(out[: stop - start], X)
-        return out[: stop - start]
+        sides = Sides(v=v, by_row=y) if i == j else Sides(v, v, y, y)
+        return sides.within(slice(*self.tiling.span(i)), slice(*self.tiling.span(j)))

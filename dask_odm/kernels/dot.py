@@ -17,15 +17,6 @@ class Linear(Kernel):
 
     name: ClassVar[str] = "linear"
 
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        return self._copied(X, out)
-
-    pack_right = pack_left
-
-    def finish(self, tile: Array) -> None:
-        if self.bias:
-            tile += tile.dtype.type(self.bias)
-
     def diagonal(self, X: Array) -> Array:
         return np.einsum("ij,ij->i", X, X, dtype=np.float64) + self.bias
 
@@ -44,16 +35,12 @@ class Polynomial(Kernel):
         np.multiply(X, X.dtype.type(self.gamma), out=packed.matrix)
         return packed
 
-    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        return self._copied(X, out)
-
     def finish(self, tile: Array) -> None:
         tile += tile.dtype.type(self.coef0)
         base = tile.copy()
         for _ in range(self.degree - 1):
             tile *= base
-        if self.bias:
-            tile += tile.dtype.type(self.bias)
+        super().finish(tile)
 
     def diagonal(self, X: Array) -> Array:
         norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)

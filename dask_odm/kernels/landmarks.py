@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.linalg.dense import mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-BLOCK = 512  # rows whose kernel values are held at a time
-RANK_TOLERANCE = {"float32": 1e-9, "float64": 1e-13}  # by dtype; the rounding of a feature must stay small beside it
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -109,7 +107,7 @@ class Landmarks:
         return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
 
     def prepare(self) -> None:
-        """Compute the cached arrays that `features` needs, before several threads ask for them at the same time."""
+        """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
         _ = self.panels, self._packed
 
     def features(self, X: Array) -> Array:
@@ -166,7 +164,8 @@ class Landmarks:
 
 def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
     """Return the residual below which a row of ``dtype`` cannot be told from the rounding of ``count`` other rows."""
-    return RANK_TOLERANCE[np.dtype(dtype).name] * count * float(diagonal.max(initial=0.0))
+    tolerance = 1e-9 if dtype == np.float32 else 1e-13  # the rounding of a feature must stay small beside it
+    return tolerance * count * float(diagonal.max(initial=0.0))
 
 
 def cholesky(matrix: Array) -> Array:
@@ -179,35 +178,28 @@ def cholesky(matrix: Array) -> Array:
     return mended(attempt, lambda: 1e-14 * float(matrix.trace()))
 
 
-def pivoted_cholesky(kernel: Kernel, X: Array, rank: int) -> tuple[NDArray[np.int64], Array, Array]:
-    """Factor the Gram matrix K of ``X`` (n, d) by greedy pivoted Cholesky to at most ``rank``.
+def greedy_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
+    """Choose greedy landmarks from a ``sample`` of rows (m, d), in order of choice: at least one, at most ``count``.
 
-    Returns the chosen rows in order (r,), L (n, r) with ``L Lᵀ ≈ K``, and the diagonal of ``K − L Lᵀ`` (n,), never
-    negative. r < ``rank`` if the numerical rank is reached first.
+    They are the pivots of the pivoted Cholesky factorisation of the sample's Gram matrix, of which only their rows are
+    computed. There are fewer than ``count`` if the numerical rank is reached first.
     """
-    X = X.astype(np.float64)
+    X = sample.astype(np.float64)
     residual = kernel.diagonal(X)
     # a residual below this share of the largest κ(x, x) is rounding
     floor = 1e-10 * residual.max(initial=0.0)
     packed = kernel.pack_right(X)
-    factor = np.zeros((len(X), min(rank, len(X))))
+    factor = np.zeros((len(X), min(count, len(X))))
     pivots: list[int] = []
-    for k in range(factor.shape[1]):
-        pivot = int(np.argmax(residual))
-        if residual[pivot] <= floor:
-            break
-        row = kernel.tile_packed(kernel.pack_left(X[pivot : pivot + 1]), packed)[0]
-        column = (row - factor[:, :k] @ factor[pivot, :k]) / np.sqrt(residual[pivot])
-        factor[:, k] = column
-        residual = np.maximum(residual - column**2, 0.0)
-        residual[pivot] = 0.0
-        pivots.append(pivot)
-    return np.array(pivots, dtype=np.int64), factor[:, : len(pivots)], residual
-
-
-def greedy_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
-    """Choose greedy landmarks from a ``sample`` of rows (m, d), in order of choice: at least one, at most ``count``."""
     with single_threaded_blas:
-        pivots, _, _ = pivoted_cholesky(kernel, sample, count)
-    chosen = pivots if len(pivots) else np.zeros(1, np.int64)
+        for k in range(factor.shape[1]):
+            pivot = int(np.argmax(residual))
+            if residual[pivot] <= floor:
+                break
+            row = kernel.tile_packed(kernel.pack_left(X[pivot : pivot + 1]), packed)[0]
+            factor[:, k] = (row - factor[:, :k] @ factor[pivot, :k]) / np.sqrt(residual[pivot])
+            residual = np.maximum(residual - factor[:, k] ** 2, 0.0)
+            residual[pivot] = 0.0
+            pivots.append(pivot)
+    chosen = np.array(pivots or [0], dtype=np.int64)
     return Landmarks(kernel, np.ascontiguousarray(sample[chosen]), chosen)

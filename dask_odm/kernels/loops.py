@@ -97,16 +97,27 @@ def exp2_float64(t: Any, bias: Any) -> None:
         t[i] = power_float64(t[i]) + bias
 
 
-# Products and distances, float32 and float64 have separate functions. The outermost loops choose between them by
-# constants: a branch further in is compiled even if it is never taken, and a first fit would wait for that.
+# Products and distances, float32 and float64 have separate loops. The outermost loops choose between them by constants:
+# a branch further in is compiled even if it is never taken, and a first fit would wait for that.
 @inlined
-def _add_products(
-    entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
-    fresh: bool,
-) -> None:  # fmt: skip
-    """Add the products of ``step`` features to ``columns`` columns of ``entries`` (4, COLUMNS); to zeros if ``fresh``.
+def _plus_product(total: Any, x: Any, z: Any) -> Any:
+    return total + x * z
 
-    The features of the four rows begin at ``at0`` to ``at3`` of ``left``, those of the columns at ``b`` of ``panel``.
+
+@inlined
+def _minus_distance(total: Any, x: Any, z: Any) -> Any:
+    return total - abs(x - z)
+
+
+@inlined
+def _add_terms(
+    plus: Any, entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int,
+    step: int, fresh: bool,
+) -> None:  # fmt: skip
+    """Add the terms of ``step`` features, by ``plus``, to ``columns`` columns of ``entries`` (4, COLUMNS).
+
+    If ``fresh``, add them to zeros. The features of the four rows begin at ``at0`` to ``at3`` of ``left``, those of the
+    columns at ``b`` of ``panel``.
     """
     size = COLUMNS
     zero = panel[0] - panel[0]
@@ -122,45 +133,17 @@ def _add_products(
             t2 = entries[2 * size + j]
             t3 = entries[3 * size + j]
         for k in range(step):
-            x = panel[b + k * size + j]
-            t0 += left[at0 + k] * x
-            t1 += left[at1 + k] * x
-            t2 += left[at2 + k] * x
-            t3 += left[at3 + k] * x
-        entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
-
-
-@inlined
-def _add_distances(
-    entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int, step: int,
-    fresh: bool,
-) -> None:  # fmt: skip
-    """Subtract the distances of ``step`` features from the entries, with the arguments of `_add_products`."""
-    size = COLUMNS
-    zero = panel[0] - panel[0]
-    for j in range(columns):
-        if fresh:
-            t0 = zero
-            t1 = zero
-            t2 = zero
-            t3 = zero
-        else:
-            t0 = entries[j]
-            t1 = entries[size + j]
-            t2 = entries[2 * size + j]
-            t3 = entries[3 * size + j]
-        for k in range(step):
-            x = panel[b + k * size + j]
-            t0 -= abs(left[at0 + k] - x)
-            t1 -= abs(left[at1 + k] - x)
-            t2 -= abs(left[at2 + k] - x)
-            t3 -= abs(left[at3 + k] - x)
+            z = panel[b + k * size + j]
+            t0 = plus(t0, left[at0 + k], z)
+            t1 = plus(t1, left[at1 + k], z)
+            t2 = plus(t2, left[at2 + k], z)
+            t3 = plus(t3, left[at3 + k], z)
         entries[j], entries[size + j], entries[2 * size + j], entries[3 * size + j] = t0, t1, t2, t3
 
 
 @inlined
 def _logarithms(
-    add: Any, entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int,
+    plus: Any, entries: Any, left: Any, r0: int, r1: int, r2: int, r3: int, width: int, panel: Any, columns: int,
     step: int,
 ) -> None:  # fmt: skip
     """Compute ``entries <-`` log2 of the kernel values of four rows."""
@@ -168,9 +151,9 @@ def _logarithms(
     at1 = r1 * width
     at2 = r2 * width
     at3 = r3 * width
-    add(entries, left, at0, at1, at2, at3, panel, 0, columns, step, True)
+    _add_terms(plus, entries, left, at0, at1, at2, at3, panel, 0, columns, step, True)
     for k in range(step, width, step):
-        add(entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * COLUMNS, columns, step, False)
+        _add_terms(plus, entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * COLUMNS, columns, step, False)
 
 
 @cache
@@ -189,9 +172,9 @@ def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
     ) -> None:
         """Compute the entries of four rows and the columns of a panel."""
         if manhattan:
-            _logarithms(_add_distances, entries, left, r0, r1, r2, r3, width, panel, columns, step)
+            _logarithms(_minus_distance, entries, left, r0, r1, r2, r3, width, panel, columns, step)
         else:
-            _logarithms(_add_products, entries, left, r0, r1, r2, r3, width, panel, columns, step)
+            _logarithms(_plus_product, entries, left, r0, r1, r2, r3, width, panel, columns, step)
 
     return make_entries
 
@@ -219,10 +202,19 @@ def _make_entries(
 
 
 @inlined
-def store_powers(power: Any, t: Any, out: Any, bias: Any) -> None:
-    """Compute ``out <- 2**min(t, 0) + bias``."""
-    for i in range(out.size):
-        out[i] = power(t[i]) + bias
+def store_four(
+    power: Any, entries: Any, size: int, tile: Any, n: int, m: int, i: int, begin: int, end: int, bias: Any
+) -> None:
+    """Write ``2**min(t, 0) + bias`` of entries t to columns ``begin:end`` of the flat ``tile`` (n, m).
+
+    The rows are the four from ``i`` on, or as many as there are; each has ``size`` entries.
+    """
+    for r in range(min(4, n - i)):
+        at = (i + r) * m
+        t = entries[r * size : (r + 1) * size]
+        out = tile[at + begin : at + end]
+        for j in range(out.size):
+            out[j] = power(t[j]) + bias
 
 
 @inlined
@@ -284,6 +276,37 @@ def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u
 
 
 @inlined
+def _multiply_four(
+    task: int, source: Any, at0: int, at1: int, at2: int, at3: int, begin: int, end: int, v: Any, u0: Any, u1: Any,
+    u2: Any, u3: Any, sums: Any, some: int, rows: Any, i: int, by_row: Any,
+) -> None:  # fmt: skip
+    """Multiply columns ``begin:end`` of four rows of entries, COLUMNS at a time, in the ways that ``task`` names.
+
+    The entries begin at ``at0`` to ``at3`` of ``source``. The first ``some`` are those of ``rows[i]`` and following.
+    """
+    for start in range(begin, end, COLUMNS):
+        stop = min(start + COLUMNS, end)
+        k = stop - start
+        e0 = source[at0 : at0 + k]
+        e1 = source[at1 : at1 + k]
+        e2 = source[at2 : at2 + k]
+        e3 = source[at3 : at3 + k]
+        at0 = at0 + COLUMNS
+        at1 = at1 + COLUMNS
+        at2 = at2 + COLUMNS
+        at3 = at3 + COLUMNS
+        if task == BACKWARD:
+            _add(e0, e1, e2, e3, u0, u1, u2, u3, sums[start:stop])
+            continue
+        if task == FORWARD:
+            s = _dot(e0, e1, e2, e3, v[start:stop])
+        else:
+            s = _dot_and_add(e0, e1, e2, e3, v[start:stop], u0, u1, u2, u3, sums[start:stop])
+        for r in range(some):
+            by_row[rows[i + r]] += s[r]
+
+
+@inlined
 def _dealt(rows: Any) -> Any:
     """Return ``rows`` in an order in which every four consecutive ones come from the four quarters.
 
@@ -321,14 +344,10 @@ def store_loop(narrow: bool) -> Callable[..., None]:
                 r2 = min(i + 2, last)
                 r3 = min(i + 3, last)
                 _make_entries(address, entries, left, i, r1, r2, r3, width, panel, columns)
-                for r in range(min(4, n - i)):
-                    at = (i + r) * m
-                    row = entries[r * size : (r + 1) * size]
-                    out = tile[at + begin : at + end]
-                    if narrow:
-                        store_powers(power_float32, row, out, bias)
-                    else:
-                        store_powers(power_float64, row, out, bias)
+                if narrow:
+                    store_four(power_float32, entries, size, tile, n, m, i, begin, end, bias)
+                else:
+                    store_four(power_float64, entries, size, tile, n, m, i, begin, end, bias)
 
     return store
 
@@ -343,19 +362,9 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
 
     @compiled
     def run(
-        mode: int,
-        address: int,
-        left: Any,
-        right: Any,
-        n: int,
-        m: int,
-        bias: Any,
-        tile: Any,
-        u: Any,
-        v: Any,
-        by_row: Any,
-        by_column: Any,
-    ) -> None:
+        mode: int, address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any, u: Any, v: Any,
+        by_row: Any, by_column: Any,
+    ) -> None:  # fmt: skip
         """Multiply with a tile that is computed from ``left`` and ``right``, or stored in ``tile`` (n, m).
 
         ``left`` is (n, width), ``right`` (panels, width, columns); all arrays are flat. FORWARD: ``by_row += K v``.
@@ -400,26 +409,9 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
                             exp2_float64(entries[: 3 * size + columns], bias)
                     if task & BACKWARD:
                         u0, u1, u2, u3 = _weights(u, r0, r1, r2, r3, some)
-                    for start in range(begin, end, size):
-                        stop = min(start + size, end)
-                        k = stop - start
-                        e0 = source[at0 : at0 + k]
-                        e1 = source[at1 : at1 + k]
-                        e2 = source[at2 : at2 + k]
-                        e3 = source[at3 : at3 + k]
-                        at0 = at0 + size
-                        at1 = at1 + size
-                        at2 = at2 + size
-                        at3 = at3 + size
-                        if task == BACKWARD:
-                            _add(e0, e1, e2, e3, u0, u1, u2, u3, sums[start:stop])
-                            continue
-                        if task == FORWARD:
-                            s = _dot(e0, e1, e2, e3, v[start:stop])
-                        else:
-                            s = _dot_and_add(e0, e1, e2, e3, v[start:stop], u0, u1, u2, u3, sums[start:stop])
-                        for r in range(some):
-                            by_row[rows[i + r]] += s[r]
+                    _multiply_four(
+                        task, source, at0, at1, at2, at3, begin, end, v, u0, u1, u2, u3, sums, some, rows, i, by_row
+                    )
                 if mode & BACKWARD:
                     for j in range(begin, end):
                         by_column[j] += sums[j]

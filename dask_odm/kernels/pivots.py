@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import BLOCK, VANISHES, Landmarks, rank_floor
+from dask_odm.kernels.base import BLOCK, Kernel
+from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
@@ -176,27 +176,15 @@ def choose(
     trace: float = 0.0,
     rows: int | None = None,
 ) -> Landmarks:
-    """Choose at most ``count`` landmarks, at least one, with ascending index.
+    """Choose at most ``count`` landmarks, at least one, with ascending index; fewer if the numerical rank is reached.
 
-    Parameters
-    ----------
-    source : PivotRows
-        `MemoryPivots`, or `dask_odm.engine.pivot_passes.StorePivots`.
-    count : int
-        Fewer are chosen if the numerical rank is reached.
-    method : str
-        "uniform" draws rows with equal probability and leaves dependent ones out. "rp" is randomly pivoted Cholesky.
-    trace : float
-        For "rp": stop after the first block that leaves at most this share of the kernel's trace. For "uniform": keep
-        only as many of the drawn rows as leave at most this share of their own trace.
-    rows : int, optional
-        For "rp": about this many uniformly drawn rows are candidates, but at least ``count``; by default all rows are.
-        Twenty candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²).
+    ``method`` "uniform" draws rows with equal probability and leaves dependent ones out; with ``trace``, only as many
+    are kept as leave at most this share of their own trace. "rp" is randomly pivoted Cholesky; with ``trace``, it stops
+    after the first block that leaves at most this share of the kernel's trace.
 
-    Raises
-    ------
-    InputError
-        There are no rows, or the kernel overflows or is zero.
+    About ``rows`` uniformly drawn rows are candidates of "rp", but at least ``count``; by default all are. Twenty
+    candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²). Raises
+    InputError if there are no rows, or if the kernel overflows or is zero.
     """
     with single_threaded_blas:
         if method == "uniform":

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel, Packed, run_loop
+from dask_odm.kernels.base import Kernel, Packed, Sides, run_loop
 from dask_odm.kernels.loops import (
     COLUMNS,
     COMPUTED,
@@ -40,12 +40,13 @@ class _Radial(Kernel):
     _manhattan: ClassVar[bool]
     _constants: ClassVar[int]  # columns of a packed row besides its features
 
-    def width(self, d: int) -> int:
-        return padded(d + self._constants)
-
     def _by_loop(self, d: int) -> bool:
         """Return whether tiles come from the loop. It depends on ``d`` alone, and so do the bits."""
         return True
+
+    def width(self, d: int) -> int:
+        width = d + self._constants
+        return padded(width) if self._by_loop(d) else width
 
     def packed_size(self, n: int, d: int) -> int:
         return (-(-n // COLUMNS) * COLUMNS if self._by_loop(d) else n) * self.width(d)
@@ -70,29 +71,19 @@ class _Radial(Kernel):
         if not self._by_loop(left.d):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
-        width = left.width
         dtype = left.values.dtype
-        sides = left.matrix.reshape(-1), right.values, len(left), len(right)
-        store_loop(dtype == np.float32)(self._address(width, dtype), *sides, dtype.type(self.bias), out.reshape(-1))
+        address = self._address(left.width, dtype)
+        packed = left.matrix.reshape(-1), right.values, len(left), len(right)
+        store_loop(dtype == np.float32)(address, *packed, dtype.type(self.bias), out.reshape(-1))
         return out
 
-    def products(
-        self,
-        left: Packed,
-        right: Packed,
-        u: Array | None,
-        v: Array | None,
-        by_row: Array | None,
-        by_column: Array | None,
-    ) -> None:
+    def products(self, left: Packed, right: Packed, sides: Sides) -> None:
         if not self._by_loop(left.d):
-            super().products(left, right, u, v, by_row, by_column)
+            super().products(left, right, sides)
             return
         address = self._address(left.width, left.values.dtype)
         shape = (len(left), len(right))
-        sides = (left.matrix.reshape(-1), right.values)
-        vectors = (u, v, by_row, by_column)
-        run_loop(COMPUTED, address, *sides, shape, self.bias, None, *vectors)
+        run_loop(COMPUTED, address, left.matrix.reshape(-1), right.values, shape, self.bias, None, sides)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
@@ -125,9 +116,6 @@ class RBF(_Radial):
 
     def _by_loop(self, d: int) -> bool:
         return d < WIDE
-
-    def width(self, d: int) -> int:
-        return padded(d + 2) if self._by_loop(d) else d + 2
 
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
         packed = self._room_for(X, out)
@@ -162,9 +150,6 @@ class Laplacian(_Radial):
     _manhattan: ClassVar[bool] = True
     _constants: ClassVar[int] = 0
 
-    def _scaled(self, X: Array) -> Array:
-        return np.multiply(X, X.dtype.type(self.gamma / LOG2))
-
     def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
         packed = self._room_for(X, out)
         d = X.shape[1]
@@ -174,4 +159,4 @@ class Laplacian(_Radial):
         return packed
 
     def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        return self._panels(self._scaled(X), out)[0]
+        return self._panels(X * X.dtype.type(self.gamma / LOG2), out)[0]

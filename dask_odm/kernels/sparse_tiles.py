@@ -16,13 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_odm.kernels.base import Kernel, Packed
-from dask_odm.kernels.loops import power_float32, power_float64, store_powers
+from dask_odm.kernels.loops import power_float32, power_float64, store_four
 from dask_odm.kernels.radial import RBF
 from dask_odm.linalg.jit import compiled, compiled_in_order, emitted
 from dask_odm.typing import Array
 
 FOUR = 4  # rows that share a list of features
-SIDE = 64  # columns of a panel
+LISTED_COLUMNS = 64  # columns of a panel
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +70,11 @@ class SkippingTiles:
     def pack_right(self, X: Array) -> Packed:
         """Pack the rows ``X`` (n, d) for the right: panels (panels, d + 2, 64), feature by feature, zero-padded."""
         (n, d), norms = X.shape, self.kernel.norms(X)
-        panels = np.zeros((-(-n // SIDE), d + 2, SIDE), X.dtype)
-        for panel, start in zip(panels, range(0, n, SIDE), strict=True):
-            rows = X[start : start + SIDE]
+        panels = np.zeros((-(-n // LISTED_COLUMNS), d + 2, LISTED_COLUMNS), X.dtype)
+        for panel, start in zip(panels, range(0, n, LISTED_COLUMNS), strict=True):
+            rows = X[start : start + LISTED_COLUMNS]
             panel[:d, : len(rows)], panel[d, : len(rows)] = rows.T, 1.0
-            panel[d + 1, : len(rows)] = norms[start : start + SIDE]
+            panel[d + 1, : len(rows)] = norms[start : start + LISTED_COLUMNS]
         return Packed(panels.reshape(-1), n, d, d + 2)
 
     def tile_packed(self, left: ListedRows, right: Packed, out: Array | None = None) -> Array:
@@ -134,19 +134,15 @@ def skip_loop(narrow: bool) -> Callable[..., None]:
         starts: Any, features: Any, values: Any, panels: Any, width: int, n: int, m: int, bias: Any, tile: Any
     ) -> None:
         """Fill the flat ``tile`` (n, m). A panel is used for all rows while it is in the second-level cache."""
-        entries = np.zeros(FOUR * SIDE, values.dtype)
-        for begin in range(0, m, SIDE):
-            columns = min(SIDE, m - begin)
+        entries = np.zeros(FOUR * LISTED_COLUMNS, values.dtype)
+        for begin in range(0, m, LISTED_COLUMNS):
+            end = min(m, begin + LISTED_COLUMNS)
             for four in range(starts.size - 1):
                 sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, entries)
-                for r in range(min(FOUR, n - FOUR * four)):
-                    at = (FOUR * four + r) * m + begin
-                    row = entries[r * SIDE : (r + 1) * SIDE]
-                    out = tile[at : at + columns]
-                    if narrow:
-                        store_powers(power_float32, row, out, bias)
-                    else:
-                        store_powers(power_float64, row, out, bias)
+                if narrow:
+                    store_four(power_float32, entries, LISTED_COLUMNS, tile, n, m, FOUR * four, begin, end, bias)
+                else:
+                    store_four(power_float64, entries, LISTED_COLUMNS, tile, n, m, FOUR * four, begin, end, bias)
 
     return store
 
@@ -181,14 +177,14 @@ def sum_products(
         def vector_at(pointer: Any, index: Any) -> Any:
             return builder.bitcast(builder.gep(pointer, [index]), lanes.as_pointer())
 
-        for column in range(0, SIDE, step):
+        for column in range(0, LISTED_COLUMNS, step):
             sums = [
                 [cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in range(vectors)]
                 for _ in range(FOUR)
             ]
             with cgutils.for_range_slice(builder, given[2], given[3], whole(1), intp=whole) as (k, _):
                 feature = builder.zext(builder.load(builder.gep(listed, [k])), whole)
-                begin = builder.add(builder.mul(feature, whole(SIDE)), whole(column))
+                begin = builder.add(builder.mul(feature, whole(LISTED_COLUMNS)), whole(column))
                 columns = [
                     builder.load(vector_at(panel, builder.add(begin, whole(q * lanes.count))), align=itemsize)
                     for q in range(vectors)
@@ -201,7 +197,7 @@ def sum_products(
                         builder.store(builder.fadd(builder.load(kept), product, flags=["contract"]), kept)
             for r in range(FOUR):
                 for q, kept in enumerate(sums[r]):
-                    to = vector_at(out, whole(r * SIDE + column + q * lanes.count))
+                    to = vector_at(out, whole(r * LISTED_COLUMNS + column + q * lanes.count))
                     builder.store(builder.load(kept), to, align=itemsize)
         return context.get_dummy_value()
 

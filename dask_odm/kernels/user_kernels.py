@@ -6,6 +6,7 @@ tiles are looked up.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,19 +23,11 @@ _ASYMMETRY = 1e-4  # share of the largest value by which κ(x, z) and κ(z, x) m
 
 @dataclass(frozen=True)
 class _Given(Kernel):
-    """Base of both user kernels; rows are copied, not packed."""
+    """Base of both user kernels, whose tiles come from `_values` of two sets of rows."""
 
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        return self._copied(X, out)
-
-    pack_right = pack_left
-
-    def finish(self, tile: Array) -> None:
-        if self.bias:
-            tile += tile.dtype.type(self.bias)
-
+    @abstractmethod
     def _values(self, left: Array, right: Array) -> Array:
-        raise NotImplementedError
+        """Return the values (n, m) between rows, without the bias."""
 
     def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
         out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
@@ -48,15 +41,9 @@ class _Given(Kernel):
 
 @dataclass(frozen=True, eq=False)
 class Precomputed(_Given):
-    """κ(i, j) = matrix[i, j] + bias; a row is its number, in a float column of shape (n, 1).
+    """κ(i, j) = matrix[i, j] + bias; a row is its number, in a float column of shape (n, 1)."""
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, n)
-        Symmetric and positive semi-definite.
-    """
-
-    matrix: Array = None  # type: ignore[assignment]
+    matrix: Array = None  # type: ignore[assignment]  # (n, n), symmetric and positive semi-definite
     name: ClassVar[str] = "precomputed"
 
     def _values(self, left: Array, right: Array) -> Array:
@@ -89,10 +76,7 @@ class Precomputed(_Given):
 class CallableKernel(_Given):
     """κ(X, Z) = function(X, Z) + bias.
 
-    Parameters
-    ----------
-    function : callable
-        Takes rows (n, d) and (m, d), and returns values (n, m) of a positive semi-definite kernel.
+    ``function`` takes rows (n, d) and (m, d), and returns values (n, m) of a positive semi-definite kernel.
     """
 
     function: Callable[[Array, Array], Array] = None  # type: ignore[assignment]

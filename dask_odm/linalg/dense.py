@@ -16,10 +16,6 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 T = TypeVar("T")
-WHOLE = 1024  # rows up to which `factored` leaves a matrix to LAPACK: threads gain nothing
-# columns and rows of a block of a larger matrix
-COLUMNS = 128
-ROWS = 256
 
 
 def mended(attempt: Callable[[float], T | None], first_ridge: Callable[[], float]) -> T:
@@ -55,16 +51,17 @@ def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
     return mended(attempt, lambda: first_ridge)
 
 
-def factored(A: Array, threads: int = 1) -> bool:
+def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, columns: int = 128) -> bool:
     """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; return whether one exists.
 
     The upper half is left undefined. The factor is built one column of blocks at a time, and each block is updated only
-    once, by all blocks to its left. The number of ``threads`` changes no bit.
+    once, by all blocks to its left. The number of ``threads`` changes no bit. Up to ``whole`` rows are left to LAPACK,
+    since threads gain nothing there; a block of a larger matrix has so many ``rows`` and ``columns``.
     """
     n = len(A)
     single = A.dtype == np.float32
     potrf, trtri = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
-    if n <= WHOLE:
+    if n <= whole:
         # the transpose is in Fortran's order, so LAPACK factors it in place
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
     inverse = np.empty((0, 0))
@@ -74,7 +71,7 @@ def factored(A: Array, threads: int = 1) -> bool:
     @np.errstate(over="ignore", invalid="ignore")
     def update(start: int, k: int, end: int) -> None:
         nonlocal inverse, sound
-        part = A[start : end if start == k else min(n, start + ROWS), k:end]
+        part = A[start : end if start == k else min(n, start + rows), k:end]
         if k:
             part -= A[start : start + len(part), :k] @ A[k:end, :k].T
         if start == k:
@@ -84,13 +81,13 @@ def factored(A: Array, threads: int = 1) -> bool:
 
     @np.errstate(over="ignore", invalid="ignore")
     def finish(start: int, k: int, end: int) -> None:
-        part = A[start : min(n, start + ROWS), k:end]
+        part = A[start : min(n, start + rows), k:end]
         part[...] = part @ inverse
 
     with single_threaded_blas:
-        for k in range(0, n, COLUMNS):
-            end = min(n, k + COLUMNS)
-            starts = range(end, n, ROWS)
+        for k in range(0, n, columns):
+            end = min(n, k + columns)
+            starts = range(end, n, rows)
             run_threads(partial(update, k=k, end=end), [k, *starts], threads)
             if not sound:
                 return False

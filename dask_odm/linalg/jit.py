@@ -55,14 +55,17 @@ class Loop:
         """Return Numba's function; also replace the loops that it calls by Numba's functions in its module."""
         with _lock:
             if self._made is None:
-                import numba
-
                 _listen_once()
                 self._take_in_others()  # first: another thread may call this loop as soon as it is there
-                made = numba.njit(**self._options)(self._function)
-                made.compile = partial(_compiled_aside, made.compile)
-                self._made = made
+                self._made = self._make()
             return self._made
+
+    def _make(self) -> Any:
+        import numba
+
+        made = numba.njit(**self._options)(self._function)
+        made.compile = partial(_compiled_aside, made.compile)
+        return made
 
     def _take_in_others(self) -> None:
         """Replace the loops that this one calls by Numba's functions in its module."""
@@ -106,27 +109,19 @@ class Pointed(Loop):
         """Address of the machine code, valid as long as this object lives."""
         return int((self.made() if self._made is None else self._made).address)
 
-    def made(self) -> Any:
-        with _lock:
-            if self._made is None:
-                import numba
+    def _make(self) -> Any:
+        import numba
 
-                _listen_once()
-                self._take_in_others()
-                self._made = numba.cfunc(self._signature, **self._options)(self._function)
-            return self._made
+        return numba.cfunc(self._signature, **self._options)(self._function)
 
 
 class Emitted(Loop):
     """A helper of loops that Numba cannot write itself: a function that generates its LLVM instructions."""
 
-    def made(self) -> Any:
-        with _lock:
-            if self._made is None:
-                from numba.extending import intrinsic
+    def _make(self) -> Any:
+        from numba.extending import intrinsic
 
-                self._made = intrinsic(self._function)
-            return self._made
+        return intrinsic(self._function)
 
 
 def compiled(function: Callable[..., Any]) -> Any:

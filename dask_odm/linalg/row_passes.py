@@ -84,17 +84,10 @@ class Passes(Protocol):
     ) -> Any:
         """Return the sum of ``method(query, blocks, *arguments)`` over all rows.
 
-        Parameters
-        ----------
-        query : object
-            Sent to the threads or workers that have the rows. If it has an attribute ``piece_rows`` (int), it must sum
-            a block in runs of that many rows from the first on, and may be given these runs as blocks.
-        method : callable
-            A method of the query's class. It takes an iterable of `RowBlock` and returns a sum, which supports ``+``.
-        of_groups : sequence
-            One more argument for each group; empty for none.
-        nbytes : int
-            Bytes of the answer, if it is large.
+        The query is sent to the threads or workers that have the rows. If it has an attribute ``piece_rows`` (int), it
+        must sum a block in runs of that many rows from the first on, and may be given these runs as blocks. ``method``
+        is one of its class, takes an iterable of `RowBlock`, and returns a sum that supports ``+``. ``of_groups`` has
+        one more argument for each group, or is empty; ``nbytes`` are those of the answer, if it is large.
         """
         ...
 

@@ -126,6 +126,22 @@ def _team() -> Iterator[_Team]:
         raise
 
 
+@contextmanager
+def lent(free: list[T], make: Callable[[], T]) -> Iterator[T]:
+    """Lend this thread something that no other thread uses meanwhile: one that is ``free``, else what ``make`` makes.
+
+    Buffers are lent, since fresh pages are slow.
+    """
+    try:
+        each = free.pop()
+    except IndexError:
+        each = make()
+    try:
+        yield each
+    finally:
+        free.append(each)
+
+
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
@@ -155,20 +171,15 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 pass
             raise
 
-    team = _Team()
     helpers: list[Future[None]] = []
     try:
-        helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-        take()
-        helpers = _begun(helpers)
-        while helpers:
-            helpers[-1].result()
-            helpers.pop()
-    except Exception:
-        raise
-    except BaseException:
-        team.stop()
-        raise
+        with _team() as team:
+            helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+            take()
+            helpers = _begun(helpers)
+            while helpers:
+                helpers[-1].result()
+                helpers.pop()
     finally:
         if helpers:  # after an error or interrupt: no thread may still use arrays that the caller gives up
             wait(_begun(helpers))

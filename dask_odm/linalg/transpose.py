@@ -10,7 +10,7 @@ from typing import Any
 from dask_odm.linalg.jit import compiled, emitted
 from dask_odm.typing import Array
 
-SIDE = 8  # rows and columns of a tile, a power of two
+TURNED_SIDE = 8  # rows and columns of a tile, a power of two
 
 
 @compiled
@@ -21,17 +21,17 @@ def turn_rows(X: Array, rows: Array, start: int, n: int, origin: Array, out: Arr
     ``X``, ``origin`` (d,) and ``out`` (at least d, at least n) are C-contiguous and of one type.
     """
     d = origin.size
-    if n < SIDE or d < SIDE:
+    if n < TURNED_SIDE or d < TURNED_SIDE:
         for i in range(n):
             r = rows[start + i] if rows.size else start + i
             for j in range(d):
                 out[j, i] = X[r, j] - origin[j]
         return
-    for i in range(0, n, SIDE):
-        first = min(i, n - SIDE)  # the last tiles overlap others, and write the same numbers
+    for i in range(0, n, TURNED_SIDE):
+        first = min(i, n - TURNED_SIDE)  # the last tiles overlap others, and write the same numbers
         eight = _eight_from(rows, start + first)
-        for j in range(0, d, SIDE):
-            turn_tile(X, eight, min(j, d - SIDE), origin, out, first)
+        for j in range(0, d, TURNED_SIDE):
+            turn_tile(X, eight, min(j, d - TURNED_SIDE), origin, out, first)
 
 
 @compiled
@@ -45,14 +45,14 @@ def _eight_from(rows: Array, at: int) -> tuple[int, ...]:
 
 @emitted
 def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any, at: Any) -> Any:
-    """Set ``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `SIDE`."""
+    """Set ``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `TURNED_SIDE`."""
     from llvmlite import ir
     from numba import types
     from numba.core import cgutils
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         scalar = context.get_value_type(signature.args[0].dtype)
-        lanes, whole, size = ir.VectorType(scalar, SIDE), ir.IntType(64), context.get_abi_sizeof(scalar)
+        lanes, whole, size = ir.VectorType(scalar, TURNED_SIDE), ir.IntType(64), context.get_abi_sizeof(scalar)
         arrays = {k: context.make_array(signature.args[k])(context, builder, given[k]) for k in (0, 3, 4)}
 
         def place(k: int, *index: Any) -> Any:
@@ -63,7 +63,7 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
             return builder.load(pointer, align=size)
 
         shift = load(place(3, given[2]))
-        numbers = cgutils.unpack_tuple(builder, given[1], SIDE)
+        numbers = cgutils.unpack_tuple(builder, given[1], TURNED_SIDE)
         for number in numbers:
             # 128 rows ahead, since the processor does not foresee this order by itself
             _fetch(builder, place(0, builder.add(number, whole(128)), given[2]))

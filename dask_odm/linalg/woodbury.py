@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -14,20 +15,19 @@ from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-GROUPS = 8  # groups of rows, whose sums are added in order
-
 
 class Woodbury:
     """The operator ``(I + √c L Lᵀ √c)⁻¹`` on any active rows, for float32 features L (n, r) with ``L Lᵀ ≈ K``.
 
     It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the inner
-    matrix ``I + Lᵀ diag(c) L`` is updated by the rows whose c changed.
+    matrix ``I + Lᵀ diag(c) L`` is updated by the rows whose c changed. Sums over ``groups`` of rows are added in order.
     """
 
-    def __init__(self, features: Array, threads: int) -> None:
+    def __init__(self, features: Array, threads: int, groups: int = 8) -> None:
         n, r = features.shape
         self.features = features
         self._threads = threads
+        self._groups = groups
         self.inner, self.stiffness = np.eye(r), np.zeros(n)
 
     def go_on(self, inner: Array, stiffness: Array) -> None:
@@ -50,14 +50,15 @@ class Woodbury:
                 total += (values * change[some, None]).T @ values
             return total
 
-        for part in run_threads(group, np.array_split(moved, GROUPS // 2), self._threads):
+        for part in run_threads(group, np.array_split(moved, self._groups // 2), self._threads):
             self.inner = self.inner + part
         self.stiffness = stiffness
 
     def on(self, active: Array) -> Callable[[Array], Array]:
         """Return the preconditioner on the rows ``active`` as a function of residuals there."""
         factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
-        spans = [slice(len(active) * g // GROUPS, len(active) * (g + 1) // GROUPS) for g in range(GROUPS)]
+        bounds = [len(active) * g // self._groups for g in range(self._groups + 1)]
+        spans = [slice(a, b) for a, b in pairwise(bounds)]
 
         def apply(v: Array) -> Array:
             w = root * v

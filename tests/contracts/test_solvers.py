@@ -25,8 +25,8 @@ from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.solver import solve_landmark
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.svrg.solver import SVRG, SVRGSettings, SVRGState
-from dask_odm.methods.svrg.steps import ArraySteps, CoresetSteps
+from dask_odm.methods.svrg.solver import SVRG, SVRGState
+from dask_odm.methods.svrg.steps import ArraySteps
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 N = 60
@@ -65,8 +65,8 @@ def svrg(p: SmallProblem, tol: float, *, coreset: bool, resume: SVRGState | None
     features, given = FeatureMap(p.X.shape[1], p.kernel.bias), (p.X, codes(p), p.weight)
     steps = ArraySteps(features, loss(p), *given, seed=0)
     if coreset:  # of every row: SVRG, bit by bit
-        steps = CoresetSteps(features, loss(p), *given, 0, 1, np.arange(N), np.ones(N))
-    solver = SVRG("svrg", steps, SolverSettings(tol, 4000, 0), SVRGSettings(), **options)
+        steps = ArraySteps(features, loss(p), *given, 0, 1, (np.arange(N), np.ones(N)))
+    solver = SVRG("svrg", steps, SolverSettings(tol, 4000, 0), **options)
     found = solver.run(resume)
     return Found(features.scores(p.X, found.x), found.primal, found.gap, found.converged, found.history)
 

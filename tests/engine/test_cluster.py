@@ -31,7 +31,8 @@ from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.workers import TreeJob, _check_memory, projected_bytes
+from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes
+from dask_odm.methods.tree.workers import check_memory
 from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of
@@ -235,7 +236,7 @@ def test_advice_follows_from_the_case(rows):
         ([[0, 4]], needed[2] - 1, r"Use more memory, or solver=SODM\(n_partitions=…, stop_at=…\)"),
     ):
         with pytest.raises(MemoryLimitError, match=advice):
-            _check_memory(job, levels, Cluster(None, 1, 1, memory, memory))
+            check_memory(job, levels, Cluster(None, 1, 1, memory, memory))
 
 
 def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, caplog, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, from_parameters
+from dask_odm.kernels.base import Sides
 from small_problems import matrix
 
 ALL = [
@@ -99,10 +100,10 @@ def test_products_are_those_of_the_matrix(kernel, dtype, n, m, d):
         for both in (False, True):
             by_row, by_column = np.full(n, 2.0), np.full(m, 3.0)
             if both:
-                kernel.products(left, right, u, v, by_row, by_column)
+                kernel.products(left, right, Sides(u, v, by_row, by_column))
             else:
                 kernel.forward(left, right, v, by_row)
-                kernel.products(left, right, u, None, None, by_column)
+                kernel.products(left, right, Sides(u=u, by_column=by_column))
             scale = (np.abs(K) @ np.abs(v)).max(), (np.abs(K.T) @ np.abs(u)).max() + 1.0
             assert np.abs(by_row - 2.0 - K @ v).max() <= TOLERANCE[dtype] * (scale[0] + 2.0)
             assert np.abs(by_column - 3.0 - K.T @ u).max() <= TOLERANCE[dtype] * (scale[1] + 3.0)
@@ -118,8 +119,8 @@ def test_products_have_the_bits_of_the_tile_times_the_vector(kernel, dtype, d):
     u[::3] = 0.0
     for some_u, some_v in ((u, v), (u, None), (None, v)):
         sums = [np.zeros(301), np.zeros(511), np.zeros(301), np.zeros(511)]
-        kernel.products(left, right, some_u, some_v, *sums[:2])
-        kernel.multiply(tile, d, some_u, some_v, *sums[2:])
+        kernel.products(left, right, Sides(some_u, some_v, *sums[:2]))
+        kernel.multiply(tile, Sides(some_u, some_v, *sums[2:]))
         np.testing.assert_array_equal(sums[0], sums[2])
         np.testing.assert_array_equal(sums[1], sums[3])
 
@@ -133,7 +134,7 @@ def test_long_sums_of_narrow_rows_do_not_stall():
     for kernel in (RBF(), Laplacian()):
         forward, backward = np.zeros(1), np.zeros(1)
         kernel.forward(kernel.pack_left(X), kernel.pack_right(Z), v, forward)
-        kernel.products(kernel.pack_left(Z), kernel.pack_right(X), v, None, None, backward)
+        kernel.products(kernel.pack_left(Z), kernel.pack_right(X), Sides(u=v, by_column=backward))
         np.testing.assert_allclose([forward[0], backward[0]], exact, rtol=5e-6)
 
 

@@ -8,9 +8,10 @@ import pytest
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, blocks
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import TILE_ROWS, ArrayRows, Gram
-from dask_odm.kernels.landmarks import greedy_landmarks, pivoted_cholesky
+from dask_odm.kernels.blocks import TILE_ROWS, Gram
+from dask_odm.kernels.landmarks import greedy_landmarks
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix
 
@@ -81,14 +82,11 @@ def test_gram_is_that_of_the_kernel_itself(kind, dtype, n):
         for budget in (0, PLENTY):
             for threads in (1, 3):
                 gram = Gram(kernel, ArrayRows(numbers), budget, threads)
-                answers.append((gram.matvec(v), gram.diagonal()))
+                answers.append(gram.matvec(v))
     scale = (np.abs(K) @ np.abs(v)).max() + 1.0
-    product, diagonal = answers[0]
-    assert np.abs(product - K @ v).max() <= TOLERANCE[dtype] * scale
-    np.testing.assert_allclose(diagonal, K.diagonal(), rtol=0, atol=TOLERANCE[dtype])
+    assert np.abs(answers[0] - K @ v).max() <= TOLERANCE[dtype] * scale
     for other in answers[1:]:
-        for one, two in zip(answers[0], other, strict=True):
-            np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(other, answers[0])
 
 
 @EVERY_KIND
@@ -101,19 +99,16 @@ def test_many_blocks_with_a_last_one_that_is_mostly_padding(kind, monkeypatch):
     assert kept.tiling.size * kept.tiling.count > len(X)
     np.testing.assert_allclose(kept.matvec(v), (plain(X, X) + BIAS) @ v, rtol=0, atol=1e-10)
     np.testing.assert_array_equal(recomputed.matvec(v), kept.matvec(v))
-    np.testing.assert_array_equal(recomputed.dense(), kept.dense())
 
 
 @EVERY_KIND
 def test_landmarks_are_those_of_the_kernel_itself(kind):
     X = rows(120)
     kernel, numbers = given(kind, X)
-    pivots, factor, _ = pivoted_cholesky(kernel, numbers, 9)
-    expected, L, _ = pivoted_cholesky(RBF(BIAS, GAMMA), X, 9)
-    np.testing.assert_array_equal(pivots, expected)
-    np.testing.assert_allclose(factor, L, atol=1e-10)
-    strata = greedy_landmarks(kernel, numbers, 9).strata(numbers)
-    np.testing.assert_array_equal(strata, greedy_landmarks(RBF(BIAS, GAMMA), X, 9).strata(X))
+    landmarks = greedy_landmarks(kernel, numbers, 9)
+    expected = greedy_landmarks(RBF(BIAS, GAMMA), X, 9)
+    np.testing.assert_array_equal(landmarks.index, expected.index)
+    np.testing.assert_array_equal(landmarks.strata(numbers), expected.strata(X))
 
 
 @EVERY_KIND

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.dense import WHOLE, factored, mended, solve_positive
+from dask_odm.linalg.dense import factored, mended, solve_positive
 
 
 def test_is_the_solution():
@@ -39,7 +39,7 @@ def test_ridges_grow_and_end():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 37, WHOLE + 137])
+@pytest.mark.parametrize("n", [1, 37, 1161])
 def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
     B = np.random.default_rng(n).normal(size=(n, n))
     A = (B @ B.T / n + 0.1 * np.eye(n)).astype(dtype)

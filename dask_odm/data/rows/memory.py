@@ -1,63 +1,21 @@
-"""Protocols by which solvers read rows, `PartitionRows` and `Partitions`, with their in-memory classes.
+"""Rows in the order of their partitions, in memory; `stored` has them on disk, with the same methods.
 
-`stored` has them on disk.
+Partitions ``first:last`` are consecutive rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import RowsOfMatrix, Scaling, StoredScaling
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.linalg.row_passes import rows_between
+from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.typing import Array
-
-
-class PartitionRows(Protocol):
-    """Scaled rows that are read by range."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def d(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array: ...
-
-
-class Partitions(Protocol):
-    """Rows in the order of their partitions. Partitions ``first:last`` are consecutive rows."""
-
-    @property
-    def counts(self) -> tuple[int, ...]: ...
-    @property
-    def features(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def reading_bytes(self) -> int: ...
-    def rows(
-        self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int
-    ) -> tuple[PartitionRows, int]: ...
-    def labels(self, first: int, last: int) -> tuple[Array, Array]: ...
-    def row_numbers(self, first: int, last: int) -> Array: ...
-    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
-        """Yield the scaled rows of partition ``k`` with labels and weights; a block is valid until the next one."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryRows(RowsOfMatrix):
-    """Scaled rows in memory."""
-
-    X: Array
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        return self.X[start:stop]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,13 +49,14 @@ class MemoryPartitions:
     def _span(self, first: int, last: int) -> slice:
         return slice(sum(self.counts[:first]), sum(self.counts[:last]))
 
-    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
+        """Return scaled rows, made dense if they then take at most ``memory`` bytes, and the bytes that were taken."""
         span = self._span(first, last)
         if not isinstance(self.X, SparseRows):
-            return MemoryRows(self.X[span]), 0
+            return ArrayRows(self.X[span]), 0
         sparse = self.X.between(span.start, span.stop)
         nbytes = sparse.n * sparse.d * sparse.dtype.itemsize
-        return (MemoryRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
+        return (ArrayRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
         span = self._span(first, last)
@@ -107,6 +66,7 @@ class MemoryPartitions:
         return self.numbers[self._span(first, last)]
 
     def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
+        """Yield the scaled rows of partition ``k`` with labels and weights; a block is valid until the next one."""
         span = self._span(k, k + 1)
         if not isinstance(self.X, SparseRows):
             yield self.X[span], self.y[span], self.weight[span]

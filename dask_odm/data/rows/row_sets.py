@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.memory import MemoryRows, PartitionRows, Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import ArrayRows, Rows, read_scattered
 from dask_odm.typing import Array
 
 Piece = tuple[int, int, Array | None]
@@ -79,14 +80,14 @@ class RowSet:
         y, weight = zip(*columns, strict=True)
         return np.concatenate(y), np.concatenate(weight)
 
-    def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+    def rows(self, partitions: Partitions, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
         """Return scaled rows, held in memory if they take at most ``memory`` bytes, and the bytes they take there."""
         if self.span:
             return partitions.rows(*self.span, scaling, memory)
         parts = ((partitions.rows(a, b, scaling, 0)[0], chosen) for a, b, chosen in self.pieces)
         joined = JoinedRows(tuple(parts))
         nbytes = joined.n * joined.d * joined.dtype.itemsize
-        return (joined, 0) if nbytes > memory else (MemoryRows(joined.read(0, joined.n)), nbytes)
+        return (joined, 0) if nbytes > memory else (ArrayRows(joined.read(0, joined.n)), nbytes)
 
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
@@ -133,7 +134,7 @@ def require_each_once(sets: Sequence[RowSet], counts: Sequence[int], where: str)
 class JoinedRows:
     """Rows of several parts, one after the other: those at ascending positions of each, or all where these are None."""
 
-    parts: tuple[tuple[PartitionRows, Array | None], ...]
+    parts: tuple[tuple[Rows, Array | None], ...]
 
     @cached_property
     def _starts(self) -> Array:
@@ -162,16 +163,5 @@ class JoinedRows:
             if chosen is None:
                 out[a - start : b - start] = part.read(a - first, b - first)
             else:
-                _pick(part, chosen[a - first : b - first], out[a - start : b - start])
+                read_scattered(part, chosen[a - first : b - first], out[a - start : b - start])
         return out
-
-
-def _pick(rows: PartitionRows, chosen: Array, out: Array) -> None:
-    """Read the rows at ascending positions ``chosen`` into ``out``, at most so many at a time, which bounds memory."""
-    at = 0
-    while at < len(chosen):
-        first = int(chosen[at])
-        upto = int(np.searchsorted(chosen, first + len(chosen)))
-        block = rows.read(first, int(chosen[upto - 1]) + 1)
-        out[at:upto] = block[chosen[at:upto] - first]
-        at = upto

@@ -16,6 +16,7 @@ from dask_odm.data.storage.checked_writes import load_arrays
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen
+from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
 
 METHODS = ("minmax", "standard")
@@ -121,32 +122,6 @@ def load_scaling(path: str) -> Scaling:
     return Scaling(arrays["shift"], arrays["factor"])
 
 
-class RowsOfMatrix:
-    """Base class that takes shape and type of rows from a matrix ``X`` (n, d)."""
-
-    X: Any
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n, d = self.X.shape
-        return int(n), int(d)
-
-    @property
-    def n(self) -> int:
-        return self.shape[0]
-
-    @property
-    def d(self) -> int:
-        return self.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.X.dtype)
-
-    def __len__(self) -> int:
-        return self.n
-
-
 @dataclass(frozen=True, eq=False)
 class ScaledRows(RowsOfMatrix):
     """Rows of a float32 or float64 array that are scaled when they are read. The bits are those of a scaled copy."""
@@ -157,10 +132,6 @@ class ScaledRows(RowsOfMatrix):
     def __getitem__(self, rows: Any) -> Array:
         found = self.X[rows]
         return self.scaling(found, found if found.base is None else None)  # a gathered copy is scaled in place
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Return rows ``start:stop``, scaled."""
-        return self[start:stop]
 
     def take(self, order: Array) -> Array:
         """Return a scaled copy of the rows at ``order``."""

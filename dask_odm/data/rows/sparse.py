@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from dask_odm.data.rows.scaling import RowsOfMatrix, ScaledRows, Scaling
+from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.data.store.statistics import Statistics
+from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
 
 
@@ -26,10 +27,6 @@ class SparseRows(RowsOfMatrix):
     def __getitem__(self, rows: Any) -> Array:
         dense = np.ascontiguousarray(self.X[rows].toarray())
         return dense if self.scaling is None else self.scaling(dense, dense)
-
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Return rows ``start:stop``, scaled and dense."""
-        return self[start:stop]
 
     @property
     def rows_at_a_time(self) -> int:

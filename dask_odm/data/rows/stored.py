@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.memory import MemoryRows, PartitionRows
+from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.checked_writes import load_array, update_whole
@@ -31,6 +31,7 @@ from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
+from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.typing import Array
 
 PARTITION_CHUNK_BYTES = 4 << 20  # fewer than a store's: solvers read panels that begin and end within chunks
@@ -104,27 +105,40 @@ class StoredPartitions:
     def row_numbers(self, first: int, last: int) -> Array:
         return self.column("row", first, last)
 
-    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
-        """Yield the rows of partition ``k`` chunk by chunk, each read into the same memory; without scaling raw."""
+    def reader(
+        self, k: int, scaling: Scaling | StoredScaling | None
+    ) -> Callable[[tuple[int, int]], tuple[Array, Array, Array]]:
+        """Return a function that reads one of the `pieces` of partition ``k``: rows, labels and weights.
+
+        All are read into the same memory. Without scaling, rows are raw.
+        """
         layout = self.array("X")
         raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
         scaled = np.empty(layout.chunks if scaling is not None else 0, layout.dtype)
-        for number, count in self.pieces(k, k + 1):
+
+        def read(piece: tuple[int, int]) -> tuple[Array, Array, Array]:
+            number, count = piece
             X = read_plain_chunk(self.path, layout, number, raw)[:count]
             X = X if scaling is None else scaling(X, scaled[:count])
             y, weight = (read_plain_chunk(self.path, self.array(name), number)[:count] for name in ("y", "weight"))
-            yield X, y.astype(np.float64), weight
+            return X, y.astype(np.float64), weight
 
-    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[PartitionRows, int]:
+        return read
+
+    def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
+        """Yield the rows of partition ``k`` chunk by chunk, as `MemoryPartitions.blocks`."""
+        yield from map(self.reader(k, scaling), self.pieces(k, k + 1))
+
+    def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
         """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
         lazy = StoredRows(self, first, last, scaling)
         nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
         if nbytes > memory:
             return lazy, 0
-        return MemoryRows(lazy.read(0, lazy.n)), nbytes
+        return ArrayRows(lazy.read(0, lazy.n)), nbytes
 
     def raw(self, first: int, last: int, chosen: Array) -> Array:
-        """PartitionRows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
+        """Return rows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
         out = np.empty((len(chosen), self.features), self.dtype)
         start = at = 0
         for i, rows in self.pieces(first, last):
@@ -134,6 +148,9 @@ class StoredPartitions:
                 at += len(inside)
             start += rows
         return out
+
+
+Partitions = MemoryPartitions | StoredPartitions
 
 
 @dataclass(eq=False)

@@ -6,12 +6,12 @@ and dealt one by one, in any order and more than once, and no permutation is eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.engine.partition.dealing import Dealer
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
@@ -28,32 +28,17 @@ def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
 
 
 class Groups(Protocol):
-    """A function that gives the group of each row. If there is only one group, rows are not looked at."""
+    """A function that gives the group of each row, and pickles. If there is only one group, rows are not looked at."""
 
     @property
     def count(self) -> int: ...
     def __call__(self, X: Array) -> NDArray[np.int32]:
         """Return the group of each scaled row of X (n, d), int32 (n,)."""
 
-    def arrays(self) -> dict[str, Array]:
-        """Return the arrays from which `Partitioner.read_groups` makes the groups again."""
-
-
-class Dealer(Protocol):
-    """A rule that gives each row its partition and its place there, for groups of known sizes."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Rows in every partition."""
-
-    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition and its place there, from its group and its rank in it; (n,) each."""
-
 
 class Partitioner(Protocol):
-    """Frozen settings of a partitioning, which pickle and hash, since tasks carry them."""
+    """Frozen settings of a partitioning, which tasks carry."""
 
-    def __hash__(self) -> int: ...
     @property
     def n_partitions(self) -> int: ...
     @property
@@ -63,9 +48,6 @@ class Partitioner(Protocol):
 
     def groups(self, sample: Array) -> Groups:
         """Make groups from a ``sample`` of scaled rows (m, d)."""
-
-    def read_groups(self, arrays: Mapping[str, Array]) -> Groups:
-        """Make groups from the arrays of `Groups.arrays`."""
 
     def dealer(self, sizes: tuple[int, ...]) -> Dealer:
         """Return the dealer of groups of ``sizes`` rows."""

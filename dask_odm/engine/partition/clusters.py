@@ -11,10 +11,8 @@ here it is drawn from all rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +24,9 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
 
-class Space(Protocol):
-    """Inner products of the m rows of a sample, as k-means needs them."""
-
-    @property
-    def diagonal(self) -> Array:
-        """⟨φ(x_i), φ(x_i)⟩ of every row, (m,)."""
-
-    def columns(self, pivots: Array) -> Array:
-        """Return ⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
-
-    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
-        """Return ‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
-
-
 @dataclass(frozen=True, eq=False)
 class KernelSpace:
-    """The space of a kernel, by its matrix (m, m) over the sample."""
+    """The space of a kernel: inner products of the m rows of a sample, by its matrix (m, m)."""
 
     K: Array
 
@@ -55,12 +39,15 @@ class KernelSpace:
 
     @property
     def diagonal(self) -> Array:
+        """⟨φ(x_i), φ(x_i)⟩ of every row, (m,)."""
         return self.K.diagonal()
 
     def columns(self, pivots: Array) -> Array:
+        """Return ⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
         return self.K[:, pivots]
 
     def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
+        """Return ‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
         members = _shares(labels)
         with single_threaded_blas:
             similarity = self.K @ members
@@ -69,7 +56,7 @@ class KernelSpace:
 
 @dataclass(frozen=True, eq=False)
 class InputSpace:
-    """The space of the features, (m, d) in float64: that of the linear kernel, without its matrix."""
+    """The space of the features, (m, d) in float64: a `KernelSpace` of the linear kernel, without its matrix."""
 
     X: Array
 
@@ -93,6 +80,9 @@ class InputSpace:
         means = self.means(labels)
         with single_threaded_blas:
             return np.einsum("ij,ij->i", means, means), self.X @ means.T
+
+
+Space = KernelSpace | InputSpace
 
 
 def k_means(space: Space, count: int, seed: int, max_iter: int = 100) -> NDArray[np.int64]:
@@ -163,9 +153,6 @@ class Centres:
             blocks = [np.argmin(half - b.astype(np.float64) @ self.means.T, axis=1) for b in _blocks(X)]
         return np.concatenate(blocks).astype(np.int32) if blocks else np.empty(0, np.int32)
 
-    def arrays(self) -> dict[str, Array]:
-        return {"means": self.means}
-
 
 @dataclass(frozen=True, eq=False)
 class KernelClusters:
@@ -193,31 +180,9 @@ class KernelClusters:
                 found.append(np.argmin(self.norms - 2.0 * (tile.astype(np.float64) @ members), axis=1))
         return np.concatenate(found).astype(np.int32) if found else np.empty(0, np.int32)
 
-    def arrays(self) -> dict[str, Array]:
-        return {"rows": self.rows, "labels": self.labels, "norms": self.norms}
-
 
 def _blocks(X: Array, rows: int = 1024) -> list[Array]:
     return [X[i : i + rows] for i in range(0, len(X), rows)]
-
-
-@dataclass(frozen=True)
-class WholeDealer:
-    """A partition for every group of ``sizes`` rows that is not empty, with its rows in random order."""
-
-    sizes: tuple[int, ...]
-    seed: int
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Rows in every partition."""
-        return tuple(size for size in self.sizes if size)
-
-    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition and its place there, at random, from its group and its rank in it; (n,) each."""
-        group, place = GroupDealer(self.sizes, self.seed).assign(groups, ranks)
-        number = np.cumsum(np.array(self.sizes) > 0) - 1
-        return number[group].astype(np.int32), place
 
 
 def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
@@ -239,9 +204,6 @@ class MeansPartitioner:
     def groups(self, sample: Array) -> Centres:
         space = InputSpace(sample.astype(np.float64))
         return Centres(space.means(k_means(space, self.n_clusters, self.seed)))
-
-    def read_groups(self, arrays: Mapping[str, Array]) -> Centres:
-        return Centres(arrays["means"])
 
     def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
         return EvenDealer(sizes, self.n_partitions, self.seed)
@@ -266,8 +228,5 @@ class ClusterPartitioner:
         labels = k_means(space, self.n_partitions, self.seed)
         return KernelClusters(self.kernel, sample, labels, space.cluster_sums(labels)[0])
 
-    def read_groups(self, arrays: Mapping[str, Array]) -> KernelClusters:
-        return KernelClusters(self.kernel, arrays["rows"], arrays["labels"], arrays["norms"])
-
-    def dealer(self, sizes: tuple[int, ...]) -> WholeDealer:
-        return WholeDealer(sizes, self.seed)
+    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
+        return GroupDealer(sizes, self.seed, skip_empty=True)

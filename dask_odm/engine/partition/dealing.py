@@ -103,25 +103,62 @@ class EvenDealer:
 
 
 @dataclass(frozen=True)
-class GroupDealer:
-    """A partition for every group, with its rows in random order.
+class OneGroup:
+    """All rows in one group."""
 
-    ``counts`` has the number of rows in every group, and so in every partition.
-    """
+    count: int = 1
 
-    counts: tuple[int, ...]
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        return np.zeros(len(X), np.int32)
+
+
+@dataclass(frozen=True)
+class RandomPartitioner:
+    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
+
+    n_partitions: int
     seed: int
 
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        return 0
+
+    def groups(self, sample: Array) -> OneGroup:
+        return OneGroup()
+
+    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+        return EvenDealer(sizes, self.n_partitions, self.seed)
+
+
+@dataclass(frozen=True)
+class GroupDealer:
+    """A partition for every group of ``sizes`` rows, with its rows in random order.
+
+    With ``skip_empty``, a group without a row is no partition.
+    """
+
+    sizes: tuple[int, ...]
+    seed: int
+    skip_empty: bool = False
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        return tuple(size for size in self.sizes if size or not self.skip_empty)
+
     def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition, which is its group, and its place there, at random; (n,) each."""
+        """Return each row's partition and its place there, at random; (n,) each."""
         place = np.empty(len(groups), np.int64)
         order = rows_by_group(groups)
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, stop in pairwise([*starts.tolist(), len(order)]):
             rows = order[start:stop]
             g = int(groups[rows[0]])
-            place[rows] = permute(ranks[rows], self.counts[g], _key(self.seed, 1, g))
-        return groups.astype(np.int32), place
+            place[rows] = permute(ranks[rows], self.sizes[g], _key(self.seed, 1, g))
+        partition = np.cumsum(np.array(self.sizes) > 0) - 1 if self.skip_empty else np.arange(len(self.sizes))
+        return partition[groups].astype(np.int32), place
+
+
+Dealer = EvenDealer | GroupDealer  # gives each row its partition and its place there, for groups of known sizes
 
 
 def _key(seed: int, *use: int) -> int:

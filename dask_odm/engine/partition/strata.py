@@ -6,7 +6,6 @@ its nearest landmark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +31,6 @@ class Strata:
     def __call__(self, X: Array) -> NDArray[np.int32]:
         return self.landmarks.strata(X)
 
-    def arrays(self) -> dict[str, Array]:
-        return {"rows": self.landmarks.rows, "index": self.landmarks.index}
-
 
 @dataclass(frozen=True)
 class StratifiedPartitioner:
@@ -54,9 +50,6 @@ class StratifiedPartitioner:
 
     def groups(self, sample: Array) -> Strata:
         return Strata(greedy_landmarks(self.kernel, sample, self.n_landmarks))
-
-    def read_groups(self, arrays: Mapping[str, Array]) -> Strata:
-        return Strata(Landmarks(self.kernel, arrays["rows"], arrays["index"]))
 
     def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
         return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
 MOST_FEATURES = 64  # most features for which the loop sums a Hessian; beyond, BLAS is as fast
 _ROWS = 256  # rows per block
-_STRIDE = (
-    _ROWS + 16
-)  # entries between features of a block; a power of two would put all features in the same few cache lines
+# entries between features of a block; a power of two would put all features in the same few cache lines
+_STRIDE = _ROWS + 16
 
 
 @compiled
@@ -113,17 +112,20 @@ def _block_losses(
     codes: Array,
     weight: Array,
     positive: int,
-    negative_stiffness: Any,
-    positive_stiffness: Any,
-    low: Any,
-    high: Any,
-    upsilon: Any,
+    stiffness: Array,
+    band: Array,
     dual: Array,
     second: Array,
 ) -> Any:
     """Return the sum of `row_losses` for one block, in one dtype and without branches; pad outputs with zeros."""
+    kind = scores.dtype.type
+    negative_stiffness = kind(stiffness[0])
+    positive_stiffness = kind(stiffness[1])
+    low = kind(band[0])
+    high = kind(band[1])
+    upsilon = kind(band[2])
     zero = scores[0] - scores[0]
-    one = zero + scores.dtype.type(1)
+    one = zero + kind(1)
     total = zero
     for i in range(codes.size):
         is_positive = codes[i] == positive
@@ -229,7 +231,6 @@ def _rows_block(
     """Return the loss of a block of rows in ``values``, computed in ``w``'s dtype; add to ``dual_image``."""
     d = w.size
     m = codes.size
-    kind = w.dtype.type
     scores = work[0]
     r = work[1]
     c = work[2]
@@ -239,19 +240,7 @@ def _rows_block(
         for j in range(d):
             total += w[j] * row[j]
         scores[i] = total
-    loss = _block_losses(
-        scores,
-        codes,
-        weight,
-        positive,
-        kind(stiffness[0]),
-        kind(stiffness[1]),
-        kind(band[0]),
-        kind(band[1]),
-        kind(band[2]),
-        r,
-        c,
-    )
+    loss = _block_losses(scores, codes, weight, positive, stiffness, band, r, c)
     part[:] = 0
     quads = m // 4 * 4
     for i in range(0, quads, 4):
@@ -276,6 +265,19 @@ def _rows_block(
     return loss
 
 
+@inlined
+def _weigh_columns(columns: Array, r: Array, c: Array, d: int, weighted: Array, dual_image: Array) -> None:
+    """Write the features of a block times ``c`` to ``weighted``, and add those times ``r`` to ``dual_image``."""
+    for j in range(d + 1):
+        column = columns[j * _STRIDE : j * _STRIDE + _ROWS]
+        target = weighted[j * _STRIDE : j * _STRIDE + _ROWS]
+        moment = r[0] - r[0]
+        for i in range(_ROWS):
+            moment += column[i] * r[i]
+            target[i] = c[i] * column[i]
+        dual_image[j] += moment
+
+
 @compiled
 def small_sums(
     X: Array,
@@ -297,7 +299,6 @@ def small_sums(
     """
     n, d = X.shape
     width = (d + 4) // 4 * 4
-    kind = X.dtype.type
     columns = np.zeros(width * _STRIDE, X.dtype)
     weighted = np.zeros(width * _STRIDE, X.dtype)
     columns[d * _STRIDE : (d + 1) * _STRIDE] = 1
@@ -308,43 +309,24 @@ def small_sums(
     total = 0.0
     second = np.zeros((width, width))
     narrow = w.astype(X.dtype)
-    narrow_intercept = kind(intercept)
+    narrow_intercept = X.dtype.type(intercept)
     work = np.zeros((3, _ROWS), X.dtype)
     part = np.zeros(d, X.dtype)
     sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
+        rows = values[first * d : (first + m) * d]
+        c_rows = codes[first : first + m]
+        w_rows = weight[first : first + m]
         if first // _ROWS % hessian_stride:
-            rows = values[first * d : (first + m) * d]
-            c_rows = codes[first : first + m]
-            w_rows = weight[first : first + m]
             total += _rows_block(
                 rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, dual_image, work, part
             )
             continue
         sampled += m
-        _turn(values[first * d : (first + m) * d], narrow, narrow_intercept, columns, scores)
-        total += _block_losses(
-            scores,
-            codes[first : first + m],
-            weight[first : first + m],
-            positive,
-            kind(stiffness[0]),
-            kind(stiffness[1]),
-            kind(band[0]),
-            kind(band[1]),
-            kind(band[2]),
-            r,
-            c,
-        )
-        for j in range(d + 1):
-            column = columns[j * _STRIDE : j * _STRIDE + _ROWS]
-            target = weighted[j * _STRIDE : j * _STRIDE + _ROWS]
-            moment = r[0] - r[0]
-            for i in range(_ROWS):
-                moment += column[i] * r[i]
-                target[i] = c[i] * column[i]
-            dual_image[j] += moment
+        _turn(rows, narrow, narrow_intercept, columns, scores)
+        total += _block_losses(scores, c_rows, w_rows, positive, stiffness, band, r, c)
+        _weigh_columns(columns, r, c, d, weighted, dual_image)
         for a in range(0, width, 4):
             for b in range(0, a + 4, 4):
                 _square(weighted, columns, a, b, second)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from dask_odm.kernels.blocks import Rows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.learning.problem.linear import block_rows
+from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 

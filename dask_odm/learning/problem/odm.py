@@ -89,12 +89,6 @@ class RowLosses:
         low = np.where(margins < self.settings.low, self.stiffness_low, 0.0)
         return np.where(margins > self.settings.high, self.stiffness_high, low)
 
-    def conjugates(self, s: Array) -> Array:
-        """Return the conjugate of every row's loss: D(s) = −½ sᵀQs − Σ conjugates(s)."""
-        up = np.maximum(s, 0.0)
-        down = np.maximum(-s, 0.0)
-        return up * (0.5 * up / self.stiffness_low - self.settings.low) + self._down(down) + self.settings.high * down
-
     def dual_squares(self, s: Array) -> Array:
         """Return the part of every row's conjugate that is quadratic in s: ρ s²/2 by side."""
         return 0.5 * np.maximum(s, 0.0) ** 2 / self.stiffness_low + self._down(np.maximum(-s, 0.0))
@@ -142,38 +136,3 @@ class Operator(Protocol):
     @property
     def n(self) -> int: ...
     def matvec(self, v: Array) -> Array: ...
-
-
-@dataclass(frozen=True, eq=False)
-class KernelProblem:
-    """An ODM over the rows of one partition, its model held as coefficients of those rows.
-
-    A *function* is a pair, shape (2, n): coefficients ``a`` (f = Σ a_i κ(x_i, ·), so a = y s) and scores ``K a``.
-    Linear combinations of pairs are pairs, so P and D at a pair need no kernel products.
-    """
-
-    losses: RowLosses
-    gram: Operator
-
-    @property
-    def n(self) -> int:
-        return self.gram.n
-
-    @property
-    def y(self) -> Array:
-        return self.losses.y
-
-    def function(self, coefficients: Array) -> Array:
-        """Return the pair of ``coefficients`` (n,), by one kernel product."""
-        if not coefficients.any():
-            return np.zeros((2, self.n))
-        return np.stack([coefficients, self.gram.matvec(coefficients)])
-
-    def evaluate(self, u: Array) -> Point:
-        """Return primal, dual and gap of the model ``u``, whose dual variables are its own coefficients."""
-        margins = self.y * u[1]
-        s = self.y * u[0]
-        half_norm = 0.5 * float(u[0] @ u[1])
-        primal = half_norm + float(self.losses.losses(margins).sum())
-        dual = -half_norm - float(self.losses.conjugates(s).sum())
-        return Point(primal, dual, float(self.losses.row_gaps(s, margins).sum()) / max(primal, np.finfo(float).tiny))

@@ -14,8 +14,9 @@ import numpy as np
 
 from dask_odm.events import Progress, report
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, Room, Rows, Tiling
+from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.odm import Operator
+from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -88,10 +89,7 @@ class ChosenRows:
 
 @dataclass(frozen=True, eq=False)
 class RangedRows:
-    """Rows that are read by range, indexed like an array by ascending numbers, as `ChosenRows` needs them.
-
-    No more rows are read at a time than are asked for, since scattered ones may span more than memory holds.
-    """
+    """Rows that are read by range, indexed like an array by ascending numbers, as `ChosenRows` needs them."""
 
     rows: Rows
 
@@ -104,14 +102,7 @@ class RangedRows:
         return self.rows.dtype
 
     def __getitem__(self, index: Array) -> Array:
-        out = np.empty((len(index), self.rows.d), self.dtype)
-        at = 0
-        while at < len(index):
-            first = int(index[at])
-            upto = int(np.searchsorted(index, first + len(index)))
-            out[at:upto] = self.rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
-            at = upto
-        return out
+        return read_scattered(self.rows, index)
 
 
 def cross_blocks(n: int) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution

@@ -20,7 +20,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.passes import StorePasses
 from dask_odm.engine.pivot_passes import StorePivots
-from dask_odm.engine.shuffle import landmarks_path, partition_store
+from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import copied, write_rows
@@ -229,7 +229,7 @@ class StoredKernelData(KernelData):
             partitions = partition_store(
                 data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
             )
-            yield StoredPartitioned(partitions, StoredScaling(landmarks_path(folder)), data.cluster, self, folder)
+            yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
 
     @property
     def product_rows(self) -> Array:

@@ -13,7 +13,6 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.errors import InputError
-from dask_odm.kernels.blocks import ArrayRows
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
@@ -27,6 +26,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
 from dask_odm.methods.hulls.clients.rows import Preparation
 from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import distinct_values
-from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer
-from dask_odm.engine.partition.random import RandomPartitioner
+from dask_odm.data.rows.stored import Partitions, distinct_values
+from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer, RandomPartitioner
 from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
 from dask_odm.errors import InputError
 from dask_odm.learning.training.memory_data import MemoryData

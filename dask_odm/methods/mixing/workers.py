@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.rounds import Rounds
 from dask_odm.methods.mixing.online_passes import LocalRule

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.linalg.dense import factored

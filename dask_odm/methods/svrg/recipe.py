@@ -12,11 +12,9 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.engine.partition.strata import StratifiedPartitioner
 from dask_odm.engine.shuffle import groups_of_arrays
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -25,12 +23,12 @@ from dask_odm.learning.training.model_building import finish_weights
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.trained import Trained
-from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.svrg.solver import SVRG, StochasticProblem, SVRGSettings, SVRGState
-from dask_odm.methods.svrg.steps import ArraySteps, CoresetSteps, draw_coreset
+from dask_odm.methods.svrg.solver import SVRG, StochasticProblem, SVRGState
+from dask_odm.methods.svrg.steps import ArraySteps, draw_coreset
 from dask_odm.methods.svrg.workers import Ring, RingJob, ring_partitions
 from dask_odm.typing import Array
 
@@ -39,26 +37,27 @@ logger = logging.getLogger("dask_odm")
 
 def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by SVRG on rows in memory."""
-    held, features, _, scaled = _held_rows("svrg", data, fit)
-    problem = ArraySteps(**_in_memory(held, features, scaled, fit))
-    return _run("svrg", problem, features, held, fit, held.fingerprint)
+    held = _in_memory("svrg", data)
+    features = _features(held.seen_by(fit.kernel), fit)
+    return _run("svrg", _steps(held, features, fit), features, held, fit, held.fingerprint)
 
 
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by CSVRG on rows in memory."""
-    held, features, kernel, scaled = _held_rows("csvrg", data, fit)
+    held = _in_memory("csvrg", data)
+    seen = held.seen_by(fit.kernel)
+    features = _features(seen, fit)
     size = fit.own.coreset_size
-    seed = fit.run.seed
     few = min(fit.own.n_strata, size)
-    strata, _ = groups_of_arrays(scaled, StratifiedPartitioner(kernel, few, 1, seed))
-    chosen, factor = draw_coreset(strata, size, seed)
-    problem = CoresetSteps(**_in_memory(held, features, scaled, fit), chosen=chosen, factor=factor)
+    strata, _ = groups_of_arrays(seen.scaled, StratifiedPartitioner(seen.kernel, few, 1, fit.run.seed))
+    coreset = draw_coreset(strata, size, fit.run.seed)
+    problem = _steps(held, features, fit, coreset)
     trained = _run("csvrg", problem, features, held, fit, held.fingerprint, biased=True)
     if trained.warning is None or trained.history[-1]["iteration"] >= fit.solver.max_iter:
         return trained
     warning = (
         f"solver='csvrg' stalled at a relative gap of {trained.attributes['dual_gap_']:.1e}, above "
-        f"tol={fit.solver.tol:g}: its {len(chosen)} of {held.rows} rows have an optimum of their own. Increase "
+        f"tol={fit.solver.tol:g}: its {len(coreset[0])} of {held.rows} rows have an optimum of their own. Increase "
         "coreset_size, or use solver='svrg'."
     )
     return replace(trained, warning=warning)
@@ -68,13 +67,12 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by DSVRG: partition the rows, then run epochs on the workers or in this process."""
     parts = ring_partitions(data.rows if fit.own.n_partitions else data.labelled_rows, fit.own.n_partitions)
     seen = data.seen_by(fit.kernel)
-    scaling = None if fit.kernel.scale is None else seen.scaling
-    features = FeatureMap(data.features, fit.kernel.bias, scaling)
+    features = _features(seen, fit)
     logger.info("%d rows in %d partitions, DSVRG; %s", data.rows, parts, data.cluster)
     with seen.partitions(fit.partitioner(seen.kernel, parts), always=True) as rows:
         job = RingJob(
             rows.partitions,
-            None if data.in_memory or scaling is None else rows.scaling,
+            None if data.in_memory or features.scaling is None else rows.scaling,
             FeatureMap(features.d, features.bias),
             BandLoss(fit.odm, data.total_weight),
             fit.own.stage_steps,
@@ -84,7 +82,12 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
         return _run("dsvrg", ring, features, data, fit, lambda: f"{parts} {data.fingerprint()}")
 
 
-def require_in_memory(name: str, data: TrainingData) -> MemoryData:
+def _features(seen: KernelData, fit: ODMFit) -> FeatureMap:
+    """Return the features of raw rows, whose scaling is None if none is asked for."""
+    return FeatureMap(seen.data.features, fit.kernel.bias, None if fit.kernel.scale is None else seen.scaling)
+
+
+def _in_memory(name: str, data: TrainingData) -> MemoryData:
     """Return rows in memory; raise InputError if the data is a store that was too large to be read."""
     if isinstance(data, MemoryData):
         return data
@@ -95,31 +98,18 @@ def require_in_memory(name: str, data: TrainingData) -> MemoryData:
     )
 
 
-def _held_rows(name: str, data: TrainingData, fit: ODMFit) -> tuple[MemoryData, FeatureMap, Kernel, Array | SparseRows]:
-    """Return the rows that take part, their feature map, the kernel, and the scaled rows."""
-    held = require_in_memory(name, data)
-    statistics = held.statistics()
-    kernel = fit.kernel.make(statistics)
-    X: Any = held.held.X
-    scaling = None if fit.kernel.scale is None else fit.kernel.scaling(statistics, sparse=bool(issparse(X)))
-    if issparse(X):
-        scaled: Any = SparseRows(X, scaling)
-    else:
-        scaled = np.ascontiguousarray(X) if scaling is None else scaling(X)
-    return held, FeatureMap(held.features, fit.kernel.bias, scaling), kernel, scaled
-
-
-def _in_memory(data: MemoryData, features: FeatureMap, scaled: Array | SparseRows, fit: ODMFit) -> dict[str, Any]:
-    """Return the constructor arguments of `ArraySteps`."""
-    return {
-        "features": features if isinstance(scaled, SparseRows) else FeatureMap(features.d, features.bias),
-        "loss": fit.loss(data),
-        "X": scaled.X if isinstance(scaled, SparseRows) else scaled,
-        "codes": data.held.codes,
-        "weight": data.held.block_weights,
-        "seed": fit.run.seed,
-        "threads": CPU_COUNT,
-    }
+def _steps(
+    data: MemoryData, features: FeatureMap, fit: ODMFit, coreset: tuple[Array, Array] | None = None
+) -> ArraySteps:
+    """Return the steps over rows in memory: a scaled copy of dense rows, or sparse rows as they are."""
+    held = data.held
+    X: Any = held.X
+    if not issparse(X):
+        X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
+        features = FeatureMap(features.d, features.bias)
+    return ArraySteps(
+        features, fit.loss(data), X, held.codes, held.block_weights, fit.run.seed, CPU_COUNT, coreset=coreset
+    )
 
 
 def _run(
@@ -134,9 +124,7 @@ def _run(
 ) -> Trained:
     resume, save = open_steps(name, fingerprint, fit, SVRGState)
     require_state(fit, resume is None or _fits(resume, features.k))
-    solver = SVRG(
-        name, problem, fit.solver, SVRGSettings(fit.own.step_size), biased, on_step=report_step, on_state=save
-    )
+    solver = SVRG(name, problem, fit.solver, fit.own.step_size, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
     trained = finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
     return weights_as_predicted(trained, found, features, data, fit)

@@ -36,28 +36,6 @@ AUTO_FACTOR = 0.25
 STALL_EPOCHS = 5  # CSVRG stops if none of so many last epochs makes progress
 
 
-@dataclass(frozen=True)
-class SVRGSettings:
-    """Settings of the steps.
-
-    Parameters
-    ----------
-    step_size : "auto", "bb" or float
-        η. "auto" is `AUTO_FACTOR` / L; L is the largest second derivative of any p_i, that is
-        1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)² with weights c̃ of mean 1. "bb" is Barzilai and Borwein's
-        ``‖Δw‖² / (n Δwᵀ∇)``, ∇ being the change of the gradient between snapshots, up to 1/L: twice that took three
-        times the epochs or did not converge, and four times diverged.
-    stage_steps : int, optional
-        Steps of one hop of the ring; by default all rows that are left of its partition.
-    coreset_size : int
-        Rows that CSVRG computes its snapshots from.
-    """
-
-    step_size: float | str = "auto"
-    stage_steps: int | None = None
-    coreset_size: int = 1024
-
-
 @dataclass(frozen=True, eq=False)
 class SVRGState:
     """The state at the start of an epoch, which serves as warm start and as checkpoint.
@@ -108,15 +86,20 @@ class StochasticProblem(Protocol):
 class SVRG:
     """The epochs of SVRG, for any problem that takes the steps.
 
-    ``name`` is the solver's in messages, and ``solver.max_iter`` counts epochs. If ``biased``, it also stops when the
-    gap stalls. ``on_step`` is called after every full pass with a record: iteration, gap, objective, passes, seconds
-    and hops so far; ``on_state`` after every epoch with the state at the start of the next one.
+    ``name`` is the solver's in messages, and ``solver.max_iter`` counts epochs. ``step_size`` is η. "auto" is
+    `AUTO_FACTOR` / L; L is the largest second derivative of any p_i, that is 1 + λ max(c̃_i ‖φ_i‖²)/(1−θ)² with weights
+    c̃ of mean 1. "bb" is Barzilai and Borwein's ``‖Δw‖² / (n Δwᵀ∇)``, ∇ being the change of the gradient between
+    snapshots, up to 1/L: twice that took three times the epochs or did not converge, and four times diverged.
+
+    If ``biased``, it also stops when the gap stalls. ``on_step`` is called after every full pass with a record:
+    iteration, gap, objective, passes, seconds and hops so far; ``on_state`` after every epoch with the state at the
+    start of the next one.
     """
 
     name: str
     problem: StochasticProblem
     solver: SolverSettings
-    settings: SVRGSettings
+    step_size: float | str = "auto"
     biased: bool = False
     on_step: OnStep = lambda record: None
     on_state: Callable[[SVRGState], object] = lambda state: None
@@ -129,56 +112,58 @@ class SVRG:
             return self._run(state)
 
     def _run(self, state: SVRGState) -> PrimalSolution[PrimalSums]:
-        clock = _Clock(state.seconds)
+        began = time.perf_counter() - state.seconds
         history = list(state.history)
         while True:
-            at = self._at(state, history, clock)
+            at = self._at(state, history, began)
             converged = at.gap <= self.solver.tol
             ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
             enough = converged and (state.epoch or at.x.any())  # w = 0 classifies nothing, however small the gap
             if enough or ended or (self.biased and _stalls(history)):
                 return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
-            state = replace(self._epoch(state, at, clock), history=list(history))
+            state = replace(self._epoch(state, at, began), history=list(history))
             self.on_state(state)
 
-    def _at(self, state: SVRGState, history: list[Record], clock: _Clock) -> Iterate[PrimalSums]:
+    def _at(self, state: SVRGState, history: list[Record], began: float) -> Iterate[PrimalSums]:
         """Make the full pass at the snapshot, and record it."""
         at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
         if history and not at.primal <= 10.0 * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
-        record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, clock.seconds, hops=state.hops)
+        seconds = time.perf_counter() - began
+        record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, seconds, hops=state.hops)
         history.append(record)
         self.on_step(record)
         return at
 
-    def _epoch(self, state: SVRGState, at: Iterate[PrimalSums], clock: _Clock) -> SVRGState:
+    def _epoch(self, state: SVRGState, at: Iterate[PrimalSums], began: float) -> SVRGState:
         """Take the steps from one snapshot to the next."""
         dual_image, passes = self.problem.snapshot(at.x, at.x - at.gradient)
-        if isinstance(self.settings.step_size, str) and state.smoothness is None:
+        if isinstance(self.step_size, str) and state.smoothness is None:
             state = replace(state, smoothness=self._smoothness())
             passes = passes + 1.0
         here = np.stack([at.x, at.x - dual_image])
         w, walked, hops = self.problem.walk(at.x, dual_image, self._step_size(state, here), state.epoch)
         passes += state.passes + 1.0 + walked
-        return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, clock.seconds, state.hops + hops)
+        seconds = time.perf_counter() - began
+        return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, seconds, state.hops + hops)
 
     def _smoothness(self) -> float:
         return 1.0 + self.problem.n * self.problem.stiffest()
 
     def _step_size(self, state: SVRGState, here: Array) -> float:
-        if not isinstance(self.settings.step_size, str):
-            return float(self.settings.step_size)
+        if not isinstance(self.step_size, str):
+            return float(self.step_size)
         assert state.smoothness is not None
         auto = AUTO_FACTOR / state.smoothness
         longest = 1.0 / state.smoothness
-        if self.settings.step_size == "auto" or not len(state.before):
+        if self.step_size == "auto" or not len(state.before):
             return auto
         moved, turned = here - state.before
         curved = self.problem.n * float(moved @ turned)
         return min(float(moved @ moved) / curved, longest) if curved > 0 else auto
 
     def _diverged(self, state: SVRGState, last: Record, primal: float) -> InputError:
-        step = self.settings.step_size
+        step = self.step_size
         safe = AUTO_FACTOR / (self._smoothness() if state.smoothness is None else state.smoothness)
         way = f"step_size='auto', which is {safe:.2g} here" if step != "auto" else f"a step_size below {safe:.2g}"
         took = f"step_size={step!r}" if isinstance(step, str) else f"step_size={step:g}"
@@ -186,17 +171,6 @@ class SVRG:
             f"solver={self.name!r} diverged in epoch {state.epoch}: {took} took the objective from "
             f"{last['objective']:.6g} to {primal:.6g}. Use {way}, or solver='newton', which needs none."
         )
-
-
-class _Clock:
-    """A clock that includes the seconds of the run that was interrupted."""
-
-    def __init__(self, before: float) -> None:
-        self._began = time.perf_counter() - before
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._began
 
 
 def _stalls(history: Sequence[Record]) -> bool:

@@ -5,7 +5,7 @@ CSVRG computes its snapshots from a coreset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,11 @@ def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness
         c = 0.0 if codes[i] < 0 else c
         largest = max(largest, c * square)
     return largest
+
+
+def stiffest_of(parts: Iterable[tuple[Array, Array, Array]], loss: BandLoss, bias: float) -> float:
+    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights."""
+    return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows in parts)
 
 
 @compiled
@@ -111,14 +116,34 @@ def warm_up(dtype: np.dtype[Any]) -> None:
 
 
 class ArraySteps:
-    """SVRG steps over rows in memory.
+    """SVRG or CSVRG steps over rows in memory.
 
     Dense rows ``X`` (n, d) are already scaled, and their feature map has no scaling; sparse rows are raw. An empty
     ``weight`` stands for weights of 1. ``seed`` draws the order of the rows, ``threads`` share a full pass.
+
+    With a ``coreset``, a small weighted set of rows, the snapshots are those of CSVRG. This is an interpretation, since
+    the paper that SODM cites for CSVRG was not at hand. SVRG's snapshot has the dual image v, a sum over all rows.
+    CSVRG estimates it by
+
+        ``ṽ(w̃) = Σ_strata (n_s/m_s) Σ_{i in the set, of stratum s} y_i s_i(w̃) φ_i``
+
+    The set has m_s of the n_s rows of stratum s, drawn once, without replacement. The estimate is unbiased over draws,
+    but all epochs use the same set. Steps are taken over all rows. So the iteration rests at ``w = ṽ(w)``, which is the
+    optimum of the set's own weighted problem and not that of all rows. It stalls at a gap that is smaller for a larger
+    set. With every row in the set it equals SVRG bit by bit. The coreset consists of the set's rows (m,), ascending,
+    and n_s/m_s of each (m,), as `draw_coreset` draws them.
     """
 
     def __init__(
-        self, features: FeatureMap, loss: BandLoss, X: Any, codes: Array, weight: Array, seed: int, threads: int = 1
+        self,
+        features: FeatureMap,
+        loss: BandLoss,
+        X: Any,
+        codes: Array,
+        weight: Array,
+        seed: int,
+        threads: int = 1,
+        coreset: tuple[Array, Array] | None = None,
     ) -> None:
         self._features = features
         self._loss = loss
@@ -126,6 +151,12 @@ class ArraySteps:
         self._seed = seed
         self._scaled = FeatureMap(features.d, features.bias)
         self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
+        self._set = None
+        if coreset is not None:
+            chosen, factor = coreset
+            weights = factor * weight[chosen] if weight.size else factor
+            self._share = len(chosen) / max(1, len(codes))
+            self._set = PrimalProblem.over_rows(features, loss, X[chosen], codes[chosen], weights, threads)
 
     @property
     def n(self) -> int:
@@ -139,13 +170,13 @@ class ArraySteps:
         return self._all.sums(w, "none")
 
     def stiffest(self) -> float:
-        loss = self._loss
-        bias = self._features.bias
-        parts = self._dense(np.arange(self.n))
-        return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows, _ in parts)
+        parts = (rows for rows, _ in self._dense(np.arange(self.n)))
+        return stiffest_of(parts, self._loss, self._features.bias)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
-        return dual_image, 0.0
+        if self._set is None:
+            return dual_image, 0.0
+        return self._set.sums(w, "none").dual_image, self._share
 
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         order = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1, epoch))).permutation(self.n)
@@ -169,43 +200,6 @@ class ArraySteps:
             some = order[start : start + size]
             weights = weight[some] if weight.size else weight
             yield (self._features.dense(X[some]), codes[some], weights), np.arange(len(some))
-
-
-class CoresetSteps(ArraySteps):
-    """CSVRG steps, whose snapshots are computed from a coreset: a small weighted set of rows.
-
-    This is an interpretation, since the paper that SODM cites for CSVRG was not at hand.
-
-    SVRG's snapshot has the dual image v, a sum over all rows. CSVRG estimates it by
-
-        ``ṽ(w̃) = Σ_strata (n_s/m_s) Σ_{i in the set, of stratum s} y_i s_i(w̃) φ_i``
-
-    The set has m_s of the n_s rows of stratum s, drawn once, without replacement. The estimate is unbiased over draws,
-    but all epochs use the same set. Steps are taken over all rows. So the iteration rests at ``w = ṽ(w)``, which is the
-    optimum of the set's own weighted problem and not that of all rows. It stalls at a gap that is smaller for a larger
-    set. With every row in the set it equals SVRG bit by bit. ``chosen`` (m,) are the set's rows, ascending, and
-    ``factor`` (m,) n_s/m_s of each.
-    """
-
-    def __init__(
-        self,
-        features: FeatureMap,
-        loss: BandLoss,
-        X: Any,
-        codes: Array,
-        weight: Array,
-        seed: int,
-        threads: int,
-        chosen: Array,
-        factor: Array,
-    ) -> None:
-        super().__init__(features, loss, X, codes, weight, seed, threads)
-        weights = factor * weight[chosen] if weight.size else factor
-        self._share = len(chosen) / max(1, len(codes))
-        self._set = PrimalProblem.over_rows(features, loss, X[chosen], codes[chosen], weights, threads)
-
-    def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
-        return self._set.sums(w, "none").dual_image, self._share
 
 
 def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:

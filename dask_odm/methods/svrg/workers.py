@@ -15,7 +15,7 @@ A hop depends on its arguments alone. So the hop of a lost worker is computed ag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
@@ -26,16 +26,13 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.data.store.chunks import read_plain_chunk
-from dask_odm.data.store.layout import CHECKSUM_BYTES
-from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.cluster import Cluster, memory_returned
 from dask_odm.engine.partition.base import require_rows
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.svrg.steps import stiffest_row, walk_rows, warm_up
+from dask_odm.methods.svrg.steps import stiffest_of, walk_rows, warm_up
 from dask_odm.typing import Array
 
 
@@ -98,39 +95,27 @@ class RingJob:
         return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
 
 
-class Pieces:
-    """Reader of the scaled pieces of one partition, one after the other into the same memory."""
+def reader(job: RingJob, k: int) -> Callable[[int], tuple[Array, Array, Array]]:
+    """Return a function that reads a piece of partition k: scaled dense rows, label codes and weights.
 
-    def __init__(self, job: RingJob, k: int) -> None:
-        self._job = job
-        self._k = k
-        self._raw = self._scaled = np.empty(0, np.uint8)
-        if isinstance(job.partitions, StoredPartitions):
-            layout = job.partitions.array("X")
-            self._numbers = [number for number, _ in job.partitions.pieces(k, k + 1)]
-            self._raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
-            self._scaled = np.empty(layout.chunks, layout.dtype)
+    They are valid until the next piece is read.
+    """
+    partitions = job.partitions
+    if isinstance(partitions, StoredPartitions):
+        pieces = list(partitions.pieces(k, k + 1))
+        of_chunk = partitions.reader(k, job.scaling)
+    else:
+        rows, _ = partitions.rows(k, k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
 
-    def read(self, piece: int) -> tuple[Array, Array, Array]:
-        """Return rows, label codes and weights of a piece, valid until the next one is read."""
-        partitions = self._job.partitions
-        if isinstance(partitions, MemoryPartitions):
-            rows, _ = partitions.rows(self._k, self._k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
-            y, weight = partitions.labels(self._k, self._k + 1)
-            return rows.read(0, rows.n), (y > 0).astype(np.int8), weight
-        number = self._numbers[piece]
-        count = self._job.piece_rows(self._k)[piece]
-        X = read_plain_chunk(partitions.path, partitions.array("X"), number, self._raw)[:count]
-        if self._job.scaling is not None:
-            X = self._job.scaling(X, self._scaled[:count])
-        y = read_plain_chunk(partitions.path, partitions.array("y"), number)[:count]
-        weight = read_plain_chunk(partitions.path, partitions.array("weight"), number)[:count]
+    def read(piece: int) -> tuple[Array, Array, Array]:
+        if isinstance(partitions, StoredPartitions):
+            X, y, weight = of_chunk(pieces[piece])
+        else:
+            X = rows.read(0, rows.n)
+            y, weight = partitions.labels(k, k + 1)
         return X, (y > 0).astype(np.int8), weight
 
-    def blocks(self) -> Iterator[RowBlock]:
-        """Yield all pieces, in order."""
-        for piece in range(len(self._job.piece_rows(self._k))):
-            yield RowBlock(*self.read(piece))
+    return read
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
@@ -150,25 +135,20 @@ def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
         at += sizes[piece]
 
 
+@memory_returned()
 def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
     """Sum the loss and the dual image of partition k at w: one task of a full pass."""
-    try:
-        return Query(job.features, job.loss, np.array(w)).sums(Pieces(job, k).blocks(), "none")
-    finally:
-        return_free_memory()
+    pieces = map(reader(job, k), range(len(job.piece_rows(k))))
+    return Query(job.features, job.loss, np.array(w)).sums((RowBlock(*rows) for rows in pieces), "none")
 
 
+@memory_returned()
 def stiffest_in(job: RingJob, k: int) -> float:
     """Return the largest ``c ‖φ‖²`` of partition k."""
-    loss = job.loss
-    bias = job.features.bias
-    try:
-        parts = (map(frozen, (b.X, b.y, b.weight)) for b in Pieces(job, k).blocks())
-        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows in parts)
-    finally:
-        return_free_memory()
+    return stiffest_of(map(reader(job, k), range(len(job.piece_rows(k)))), job.loss, job.features.bias)
 
 
+@memory_returned()
 def walk_partition(
     w: Array, job: RingJob, snapshot: Array, dual_image: Array, step: float, epoch: int, k: int
 ) -> Array:
@@ -177,13 +157,10 @@ def walk_partition(
     w = np.array(w)
     snapshot = np.array(snapshot)
     dual_image = np.array(dual_image)
-    pieces = Pieces(job, k)
-    try:
-        for piece, order in visits(job, k, epoch):
-            walk_rows(job.features, job.loss, job.n, pieces.read(piece), order, w, snapshot, dual_image, step)
-        return w
-    finally:
-        return_free_memory()
+    read = reader(job, k)
+    for piece, order in visits(job, k, epoch):
+        walk_rows(job.features, job.loss, job.n, read(piece), order, w, snapshot, dual_image, step)
+    return w
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import ArrayRows, Rows, Tiling
-from dask_odm.kernels.low_rank import LowRankGram, is_low_rank
+from dask_odm.kernels.blocks import TILE_ROWS, Tiling
 from dask_odm.kernels.radial import RBF
 from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.odm import KernelProblem, ODMSettings, Point, RowLosses
+from dask_odm.learning.problem.bounds import own_gap
+from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.dense import solve_positive
+from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
 from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
@@ -35,9 +36,14 @@ class Resources:
     threads: int = 1
 
 
+def is_solved_in_weights(kernel: Kernel, d: int) -> bool:
+    """Return whether no kernel value is computed: for the linear kernel of no more features than a tile has rows."""
+    return kernel.name == "linear" and d <= TILE_ROWS
+
+
 def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, kernel: Kernel) -> int:
     """Return the peak bytes of a solve, without its rows and kept tiles."""
-    if is_low_rank(kernel, d):
+    if is_solved_in_weights(kernel, d):
         return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
     if NODE_LIMITS.holds(n, d, double=False):  # the matrix is held, and no tiles are computed
         return Tiling(n, d, 8).scratch_bytes(1, kernel) + exact_bytes(n, d, itemsize, NODE_LIMITS)
@@ -63,7 +69,7 @@ def solve_partition(
     it, the gap comes from kernel values in the dtype of the rows.
     """
     began = time.perf_counter()
-    if is_low_rank(kernel, rows.d):
+    if is_solved_in_weights(kernel, rows.d):
         with single_threaded_blas:
             return _solve_features(kernel, rows, losses, dual, settings, began)
     needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads, certify=certify, kernel=kernel)
@@ -100,12 +106,11 @@ def exact_result(
 def _solve_features(
     kernel: Kernel, rows: Rows, losses: RowLosses, dual: Array, settings: SolverSettings, began: float
 ) -> Solution:
-    gram = LowRankGram(kernel, rows, budget=0).in_float64()
-    problem = KernelProblem(losses, gram)
-    u = problem.function(losses.y * dual)
-    start = problem.evaluate(u)
-    s, _, steps = solve_features(losses, rows, kernel.bias, gram.weights(u[0]))
-    point = problem.evaluate(problem.function(losses.y * s))
+    w = _weights(rows, kernel.bias, losses.y * dual)
+    start = own_gap(losses, losses.y * dual, _linear_scores(rows, kernel.bias, w))
+    s, _, steps = solve_features(losses, rows, kernel.bias, w)
+    w = _weights(rows, kernel.bias, losses.y * s)
+    point = own_gap(losses, losses.y * s, _linear_scores(rows, kernel.bias, w))
     seconds = time.perf_counter() - began
     reached = point.gap <= settings.tol
     return Solution(s[None], losses.total_weight, rows.n, start, point, 0, steps, reached, seconds)
@@ -155,6 +160,15 @@ def _feature_blocks(rows: Rows, bias: float) -> Any:
         start, stop = tiling.span(b)
         constant = np.full((stop - start, 1), np.sqrt(bias))
         yield start, stop, np.hstack([rows.read(start, stop), constant])
+
+
+def _weights(rows: Rows, bias: float, coefficients: Array) -> Array:
+    """Return the weights (d + 1,) of the features whose scores are those of the rows' ``coefficients`` (n,)."""
+    total = np.zeros(rows.d + 1)
+    if coefficients.any():
+        for start, stop, X in _feature_blocks(rows, bias):
+            total += coefficients[start:stop] @ X
+    return total
 
 
 def _linear_scores(rows: Rows, bias: float, w: Array) -> Array:

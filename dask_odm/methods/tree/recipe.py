@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from typing import Any
 
 from dask.system import CPU_COUNT
 
-from dask_odm.kernels.low_rank import is_low_rank
 from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
+from dask_odm.learning.training.checkpoints import require_state
 from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -30,21 +31,21 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.checkpoint import TreeCheckpoint
+from dask_odm.methods.tree.checkpoint import LevelState, OnLevel, open_levels
+from dask_odm.methods.tree.node_workers import TreeJob, pass_all
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.regroup_workers import Reclustering
 from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
 from dask_odm.methods.tree.workers import (
     Regroup,
-    TreeJob,
     TreeResult,
     TreeSettings,
     advice_at_root,
     combine,
     end_at_root,
     grow_tree,
+    nodes_of,
     partitions_for,
-    pass_all,
     solve_whole,
 )
 from dask_odm.typing import Array
@@ -63,20 +64,23 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    checkpoint = TreeCheckpoint.open(f"{rule.name} {parts}", data.fingerprint, fit)
+    resume, on_level = open_levels(f"{rule.name} {parts}", data.fingerprint, fit)
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
         regroup = _regroup(job, rows, fit, rule)
-        if checkpoint is not None:
-            _check(checkpoint, job, fit, regroup)
-        if rule.newton_root and has_large_root(job, fit):
-            result = _grow_to_root(job, rows, fit, checkpoint, regroup)
+        levels = tree_of(fit).levels(len(job.partitions.counts))
+        if resume is not None:
+            require_state(fit, _is_sound(resume, job, levels, regroup))
+        grow = partial(_grow, job, rows, resume=resume, on_level=on_level, regroup=regroup)
+        if resume is not None and resume.level == len(levels) - 1 and len(levels[-1]) == 2:
+            result = combine(resume.solutions(), resume.history)
+        elif rule.newton_root and has_large_root(job, fit):
+            result = _grow_to_root(job, rows, fit, grow, on_level)
         elif len(job.partitions.counts) == 1 and data.in_memory:
-            start, on_level = (None, None) if checkpoint is None else (checkpoint.start, checkpoint.save)
-            result = solve_whole(job, rows.cluster, resume=start, on_level=on_level)
+            result = end_at_root(solve_whole(job, rows.cluster), 0, [], on_level)
         else:
-            result = _grow(job, fit, rows, checkpoint, regroup)
+            result = grow(fit)
         return _finish(seen, rows, job, result, fit, rule)
 
 
@@ -108,18 +112,14 @@ def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -
     return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
 
 
-def _check(checkpoint: TreeCheckpoint, job: TreeJob, fit: ODMFit, regroup: Regroup | None) -> None:
-    """Raise StoreError if the checkpoint's level does not belong to this fit's tree."""
+def _is_sound(state: LevelState, job: TreeJob, levels: list[list[int]], regroup: Regroup | None) -> bool:
+    """Return whether a level of a checkpoint belongs to this fit's tree."""
     counts = job.partitions.counts
-    levels = tree_of(fit).levels(len(counts))
 
     def sizes(number: int) -> list[int]:
-        given = None if regroup is None or number == 0 else regroup(number)
-        if given is not None:
-            return [node.size(counts) for node in given]
-        return [sum(counts[a:b]) for a, b in pairwise(levels[number])]
+        return [node.size(counts) for node in nodes_of(levels, number, counts, regroup)]
 
-    checkpoint.require(len(levels), sizes, all_rows=job.pass_up is pass_all)
+    return state.is_level(len(levels), sizes, all_rows=job.pass_up is pass_all)
 
 
 def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -196,57 +196,44 @@ def _whole_point(
     return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)
 
 
-def _grow(
-    job: TreeJob, fit: ODMFit, rows: PartitionedRows, checkpoint: TreeCheckpoint | None, regroup: Regroup | None
-) -> TreeResult:
-    """Grow the tree, with checkpoints if they are asked for."""
+def _grow(job: TreeJob, rows: PartitionedRows, fit: ODMFit, **options: Any) -> TreeResult:
+    """Grow the tree, with the ``options`` of `grow_tree`."""
     counts = job.partitions.counts
     logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
-    if checkpoint is None:
-        return grow_tree(job, tree_of(fit), rows.cluster, regroup=regroup)
-    start = checkpoint.start
-    history = checkpoint.history
-    save = checkpoint.save
-    return grow_tree(job, tree_of(fit), rows.cluster, resume=start, history=history, on_level=save, regroup=regroup)
+    return grow_tree(job, tree_of(fit), rows.cluster, **options)
 
 
 def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
     """Whether the tree has a root that is large enough for Newton over all rows.
 
-    It has none for a cascade, the linear kernel and other kernels of low rank.
+    It has none for a cascade and the linear kernel.
     """
     counts = job.partitions.counts
-    if job.pass_up is not pass_all or job.kernel.name == "linear" or is_low_rank(job.kernel, job.partitions.features):
+    if job.pass_up is not pass_all or job.kernel.name == "linear":
         return False
     return sum(counts) > ROOT_ROWS and len(tree_of(fit).levels(len(counts))[-1]) == 2
 
 
 def _grow_to_root(
-    job: TreeJob, rows: PartitionedRows, fit: ODMFit, checkpoint: TreeCheckpoint | None, regroup: Regroup | None
+    job: TreeJob, rows: PartitionedRows, fit: ODMFit, grow: Callable[[ODMFit], TreeResult], on_level: OnLevel
 ) -> TreeResult:
-    """Grow the tree up to the level below the root, and solve the root from there.
+    """Grow the tree by ``grow`` up to the level below the root, and solve the root from there.
 
     The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
     levels = tree_of(fit).levels(len(job.partitions.counts))
     number = len(levels) - 1
-    if checkpoint is not None and checkpoint.start is not None and checkpoint.start[0] == number:
-        return combine(checkpoint.start[1], checkpoint.history)
     with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
         start = None
         history = []
         if number:
-            below = fit.with_own(stop_at=len(levels[-2]) - 1)
-            result = _grow(job, below, rows, checkpoint, regroup)
+            result = grow(fit.with_own(stop_at=len(levels[-2]) - 1))
             history = result.history
             if fit.own.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)
-    result = end_at_root(solution, history)
-    if checkpoint is not None:
-        checkpoint.save(number, lambda: [solution], result.history)
-    return result
+    return end_at_root(solution, number, history, on_level)
 
 
 def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Solution:

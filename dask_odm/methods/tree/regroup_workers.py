@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Groups, Partitioner
 from dask_odm.typing import Array

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.partition.clusters import ClusterPartitioner, MeansPartitioner
-from dask_odm.engine.partition.random import RandomPartitioner
+from dask_odm.engine.partition.dealing import RandomPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.solution import Solution
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.workers import Begin, PassUp, pass_all, pass_support
+from dask_odm.methods.tree.node_workers import Begin, PassUp, pass_all, pass_support
 
 WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
 LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
@@ -31,28 +31,17 @@ LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the num
 class TreeRule:
     """A method that solves partitions and merges them.
 
-    Attributes
-    ----------
-    name : str
-    partitioner : callable
-        ``partitioner(fit, kernel, n_partitions, seed)`` makes the partitioner that deals rows to the leaves.
-    pass_up, begin : callable
-        The merge rule, as in `dask_odm.methods.tree.workers.TreeJob`.
-    recluster : bool
-        Whether ``partitioner`` groups the rows anew for every level, instead of merging partitions.
-    whole_rows : int
-        Most rows in memory that are kept as one partition, if the user does not choose the number of partitions.
-    newton_root : bool
-        Whether Newton over all rows solves a large root, which is one more node otherwise.
+    ``partitioner(fit, kernel, n_partitions, seed)`` makes the partitioner that deals rows to the leaves. ``pass_up``
+    and ``begin`` are the merge rule, as in `dask_odm.methods.tree.node_workers.TreeJob`.
     """
 
     name: str
     partitioner: Callable[[ODMFit, Kernel, int, int], Partitioner]
     pass_up: PassUp = pass_all
     begin: Begin = Solution.rescaled
-    recluster: bool = False
-    whole_rows: int = LEAF_ROWS
-    newton_root: bool = True
+    recluster: bool = False  # whether rows are grouped anew for every level, instead of merging partitions
+    whole_rows: int = LEAF_ROWS  # most rows in memory that are one partition, if the user does not choose their number
+    newton_root: bool = True  # whether Newton over all rows solves a large root, which is one more node otherwise
 
 
 def by_strata(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:

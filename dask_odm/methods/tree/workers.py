@@ -4,66 +4,41 @@ Source: SODM, algorithm 1. Every level is a set of `dask.delayed` tasks whose in
 below, so warm starts pass from worker to worker and the tree runs on any scheduler. The client receives only
 figures (gaps, sweeps, seconds), and decides level by level whether to go on.
 
-A node is a set of rows. SODM merges partitions in their order; a caller may also regroup all rows for a level. A merge
-rule says which rows go up to the parent: all of them (SODM), or those with dual variables other than zero (a cascade:
-Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
+A node is a set of rows (`dask_odm.methods.tree.node_workers`). SODM merges partitions in their order; a caller may also
+regroup all rows for a level.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
-from dask.base import tokenize
 from dask.delayed import Delayed, delayed
 
-from dask_odm.data.rows.memory import Partitions
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
-from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.engine.cluster import ADVICE, Cluster, return_free_memory
+from dask_odm.engine.cluster import ADVICE, Cluster
 from dask_odm.engine.partition.base import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
-from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
-from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
-from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.learning.solution import Solution
+from dask_odm.methods.tree.checkpoint import History, LevelState, OnLevel
+from dask_odm.methods.tree.node_workers import PassUp, TreeJob, pass_all, projected_bytes, solve_node
 from dask_odm.typing import Array
 
-OnLevel = Callable[[int, Callable[[], list[Solution]], list[dict[str, Any]]], None] | None
 Regroup = Callable[[int], Sequence[RowSet] | None]
-PassUp = Callable[[Solution], Array | None]
-Begin = Callable[[Solution, float], Array]
 NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
-
-
-def pass_all(solution: Solution) -> None:
-    """Pass up all rows of a node, as SODM does: return None for "no mask"."""
-
-
-def pass_support(solution: Solution) -> Array:
-    """Pass up the rows whose dual variables are not all zero, as a cascade does."""
-    return np.asarray(solution.dual.any(axis=0))
 
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """Shape of the tree.
+    """Shape of a tree: ``fan_in`` ≥ 2 partitions are merged into one, up to the first level of at most ``stop_at``.
 
-    Parameters
-    ----------
-    fan_in : int
-        Partitions merged into one, p ≥ 2.
-    stop_at : int
-        Stop at the first level of at most so many partitions; 1 is the root.
-    early_stop : bool
-        Stop at the first level whose merged starts all meet the tolerance.
+    With ``early_stop``, the tree ends at the first level whose merged starts all meet the tolerance.
     """
 
     fan_in: int = 4
@@ -88,146 +63,13 @@ class TreeSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeJob:
-    """The arguments that all tasks of a tree share.
-
-    Parameters
-    ----------
-    partitions : Partitions
-    scaling : Scaling or StoredScaling
-    kernel : Kernel
-    odm : ODMSettings
-    solver : SolverSettings
-    pass_up : callable
-        ``pass_up(solution)`` returns a mask of the rows of a node that its parent gets, or None for all. A row that
-        was left out once stays out, with dual variables of zero. The others keep the weight they have among all
-        rows of the node. So a node ends at its optimum if its dual variables are zero there for the rows left out.
-    begin : callable
-        ``begin(child, weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts
-        from.
-    limits : ExactLimits
-        Sizes up to which a node is solved in one way or another.
-    """
-
-    partitions: Partitions
-    scaling: Scaling | StoredScaling
-    kernel: Kernel
-    odm: ODMSettings
-    solver: SolverSettings
-    pass_up: PassUp = pass_all
-    begin: Begin = Solution.rescaled
-    limits: ExactLimits = NODE_LIMITS
-
-
-@dataclass(frozen=True, eq=False)
 class TreeResult:
-    """The solution that a tree ends with, its rows in the order of the partitions.
+    """The solution that a tree ends with, its rows in the order of the partitions."""
 
-    Attributes
-    ----------
-    dual : ndarray of shape (n_machines, n)
-        Signed dual variables of the whole problem.
-    gap : float
-        Relative gap of the root: of the whole problem, or only of the rows passed up. It is nan if the tree ended
-        with several partitions.
-    history : list of dict
-        One entry a level, the fields of `LevelFinished`.
-    solutions : list of Solution
-        Figures of the last level's partitions.
-    """
-
-    dual: Array
-    gap: float
-    history: list[dict[str, Any]]
-    solutions: list[Solution]
-
-
-def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
-    """Return the fewest bytes in which a task can solve a node: rows are read from disk, kernel tiles recomputed."""
-    d = job.partitions.features
-    itemsize = job.partitions.dtype.itemsize
-    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, kernel=job.kernel)
-    return needed + threads * job.partitions.reading_bytes
-
-
-def solve_node(
-    job: TreeJob,
-    node: RowSet,
-    seed: int,
-    memory: int,
-    threads: int,
-    certify: bool,
-    below: Sequence[RowSet],
-    children: Sequence[Solution],
-) -> Solution:
-    """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
-
-    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up.
-    """
-    dual, passed = _start(job, node, below, children)
-    active = node
-    total = None
-    if passed is not None:
-        active = RowSet.at(node.positions(job.partitions.counts)[passed], job.partitions.counts)
-        total = float(node.labels(job.partitions)[1].sum())
-    if total is not None and not active.pieces:
-        nothing = Point(0.0, 0.0, 0.0)
-        return Solution(np.zeros((len(children[0].dual), node.size(job.partitions.counts))), total, 0, nothing, nothing)
-    y, weight = active.labels(job.partitions)
-    losses = RowLosses(_weighted(job.odm, weight, total), y, weight)
-    total = losses.total_weight if total is None else total
-    spare = memory - projected_bytes(job, len(y), threads, certify=certify)
-    # half of the memory may hold rows; the rest is for the solver and its tiles
-    rows, held = active.rows(job.partitions, job.scaling, max(0, min(spare, memory // 2)))
-    settings = SolverSettings(job.solver.tol, job.solver.max_iter, seed)
-    resources = Resources(memory - held, threads)
-    solution = solve_partition(
-        job.kernel, rows, losses, dual(total), settings, resources, certify=certify, limits=job.limits
-    )
-    del rows
-    return_free_memory()
-    if passed is None:
-        return solution
-    whole = np.zeros((len(solution.dual), len(passed)))
-    whole[:, passed] = solution.dual
-    return replace(solution, dual=whole, weight=total)
-
-
-def _weighted(odm: ODMSettings, weight: Array, total: float | None) -> ODMSettings:
-    """Scale λ so that rows of ``weight`` keep the losses they have among rows of ``total`` weight."""
-    return odm if total is None else replace(odm, lam=odm.lam * (float(weight.sum()) / total))
-
-
-def _start(
-    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
-) -> tuple[Callable[[float], Array], Array | None]:
-    """Return a function of the total weight that makes a node's start, and the mask of the rows passed up to it.
-
-    The mask is None if all rows were.
-    """
-    counts = job.partitions.counts
-    if not children:
-        n = node.size(counts)
-        return lambda weight: np.zeros(n), None
-    masks = [job.pass_up(child) for child in children]
-    if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
-        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
-    own = node.positions(counts)
-    passed = np.zeros(len(own), bool)
-    where = []
-    for rows, mask in zip(below, masks, strict=True):
-        positions = rows.positions(counts)
-        _, mine, theirs = np.intersect1d(own, positions, assume_unique=True, return_indices=True)
-        passed[mine] = True if mask is None else mask[theirs]
-        where.append((mine, theirs))
-
-    def start(weight: float) -> Array:
-        dual = np.zeros(len(own))
-        for (mine, theirs), child in zip(where, children, strict=True):
-            dual[mine] = job.begin(child, weight)[0][theirs]
-        return dual[passed]
-
-    return start, None if passed.all() else passed
+    dual: Array  # signed dual variables of the whole problem, (n_machines, n)
+    gap: float  # of the root over the rows passed up to it; nan if the tree ended with several partitions
+    history: History  # one record a level, with the fields of `LevelFinished`
+    solutions: list[Solution]  # figures of the last level's nodes
 
 
 def grow_tree(
@@ -235,77 +77,60 @@ def grow_tree(
     tree: TreeSettings,
     cluster: Cluster,
     *,
-    resume: tuple[int, Sequence[Solution]] | None = None,
-    history: Sequence[dict[str, Any]] = (),
-    on_level: OnLevel = None,
+    resume: LevelState | None = None,
+    on_level: OnLevel = lambda number, fetch, history: None,
     regroup: Regroup | None = None,
 ) -> TreeResult:
     """Train on all partitions, level by level. Levels are numbered from the leaves at 0.
 
-    ``resume`` is a finished level to go on after, with its solutions; ``history`` has the entries up to there.
-    ``on_level`` is called after every level with its number, a function that fetches its solutions, and the history.
-    ``regroup(number)`` returns the nodes of a level above the leaves, or None to merge as ``tree`` says. It is called
-    when the level below is done.
+    ``resume`` is a finished level to go on after. ``on_level`` is called after every level with its number, a function
+    that fetches its solutions, and the history. ``regroup(number)`` returns the nodes of a level above the leaves, or
+    None to merge as ``tree`` says. It is called when the level below is done.
 
-    Raises
-    ------
-    MemoryLimitError
-        A level's tasks would not fit their workers. All levels are checked before any task runs. A level whose rows
-        depend on the solutions below is checked when those are known.
-    InputError
-        The nodes of a level do not hold each row once.
+    Raises MemoryLimitError if a level's tasks would not fit their workers. All levels are checked before any task runs;
+    a level whose rows depend on the solutions below is checked when those are known. Raises InputError if the nodes of
+    a level do not hold each row once.
     """
     counts = job.partitions.counts
     levels = tree.levels(len(counts))
     known = job.pass_up is pass_all and regroup is None
-    _check_memory(job, levels if known else levels[:1], cluster)
-    done, states = (-1, []) if resume is None else (resume[0], [delayed(s, traverse=False) for s in resume[1]])
-    history = list(history)
-    ended = tree.early_stop and done > 0 and history and history[-1]["start_gap"] <= job.solver.tol
-    nodes = [] if done < 0 else _nodes(levels, done, counts, regroup)
-    passed = [] if resume is None else [read_figures(job.pass_up, solution)[1] for solution in resume[1]]
+    check_memory(job, levels if known else levels[:1], cluster)
+    done = -1
+    solved: list[Solution] = []
+    history: History = []
+    nodes: list[RowSet] = []
+    if resume is not None:
+        done = resume.level
+        solved = resume.solutions()
+        history = list(resume.history)
+        nodes = nodes_of(levels, done, counts, regroup)
+    states = [delayed(solution, traverse=False) for solution in solved]
+    passed = [read_figures(job.pass_up, solution)[1] for solution in solved]
     with cluster.cancelled_on_error(states):  # the list always holds the level that is kept on the workers
-        for number in () if ended else range(done + 1, len(levels)):
+        for number in range(done + 1, len(levels)):
+            if tree.early_stop and number > 1 and history[-1]["start_gap"] <= job.solver.tol:
+                break
             below = nodes
-            nodes = _nodes(levels, number, counts, regroup)
+            nodes = nodes_of(levels, number, counts, regroup)
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
                 _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
             depth = tree.depth(len(nodes))
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
-            event = _summary(solutions, depth)
-            history.append(asdict(event))
-            if on_level is not None:
-                on_level(number, partial(_fetch, states, cluster), history)
-            report(event)  # after the checkpoint was saved
-            if tree.early_stop and number > 0 and event.start_gap <= job.solver.tol:
-                break
+            _finish_level(solutions, depth, history, partial(on_level, number, partial(_fetch, states, cluster)))
         final = _fetch(states, cluster)
-    order = (
-        None if merged_span(nodes) == (0, len(counts)) else np.concatenate([node.positions(counts) for node in nodes])
-    )
-    return combine(final, history, order)
+    ordered = merged_span(nodes) == (0, len(counts))
+    return combine(final, history, None if ordered else np.concatenate([node.positions(counts) for node in nodes]))
 
 
-def solve_whole(
-    job: TreeJob, cluster: Cluster, *, resume: tuple[int, Sequence[Solution]] | None = None, on_level: OnLevel = None
-) -> TreeResult:
-    """Solve the tree of one partition in this process, without a task graph. `grow_tree` explains the arguments."""
-    _check_memory(job, [[0, 1]], cluster)
-    if resume is not None:
-        (solution,) = resume[1]
-    else:
-        solution = solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
-        report(_solved(0, 0, solution))
-    event = _summary([solution], 0)
-    if on_level is not None and resume is None:
-        on_level(0, lambda: [solution], [asdict(event)])
-    report(event)
-    return combine([solution], [asdict(event)])
+def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:
+    """Solve the root of a tree of one partition in this process, without a task graph."""
+    check_memory(job, [[0, 1]], cluster)
+    return solve_node(job, RowSet.whole(0, 1), job.solver.seed, *cluster.share(1), True, [], [])
 
 
-def _nodes(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
+def nodes_of(levels: list[list[int]], number: int, counts: Sequence[int], regroup: Regroup | None) -> list[RowSet]:
     """Return the nodes of a level: those of ``regroup``, or merged partitions."""
     given = None if regroup is None or number == 0 else regroup(number)
     if given is None:
@@ -335,7 +160,7 @@ def _run_level(
     for i, (node, children) in enumerate(zip(nodes, overlaps(nodes, below), strict=True)):
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
         # the dashboard groups by what is before the first dash
-        name = f"solve_{len(nodes)}_partitions-{tokenize(job.solver, job.odm, number, i)}-{_serial()}"
+        name = f"solve_{len(nodes)}_partitions-{uuid4().hex}"
         rows = [below[c] for c in children]
         started = [states[c] for c in children]
         tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
@@ -364,15 +189,12 @@ def _most_rows(nodes: Sequence[RowSet], below: Sequence[RowSet], passed: Sequenc
     return max(min(node.size(counts), sum(passed[c] for c in own)) for node, own in zip(nodes, children, strict=True))
 
 
-def _serial() -> str:
-    return f"{time.time_ns():x}"
-
-
 def _fetch(states: Sequence[Delayed], cluster: Cluster) -> list[Solution]:
     return [solution for _, solution in sorted(cluster.results(list(states)), key=lambda pair: pair[0])]
 
 
-def _check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:
+def check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> None:
+    """Raise MemoryLimitError unless the tasks of all ``levels`` fit their workers."""
     for bounds in levels:
         rows = max(sum(job.partitions.counts[a:b]) for a, b in pairwise(bounds))
         _check_level(job, levels, rows, len(bounds) - 1, cluster)
@@ -399,10 +221,15 @@ def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:
     return PartitionSolved(level, partition, s.rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
 
 
-def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
-    """Return the figures of a level: the worst gaps, and the weighted mean of the dual objectives."""
+def _finish_level(
+    solutions: Sequence[Solution], level: int, history: History, save: Callable[[History], object]
+) -> None:
+    """Add the record of a level to ``history``, ``save`` it, and report it.
+
+    A record has the worst gaps, and the weighted mean of the dual objectives.
+    """
     weight = math.fsum(s.weight for s in solutions)
-    return LevelFinished(
+    event = LevelFinished(
         level=level,
         partitions=len(solutions),
         rows=sum(s.rows for s in solutions),
@@ -413,20 +240,22 @@ def _summary(solutions: Sequence[Solution], level: int) -> LevelFinished:
         objective=math.fsum(s.weight / weight * s.point.dual for s in solutions),
         seconds=max(s.seconds for s in solutions),
     )
+    history.append(asdict(event))
+    save(history)
+    report(event)  # after it was saved: a listener may end the fit
 
 
-def end_at_root(solution: Solution, history: Sequence[dict[str, Any]]) -> TreeResult:
-    """Report a root that was solved outside the tree, and return the result.
+def end_at_root(solution: Solution, number: int, history: History, on_level: OnLevel) -> TreeResult:
+    """Save and report a root, level ``number``, that was solved outside the tree, and return the result.
 
     ``history`` is that of the levels below.
     """
     report(_solved(0, 0, solution))
-    event = _summary([solution], 0)
-    report(event)
-    return combine([solution], [*history, asdict(event)])
+    _finish_level([solution], 0, history, partial(on_level, number, lambda: [solution]))
+    return combine([solution], history)
 
 
-def combine(solutions: list[Solution], history: list[dict[str, Any]], order: Array | None = None) -> TreeResult:
+def combine(solutions: list[Solution], history: History, order: Array | None = None) -> TreeResult:
     """Join the solutions of a level into one of the whole problem, rescaled as for a merger of them all.
 
     ``order`` gives the position, in the order of the partitions, of each row of the joined solutions. None means that

@@ -7,8 +7,9 @@ import pytest
 
 from dask_odm.events import listen
 from dask_odm.kernels import RBF
-from dask_odm.kernels.blocks import ArrayRows, Gram
+from dask_odm.kernels.blocks import Gram
 from dask_odm.learning.problem.products import RangedRows, RowProducts, quadratic
+from dask_odm.linalg.rows import ArrayRows
 from small_problems import small_problem
 
 

@@ -94,7 +94,7 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
 @pytest.mark.parametrize("shared", [True, False], ids=["same landmarks", "landmarks of their own"])
 def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, shared, monkeypatch):
     """Classes of some rows against those of all, in groups of several chunks; they end after different passes."""
-    monkeypatch.setattr(passes, "MOST_GROUPS", 4)
+    monkeypatch.setattr(passes, "CHUNK_GROUPS", 4)
     scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, 0.3, 0.2)
     scaled = scaling(store.read_rows(np.arange(80)).X)
     some = scaled[:40]

@@ -15,8 +15,8 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.svrg import solver as svrg
-from dask_odm.methods.svrg.solver import SVRG, SVRGSettings, SVRGState
-from dask_odm.methods.svrg.steps import ArraySteps, CoresetSteps, draw_coreset, take_steps, walk_rows
+from dask_odm.methods.svrg.solver import SVRG, SVRGState
+from dask_odm.methods.svrg.steps import ArraySteps, draw_coreset, take_steps, walk_rows
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
@@ -37,12 +37,12 @@ def steps_of(p: SmallProblem, seed: int = 0) -> ArraySteps:
     return ArraySteps(*parts_of(p), seed)
 
 
-def coreset_of(p: SmallProblem, chosen: np.ndarray, factor: np.ndarray, seed: int = 0) -> CoresetSteps:
-    return CoresetSteps(*parts_of(p), seed, 1, chosen, factor)
+def coreset_of(p: SmallProblem, chosen: np.ndarray, factor: np.ndarray, seed: int = 0) -> ArraySteps:
+    return ArraySteps(*parts_of(p), seed, 1, (chosen, factor))
 
 
 def solver_of(problem, *, tol=1e-6, max_iter=5000, step_size="auto", **options) -> SVRG:
-    return SVRG("svrg", problem, SolverSettings(tol, max_iter), SVRGSettings(step_size), **options)
+    return SVRG("svrg", problem, SolverSettings(tol, max_iter), step_size, **options)
 
 
 def wide(p: SmallProblem) -> np.ndarray:

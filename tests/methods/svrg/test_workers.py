@@ -27,7 +27,7 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.svrg import workers as ring
-from dask_odm.methods.svrg.solver import SVRG, SVRGSettings
+from dask_odm.methods.svrg.solver import SVRG
 from dask_odm.methods.svrg.workers import Ring, RingJob, ring_partitions, visits
 from dask_odm.solvers import DSVRG
 from small_problems import blobs
@@ -128,7 +128,7 @@ def test_in_memory_it_ends_where_stored_partitions_do(job, rows):
     memory = partition_arrays(SCALING(X), y, weight, StratifiedPartitioner(Linear(1.0), 8, 5, 0))
     other = RingJob(memory, None, job.features, job.loss, None, 7)
     solver = SolverSettings(1e-10, 200)
-    a, b = (SVRG("dsvrg", Ring(j, HERE), solver, SVRGSettings()).run() for j in (job, other))
+    a, b = (SVRG("dsvrg", Ring(j, HERE), solver).run() for j in (job, other))
     assert a.converged
     assert b.converged
     np.testing.assert_allclose(a.x, b.x, atol=1e-4 * np.abs(a.x).max())

@@ -21,14 +21,9 @@ from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.methods.exact.limits import ExactLimits
-from dask_odm.methods.tree.workers import (
-    TreeSettings,
-    partitions_for,
-    pass_all,
-    pass_support,
-    projected_bytes,
-    solve_whole,
-)
+from dask_odm.methods.tree.checkpoint import LevelState
+from dask_odm.methods.tree.node_workers import pass_all, pass_support, projected_bytes
+from dask_odm.methods.tree.workers import TreeSettings, end_at_root, partitions_for, solve_whole
 from small_problems import SETTINGS, SmallProblem, small_problem
 from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job, part_of
@@ -222,7 +217,8 @@ def test_solve_whole_is_the_tree_of_one_partition():
     p = small_problem(100, SETTINGS[1])
     heard: list = []
     with listen(heard.append):
-        whole = solve_whole(make_job(p, 1), Cluster(None, 1, 2, 1 << 30, 1 << 30))
+        root = solve_whole(make_job(p, 1), Cluster(None, 1, 2, 1 << 30, 1 << 30))
+        whole = end_at_root(root, 0, [], lambda number, fetch, history: None)
     _best, objective = p.optimum()
     assert whole.history[0]["objective"] == pytest.approx(objective)
     np.testing.assert_allclose(whole.dual, grow(make_job(p, 1)).dual, rtol=1e-9)
@@ -239,7 +235,7 @@ def test_going_on_after_a_level_gives_the_same_bits():
     whole = grow(job, fan_in=2, on_level=keep)
     assert sorted(saved) == [0, 1, 2, 3]
     for number, (solutions, history) in saved.items():
-        again = grow(job, fan_in=2, resume=(number, solutions), history=history)
+        again = grow(job, fan_in=2, resume=LevelState.of(number, solutions, history))
         np.testing.assert_array_equal(again.dual, whole.dual)
         assert again.gap == whole.gap
         assert objectives(again) == objectives(whole)
@@ -314,7 +310,7 @@ def test_a_cascade_goes_on_after_a_level_to_the_same_bits():
     job = replace(make_job(p, 8), pass_up=pass_support)
     whole = grow(job, fan_in=2, on_level=lambda number, fetch, history: saved.update({number: (fetch(), [*history])}))
     for number, (solutions, history) in saved.items():
-        again = grow(job, fan_in=2, resume=(number, solutions), history=history)
+        again = grow(job, fan_in=2, resume=LevelState.of(number, solutions, history))
         np.testing.assert_array_equal(again.dual, whole.dual)
         assert again.gap == whole.gap
 

@@ -1,0 +1,82 @@
+"""Rows that are read by range, in memory or elsewhere: scaled and dense, as kernels and solvers see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+
+class Rows(Protocol):
+    """Rows of one partition as a kernel sees them (scaled, centred), in memory or on disk."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def d(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous and perhaps in ``out``.
+
+        The caller must not write to them.
+        """
+        ...
+
+
+class RowsOfMatrix:
+    """Base class of rows that come from a matrix ``X`` (n, d) in memory."""
+
+    X: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n, d = self.X.shape
+        return int(n), int(d)
+
+    @property
+    def n(self) -> int:
+        return self.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.X.dtype)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, rows: Any) -> Array:
+        found: Array = self.X[rows]
+        return found
+
+    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+        return self[start:stop]
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayRows(RowsOfMatrix):
+    """Scaled rows that are in memory."""
+
+    X: Array
+
+
+def read_scattered(rows: Rows, index: Array, out: Array | None = None) -> Array:
+    """Return the rows at ascending numbers ``index`` (m,), perhaps in ``out``.
+
+    No more than m rows are read at a time, since scattered ones may span more than memory holds.
+    """
+    out = np.empty((len(index), rows.d), rows.dtype) if out is None else out[: len(index)]
+    at = 0
+    while at < len(index):
+        first = int(index[at])
+        upto = int(np.searchsorted(index, first + len(index)))
+        out[at:upto] = rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
+        at = upto
+    return out

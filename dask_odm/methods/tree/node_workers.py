@@ -1,0 +1,156 @@
+"""Solve one node of a tree: a set of rows, from the solutions of the nodes below it.
+
+A merge rule says which rows go up to the parent: all of them (SODM), or those with dual variables other than zero (a
+cascade: Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dask_odm.data.rows.row_sets import RowSet, merged_span
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.stored import Partitions
+from dask_odm.engine.cluster import memory_returned
+from dask_odm.kernels.base import Kernel
+from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
+from dask_odm.learning.solution import Solution, SolverSettings
+from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
+from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.typing import Array
+
+PassUp = Callable[[Solution], Array | None]
+Begin = Callable[[Solution, float], Array]
+
+
+def pass_all(solution: Solution) -> None:
+    """Pass up all rows of a node, as SODM does: return None for "no mask"."""
+
+
+def pass_support(solution: Solution) -> Array:
+    """Pass up the rows whose dual variables are not all zero, as a cascade does."""
+    return np.asarray(solution.dual.any(axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class TreeJob:
+    """The arguments that all tasks of a tree share.
+
+    ``pass_up(solution)`` returns a mask of the rows of a node that its parent gets, or None for all. A row that was
+    left out once stays out, with dual variables of zero. The others keep the weight they have among all rows of the
+    node. So a node ends at its optimum if its dual variables are zero there for the rows left out. ``begin(child,
+    weight)`` returns the dual variables of a child's rows that a node of total ``weight`` starts from. ``limits`` are
+    sizes up to which a node is solved in one way or another.
+    """
+
+    partitions: Partitions
+    scaling: Scaling | StoredScaling
+    kernel: Kernel
+    odm: ODMSettings
+    solver: SolverSettings
+    pass_up: PassUp = pass_all
+    begin: Begin = Solution.rescaled
+    limits: ExactLimits = NODE_LIMITS
+
+
+def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
+    """Return the fewest bytes in which a task can solve a node: rows are read from disk, kernel tiles recomputed."""
+    d = job.partitions.features
+    itemsize = job.partitions.dtype.itemsize
+    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, kernel=job.kernel)
+    return needed + threads * job.partitions.reading_bytes
+
+
+def solve_node(
+    job: TreeJob,
+    node: RowSet,
+    seed: int,
+    memory: int,
+    threads: int,
+    certify: bool,
+    below: Sequence[RowSet],
+    children: Sequence[Solution],
+) -> Solution:
+    """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
+
+    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up.
+    """
+    counts = job.partitions.counts
+    job = replace(job, solver=replace(job.solver, seed=seed))
+    start, passed = _start(job, node, below, children)
+    if passed is None:
+        return _solve_rows(job, node, None, start, Resources(memory, threads), certify)
+    total = float(node.labels(job.partitions)[1].sum())
+    dual = np.zeros((len(children[0].dual), len(passed)))
+    if not passed.any():
+        nothing = Point(0.0, 0.0, 0.0)
+        return Solution(dual, total, 0, nothing, nothing)
+    rows = RowSet.at(node.positions(counts)[passed], counts)
+    solution = _solve_rows(job, rows, total, start, Resources(memory, threads), certify)
+    dual[:, passed] = solution.dual
+    return replace(solution, dual=dual, weight=total)
+
+
+@memory_returned()
+def _solve_rows(
+    job: TreeJob,
+    rows: RowSet,
+    total: float | None,
+    start: Callable[[float], Array],
+    resources: Resources,
+    certify: bool,
+) -> Solution:
+    """Solve ``rows``, which keep the losses that they have among rows of ``total`` weight if they are a part of these.
+
+    ``start`` returns the dual variables to start from, given the weight of all.
+    """
+    y, weight = rows.labels(job.partitions)
+    odm = job.odm if total is None else replace(job.odm, lam=job.odm.lam * (float(weight.sum()) / total))
+    losses = RowLosses(odm, y, weight)
+    spare = resources.memory - projected_bytes(job, len(y), resources.threads, certify=certify)
+    # half of the memory may hold rows; the rest is for the solver and its tiles
+    read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, resources.memory // 2)))
+    return solve_partition(
+        job.kernel,
+        read,
+        losses,
+        start(losses.total_weight if total is None else total),
+        job.solver,
+        replace(resources, memory=resources.memory - held),
+        certify=certify,
+        limits=job.limits,
+    )
+
+
+def _start(
+    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
+) -> tuple[Callable[[float], Array], Array | None]:
+    """Return a function of the total weight that makes a node's start, and the mask of the rows passed up to it.
+
+    The mask is None if all rows were.
+    """
+    counts = job.partitions.counts
+    if not children:
+        n = node.size(counts)
+        return lambda weight: np.zeros(n), None
+    masks = [job.pass_up(child) for child in children]
+    if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
+        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
+    own = node.positions(counts)
+    passed = np.zeros(len(own), bool)
+    where = []
+    for rows, mask in zip(below, masks, strict=True):
+        _, mine, theirs = np.intersect1d(own, rows.positions(counts), assume_unique=True, return_indices=True)
+        passed[mine] = True if mask is None else mask[theirs]
+        where.append((mine, theirs))
+
+    def start(weight: float) -> Array:
+        dual = np.zeros(len(own))
+        for (mine, theirs), child in zip(where, children, strict=True):
+            dual[mine] = job.begin(child, weight)[0][theirs]
+        return dual[passed]
+
+    return start, None if passed.all() else passed
