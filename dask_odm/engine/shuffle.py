@@ -32,10 +32,8 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Dealer, Groups, Partitioner
 from dask_odm.engine.partition.dealing import GroupDealer, ranks_within
-from dask_odm.errors import InputError
+from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.typing import Array
-
-NO_ROWS = "no row has both a label and a positive weight."
 
 
 def partition_arrays(

@@ -55,7 +55,7 @@ class ODMFit:
             run=run,
             kernel=KernelChoice(
                 model.kernel,
-                _word_or_float(model.gamma),
+                model.gamma if isinstance(model.gamma, str) else float(model.gamma),
                 int(model.degree),
                 float(model.coef0),
                 1.0 if model.fit_intercept else 0.0,
@@ -107,7 +107,3 @@ class ODMFit:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
-
-
-def _word_or_float(value: Any) -> float | str:
-    return value if isinstance(value, str) else float(value)

@@ -5,7 +5,8 @@ the Hessian in squares of four by four features. Sums within a block have the dt
 float64.
 
 The weight of a row's loss (class, weight, unknown label) is written out in every loop. As a function it would keep
-`row_losses` from becoming vector instructions: 13 ns a row instead of 0.9.
+`row_losses` from becoming vector instructions: 13 ns a row instead of 0.9. ``terms`` (5,) are `BandLoss.terms`; code 1
+is the positive class's.
 """
 
 from __future__ import annotations
@@ -19,28 +20,24 @@ from dask_odm.typing import Array
 
 MOST_FEATURES = 64  # most features for which the loop sums a Hessian; beyond, BLAS is as fast
 _ROWS = 256  # rows per block
-_STRIDE = (
-    _ROWS + 16
-)  # entries between features of a block; a power of two would put all features in the same few cache lines
+_STRIDE = _ROWS + 16  # entries between features of a block; at a power of two all would share a few cache lines
 
 
 @compiled
-def row_losses(
-    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, dual: Array, second: Array
-) -> float:
+def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: Array, second: Array) -> float:
     """Return the sum of the rows' losses; write y s to ``dual`` and the curvature c of every row to ``second``.
 
     An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """
     zero = scores[:1].sum() * 0
-    low = zero + band[0]
-    high = zero + band[1]
-    upsilon = zero + band[2]
+    low = zero + terms[2]
+    high = zero + terms[3]
+    upsilon = zero + terms[4]
     total = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -55,25 +52,16 @@ def row_losses(
 
 
 @compiled
-def line_slopes(
-    scores: Array,
-    change: Array,
-    codes: Array,
-    weight: Array,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    steps: Array,
-) -> Array:
+def line_slopes(scores: Array, change: Array, codes: Array, weight: Array, terms: Array, steps: Array) -> Array:
     """Return the summed derivatives of the rows' losses at ``scores + step · change``, for each of ``steps``."""
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     out = np.zeros(steps.size)
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -108,25 +96,18 @@ def gather_active(features: Array, second: Array, constant: float, out: Array) -
 
 
 @compiled
-def _block_losses(
-    scores: Array,
-    codes: Array,
-    weight: Array,
-    positive: int,
-    negative_stiffness: Any,
-    positive_stiffness: Any,
-    low: Any,
-    high: Any,
-    upsilon: Any,
-    dual: Array,
-    second: Array,
-) -> Any:
+def _block_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: Array, second: Array) -> Any:
     """Return the sum of `row_losses` for one block, in one dtype and without branches; pad outputs with zeros."""
+    negative_stiffness = terms[0]
+    positive_stiffness = terms[1]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     zero = scores[0] - scores[0]
     one = zero + scores.dtype.type(1)
     total = zero
     for i in range(codes.size):
-        is_positive = codes[i] == positive
+        is_positive = codes[i] == 1
         c = positive_stiffness if is_positive else negative_stiffness
         c = zero if codes[i] < 0 else c
         second[i] = c
@@ -135,7 +116,7 @@ def _block_losses(
             second[i] *= weight[i]
     for i in range(codes.size):
         c = second[i]
-        y = one if codes[i] == positive else -one
+        y = one if codes[i] == 1 else -one
         m = y * scores[i]
         below = max(low - m, zero)
         above = max(m - high, zero)
@@ -214,22 +195,12 @@ def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array
 
 @compiled
 def _rows_block(
-    values: Array,
-    codes: Array,
-    weight: Array,
-    w: Array,
-    intercept: Any,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual_image: Array,
-    work: Array,
+    values: Array, codes: Array, weight: Array, w: Array, intercept: Any, terms: Array, dual_image: Array, work: Array,
     part: Array,
-) -> Any:
-    """Return the loss of a block of rows in ``values``, computed in ``w``'s dtype; add to ``dual_image``."""
+) -> Any:  # fmt: skip
+    """Return the loss of a block of rows in ``values``, in the dtype of ``w`` and ``terms``; add to ``dual_image``."""
     d = w.size
     m = codes.size
-    kind = w.dtype.type
     scores = work[0]
     r = work[1]
     c = work[2]
@@ -239,19 +210,7 @@ def _rows_block(
         for j in range(d):
             total += w[j] * row[j]
         scores[i] = total
-    loss = _block_losses(
-        scores,
-        codes,
-        weight,
-        positive,
-        kind(stiffness[0]),
-        kind(stiffness[1]),
-        kind(band[0]),
-        kind(band[1]),
-        kind(band[2]),
-        r,
-        c,
-    )
+    loss = _block_losses(scores, codes, weight, terms, r, c)
     part[:] = 0
     quads = m // 4 * 4
     for i in range(0, quads, 4):
@@ -278,18 +237,9 @@ def _rows_block(
 
 @compiled
 def small_sums(
-    X: Array,
-    codes: Array,
-    weight: Array,
-    w: Array,
-    intercept: float,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual_image: Array,
-    curvature: Array,
-    hessian_stride: int,
-) -> float:
+    X: Array, codes: Array, weight: Array, w: Array, intercept: float, terms: Array, dual_image: Array,
+    curvature: Array, hessian_stride: int,
+) -> float:  # fmt: skip
     """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
     Last entries belong to a constant feature 1. The curvature is summed over one block of rows in ``hessian_stride``
@@ -309,34 +259,23 @@ def small_sums(
     second = np.zeros((width, width))
     narrow = w.astype(X.dtype)
     narrow_intercept = kind(intercept)
+    narrow_terms = terms.astype(X.dtype)
     work = np.zeros((3, _ROWS), X.dtype)
     part = np.zeros(d, X.dtype)
     sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
+        rows = values[first * d : (first + m) * d]
+        its_codes = codes[first : first + m]
+        its_weight = weight[first : first + m]
         if first // _ROWS % hessian_stride:
-            rows = values[first * d : (first + m) * d]
-            c_rows = codes[first : first + m]
-            w_rows = weight[first : first + m]
             total += _rows_block(
-                rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, dual_image, work, part
+                rows, its_codes, its_weight, narrow, narrow_intercept, narrow_terms, dual_image, work, part
             )
             continue
         sampled += m
-        _turn(values[first * d : (first + m) * d], narrow, narrow_intercept, columns, scores)
-        total += _block_losses(
-            scores,
-            codes[first : first + m],
-            weight[first : first + m],
-            positive,
-            kind(stiffness[0]),
-            kind(stiffness[1]),
-            kind(band[0]),
-            kind(band[1]),
-            kind(band[2]),
-            r,
-            c,
-        )
+        _turn(rows, narrow, narrow_intercept, columns, scores)
+        total += _block_losses(scores, its_codes, its_weight, narrow_terms, r, c)
         for j in range(d + 1):
             column = columns[j * _STRIDE : j * _STRIDE + _ROWS]
             target = weighted[j * _STRIDE : j * _STRIDE + _ROWS]
@@ -359,9 +298,8 @@ def small_sums(
 
 @compiled
 def double_sums(
-    X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
-    dual_image: Array,
-) -> float:  # fmt: skip
+    X: Array, codes: Array, weight: Array, w: Array, intercept: float, terms: Array, dual_image: Array
+) -> float:
     """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
@@ -371,7 +309,5 @@ def double_sums(
     for first in range(0, n, _ROWS):
         stop = min(n, first + _ROWS)
         rows = values[first * d : stop * d]
-        total += _rows_block(
-            rows, codes[first:stop], weight[first:stop], w, intercept, positive, stiffness, band, dual_image, work, part
-        )
+        total += _rows_block(rows, codes[first:stop], weight[first:stop], w, intercept, terms, dual_image, work, part)
     return total

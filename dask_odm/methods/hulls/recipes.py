@@ -259,44 +259,19 @@ def _is_sound(state: SaddleState, size: int, count: int) -> bool:
 # The choice -------------------------------------------------------------------------------------------------------
 
 
-class NearestPointRecipe(Recipe[SaddleFit]):
-    linear = True
+def _client_recipe(train: Callable[[TrainingData, SaddleFit], Trained]) -> Recipe[SaddleFit]:
+    """Return the recipe of a solver that can deal rows to clients."""
 
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_nearest_point(data, fit)
-
-
-class _ByClients(Recipe[SaddleFit]):
-    """What both solvers that can deal rows to clients have in common."""
-
-    linear = True
-
-    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
+    def reads(store: TrainingData, fit: SaddleFit) -> bool:
         return is_small(store) and fit.n_clients is None
 
-    def spreads(self, fit: SaddleFit) -> bool:
-        return fit.n_clients is not None
-
-
-class SaddlePointRecipe(_ByClients):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_saddle_point(data, fit)
-
-
-class GilbertRecipe(_ByClients):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_gilbert(data, fit)
-
-
-class LandmarkHullsRecipe(Recipe[SaddleFit]):
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        return train_in_span(data, fit)
+    return Recipe(train, linear=True, reads=reads, spreads=lambda fit: fit.n_clients is not None)
 
 
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": NearestPointRecipe(),
-    "saddle": SaddlePointRecipe(),
-    "gilbert": GilbertRecipe(),
+    "mnp": Recipe(train_nearest_point, linear=True),
+    "saddle": _client_recipe(train_saddle_point),
+    "gilbert": _client_recipe(train_gilbert),
 }
 
 
@@ -308,6 +283,6 @@ def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
     if fit.kernel.kernel != "linear":
         if solver not in ("auto", "mnp"):
             raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
-        return Choice("mnp", "over the span of landmarks", LandmarkHullsRecipe())
+        return Choice("mnp", "over the span of landmarks", Recipe(train_in_span))
     name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
     return Choice(name, why, HULL_RECIPES[name])

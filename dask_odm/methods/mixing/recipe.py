@@ -11,7 +11,6 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.recipe import Recipe
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
@@ -41,11 +40,6 @@ def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
             require_state(fit, sound and len(set(epochs)) == 1)
         end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
         return _finish(problem, named, end, fit)
-
-
-class MixingRecipe(Recipe[MixingFit]):
-    def train(self, data: TrainingData, fit: MixingFit) -> Trained:
-        return train_mixing(data, fit)
 
 
 def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:

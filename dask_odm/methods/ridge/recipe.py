@@ -147,28 +147,11 @@ def _trained(
     return Trained(model, attributes | {"support_": numbers}, warning)
 
 
-class RidgeRecipe(Recipe[MDDFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        return train_ridge(data, fit)
-
-
-class ExactKernelRecipe(Recipe[MDDFit]):
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        return train_exact_kernel(data, fit)
-
-
-class LandmarkKernelRecipe(Recipe[MDDFit]):
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        return train_landmark_kernel(data, fit)
-
-
-MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", RidgeRecipe())
+MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))
 
 
 def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
     """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
     if fit.n_landmarks is None:
-        return Choice("exact", "no landmarks asked for", ExactKernelRecipe())
-    return Choice("landmark", "n_landmarks", LandmarkKernelRecipe())
+        return Choice("exact", "no landmarks asked for", Recipe(train_exact_kernel))
+    return Choice("landmark", "n_landmarks", Recipe(train_landmark_kernel))

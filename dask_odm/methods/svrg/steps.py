@@ -20,7 +20,7 @@ from dask_odm.typing import Array
 
 
 @compiled
-def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
+def stiffest_row(X: Array, codes: Array, weight: Array, stiffness: Array, bias: float) -> float:
     """Return the largest ``c ‖φ‖²`` of rows ``X`` (n, d), to which a constant feature √bias is added."""
     largest = 0.0
     weighted = weight.size > 0
@@ -29,7 +29,7 @@ def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness
         square = bias
         for j in range(row.size):
             square += float(row[j]) * float(row[j])
-        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        c = stiffness[1] if codes[i] == 1 else stiffness[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -46,7 +46,6 @@ def take_steps(
     w: Array,
     snapshot: Array,
     drift: Array,
-    positive: int,
     stiffness: Array,
     band: Array,
     constant: float,
@@ -72,10 +71,10 @@ def take_steps(
         if w.size > d:
             score += constant * float(w[d])
             there += constant * float(snapshot[d])
-        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        c = stiffness[1] if codes[i] == 1 else stiffness[0]
         if weighted:
             c *= weight[i]
-        y = 1.0 if codes[i] == positive else -1.0
+        y = 1.0 if codes[i] == 1 else -1.0
         m = y * score
         m_there = y * there
         change = max(low - m, 0.0) - max(low - m_there, 0.0)
@@ -97,7 +96,7 @@ def walk_rows(
     """
     stiffness = n * loss.stiffness
     take_steps(
-        *map(frozen, rows), order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band,
+        *map(frozen, rows), order, w, snapshot, step * dual_image, stiffness, loss.band,
         features.constant, step,
     )  # fmt: skip
 
@@ -142,7 +141,7 @@ class ArraySteps:
         loss = self._loss
         bias = self._features.bias
         parts = self._dense(np.arange(self.n))
-        return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows, _ in parts)
+        return max(float(stiffest_row(*map(frozen, rows), loss.stiffness, bias)) for rows, _ in parts)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
         return dual_image, 0.0

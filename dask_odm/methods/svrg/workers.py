@@ -53,7 +53,7 @@ class RingJob:
     """The arguments that all tasks of a ring share.
 
     Rows in memory are already scaled; ``scaling`` is that of rows on disk. Sparse rows are made dense, one partition at
-    a time. ``features`` maps scaled rows. Label code 1 of ``loss`` is positive; class weights are in the rows' weights.
+    a time. ``features`` maps scaled rows. Label code 1 is positive; class weights are in the rows' weights.
     ``stage_steps`` is T; None takes all rows that are left.
     """
 
@@ -164,7 +164,7 @@ def stiffest_in(job: RingJob, k: int) -> float:
     bias = job.features.bias
     try:
         parts = (map(frozen, (b.X, b.y, b.weight)) for b in Pieces(job, k).blocks())
-        return max(float(stiffest_row(*rows, loss.positive, loss.stiffness, bias)) for rows in parts)
+        return max(float(stiffest_row(*rows, loss.stiffness, bias)) for rows in parts)
     finally:
         return_free_memory()
 
