@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+NO_ROWS = "no row has both a label and a positive weight."
+
 
 class DaskODMError(Exception):
     """Base class of every error that dask_odm raises on purpose."""

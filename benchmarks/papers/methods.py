@@ -26,7 +26,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods import solver_objects as solvers
-from dask_odm.methods.recipes import TreeRecipe
+from dask_odm.methods.recipes import tree_recipe
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.rules import TreeRule, at_random, by_clusters, by_means, by_strata
 
@@ -45,7 +45,7 @@ class RuledClassifier(ODMClassifier):
     rule: TreeRule
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return Choice(self.rule.name, "asked for", TreeRecipe(self.rule))
+        return Choice(self.rule.name, "asked for", tree_recipe(self.rule))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def resumable(checkpoint: str | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        from dask_odm.learning.training.checkpoint_files import is_checkpoint_there
+        from dask_odm.learning.training.checkpoints import is_checkpoint_there
 
         if checkpoint is None or not is_checkpoint_there(checkpoint):
             raise
@@ -29,7 +29,7 @@ def resumable(checkpoint: str | None) -> Iterator[None]:
 
 def refuse_to_replace(checkpoint: str | None) -> None:
     """Raise InputError if there is a checkpoint that a new fit would replace at its first step."""
-    from dask_odm.learning.training.checkpoint_files import open_checkpoint
+    from dask_odm.learning.training.checkpoints import open_checkpoint
 
     found = None if checkpoint is None else open_checkpoint(checkpoint)
     if found is not None:

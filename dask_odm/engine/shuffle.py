@@ -33,11 +33,10 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Groups, Partitioner
 from dask_odm.engine.partition.dealing import Dealer, GroupDealer, ranks_within
-from dask_odm.errors import InputError
+from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.typing import Array
 
 GroupOfRow = Callable[[StoreBlock], Array]  # the group of every row; rows that do not take part may have any
-NO_ROWS = "no row has both a label and a positive weight."
 
 
 def partition_arrays(

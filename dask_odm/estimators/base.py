@@ -49,14 +49,13 @@ from dask_odm.estimators.lazy_values import LazyModel
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
-from dask_odm.learning.training.checkpoint_files import sole_writer
+from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.schema import Schema
 from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up

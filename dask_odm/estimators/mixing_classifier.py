@@ -17,12 +17,11 @@ from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import check_senders
 from dask_odm.estimators.inputs.input_types import LazyArrays, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.schema import Schema
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.methods.mixing.online_passes import LOCALS
-from dask_odm.methods.mixing.recipe import MixingRecipe
+from dask_odm.methods.mixing.recipe import train_mixing
 from dask_odm.methods.mixing.settings import MixingFit
 
 
@@ -243,4 +242,4 @@ class MixingClassifier(StoreClassifier):
         return MixingFit.of(self, run, check_senders(more.get("shard")), more.get("names"))
 
     def _choose(self, fit: MixingFit, rows: int, features: int) -> Choice[MixingFit]:
-        return Choice(self.local, "asked for", MixingRecipe())
+        return Choice(self.local, "asked for", Recipe(train_mixing))

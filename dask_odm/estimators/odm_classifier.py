@@ -28,8 +28,7 @@ from dask_odm.learning.solver_objects import (
 from dask_odm.learning.training.model_building import warn_of_nothing
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.schema import Schema
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear

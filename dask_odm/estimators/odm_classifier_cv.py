@@ -14,10 +14,10 @@ from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.probabilities import ProbabilisticClassifier
-from dask_odm.estimators.search.recipe import SearchFit, SearchRecipe, Splitter
+from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, moved_parameters, solver_word
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
@@ -276,7 +276,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         return tuple(values.tolist())
 
     def _choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
-        return Choice("search", "settings are searched for", SearchRecipe())
+        return Choice("search", "settings are searched for", Recipe(train_search))
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Run one search for all classes. Its last fit trains the machines of more than two."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.errors import InputError
+from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
 from dask_odm.linalg.threads import single_threaded_blas
@@ -209,7 +209,7 @@ def choosing_bytes(count: int, d: int) -> int:
 def _drawn(source: PivotRows, race: Race) -> Proposals:
     proposals = source.run(race)
     if not proposals.seen:
-        raise InputError("no row has both a label and a positive weight.")
+        raise InputError(NO_ROWS)
     return proposals
 
 

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -139,44 +139,28 @@ class ClusterGram:
         return tree_sum(self.cluster.each(gram_part, arguments, "kernel-product"))
 
 
-@dataclass(eq=False)
-class ClusterProducts:
+class ClusterProducts(RowProducts):
     """`Products` computed by the workers of a cluster, which must have a client.
 
     ``folder`` holds the rows in a file `ROWS`; all workers must see it. ``spare`` bounds the bytes of tiles that this
     process keeps for the products that it computes itself.
     """
 
-    kernel: Kernel
-    folder: str
-    cluster: Cluster
-    spare: int = 0
-    _X: Array = field(init=False)
-    _made: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        self._X = read_rows(self.folder)
+    def __init__(self, kernel: Kernel, folder: str, cluster: Cluster, spare: int = 0) -> None:
+        super().__init__(kernel, read_rows(folder), spare, CPU_COUNT)
+        self.folder = folder
+        self.cluster = cluster
+        self._made = 0
         self.parts = 1
         while self.parts < self.cluster.slots:
             self.parts *= 2
-        n, d = self._X.shape
+        n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
         self.cluster.require(task_bytes(self.kernel, n, d, 8, self._share()[1]), self.parts, what, ADVICE)
 
     @property
-    def n(self) -> int:
-        return len(self._X)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._X.dtype
-
-    @property
     def here(self) -> RowProducts:
-        return RowProducts(self.kernel, self._X, self.spare, CPU_COUNT)
-
-    def rows(self, index: Array) -> Array:
-        return np.asarray(self._X[index])
+        return RowProducts(self.kernel, self.source, self.budget, self.threads)
 
     def _share(self) -> tuple[int, int]:
         return self.cluster.share(self.parts)
@@ -189,7 +173,7 @@ class ClusterProducts:
             os.remove(os.path.join(self.folder, old))
         self._made += 1
         memory, threads = self._share()
-        d = int(self._X.shape[1])
+        d = int(self.source.shape[1])
         spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
         budget = max(0, spare)
         groups = Tiling(len(index), d, self.dtype.itemsize).groups

@@ -14,8 +14,6 @@ their value. (Cook and Weisberg, *Residuals and influence in regression*, 1982, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.linalg import lapack
 
@@ -24,34 +22,21 @@ from dask_odm.learning.problem.losses import Loss
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.dense import mended
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
 
-@dataclass(frozen=True, eq=False)
-class LeftOut:
-    """Result of leave-one-out.
+def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> tuple[Array, float]:
+    """Return the decision value of each row by the model without it, (n,), and the effective number of parameters.
 
-    ``scores`` (n,), float64, are decision values of the rows by the model without each. ``parameters`` is the effective
-    number of parameters, ``Σ h_i c_i``.
-    """
-
-    scores: Array
-    parameters: float
-
-
-def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> LeftOut:
-    """Return leave-one-out decision values of rows from their ``scores`` and ``leverages``, each (n,).
-
-    ``y`` and ``weight`` are (n,), or empty if the loss needs none. A weight above 1 stands for several equal rows, and
-    one of them is left out.
+    ``scores`` and ``leverages`` are (n,), and so are ``y`` and ``weight``, which are empty if the loss needs none. A
+    weight above 1 stands for several equal rows, and one of them is left out.
     """
     _, dual, curvature = loss.evaluate(scores, y, weight)
     one = 1.0 / np.maximum(weight, 1.0) if weight.size else 1.0
     taken = leverages * curvature
     # rounding may push 1 − h c below 0
     moved = leverages * one * dual / np.maximum(1.0 - one * taken, 1e-9)
-    return LeftOut(scores - moved, float(taken.sum()))
+    return scores - moved, float(taken.sum())
 
 
 def linear_leverages(problem: PrimalProblem, w: Array) -> Array:
@@ -72,11 +57,10 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
     if len(active):
         root = np.sqrt(curvature[active])
         rows = products.rows(active).astype(np.float64)
-        with single_threaded_blas:
-            system = products.kernel.tile(rows, rows) * root
-            system *= root[:, None]
-            system.flat[:: len(active) + 1] += 1.0
-            inverse = inverse_factor(system)
+        system = products.kernel.tile(rows, rows) * root
+        system *= root[:, None]
+        system.flat[:: len(active) + 1] += 1.0
+        inverse = inverse_factor(system)
         found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
     return found
 

@@ -8,7 +8,7 @@ machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -17,12 +17,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import vstack
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
-from dask_odm.kernels.base import Kernel
 from dask_odm.learning.shared_pass import run_jointly
-from dask_odm.learning.training.checkpoint_files import forget_checkpoint
+from dask_odm.learning.training.checkpoints import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
@@ -51,24 +49,21 @@ def train_machines(
     data: TrainingData,
     fit: Any,
     scheme: Scheme,
-    joined: Callable[[Sequence[Attributes]], Attributes],
+    combine: Callable[[Sequence[Attributes]], Attributes],
 ) -> Trained:
     """Train a machine for every class or pair of classes, and join them into one model.
 
     ``choice`` says how a machine learns. ``fit`` are the family's settings, a frozen dataclass with its `FitRun` as
     ``run``. If machines are to learn by settings of their own, ``fit.of_machine(i, count, run)`` returns those of
-    machine i. ``joined`` combines the fitted attributes of all machines, as `joined_attributes` does, without
-    the support.
+    machine i. ``combine`` joins the fitted attributes of all machines, as `joined_attributes` does, without the
+    support.
     """
     machines = machines_of(data.class_weights, scheme)
     pairs = len(data.class_weights) if scheme == "ovo" else 0
     together = choice.train_machines(data, fit, machines, pairs)
     if together is not None:
         return together
-    join = Joined(pairs, joined)
-    for trained in trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)):
-        join.add(trained)
-    return join.trained()
+    return joined(trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)), pairs, combine)
 
 
 def trained_machines(
@@ -103,79 +98,57 @@ def runs_of(run: FitRun, count: int) -> list[FitRun]:
     return [replace(run, checkpoint=path) for path in paths]
 
 
-class Joined:
-    """Collects trained machines in order and joins them into one model. Rows that support several are kept once.
+def joined(machines: Iterable[Trained], pairs: int, combine: Callable[[Sequence[Attributes]], Attributes]) -> Trained:
+    """Join trained machines, in order, into one model. Rows that support several of them are kept once.
 
-    ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest. ``joined`` combines
+    ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest. ``combine`` joins
     the machines' fitted attributes.
     """
+    parts: list[Trained] = []
+    rows: list[Any] = []  # support rows of each machine that no machine before it has
+    numbers = np.empty(0, np.int64)  # of these rows
+    for trained in machines:
+        own = trained.attributes.get("support_", np.empty(0, np.int64))
+        new = np.flatnonzero(~np.isin(own, numbers))
+        numbers = np.concatenate([numbers, own[new]])
+        if isinstance(trained.model, KernelModel):
+            support: Any = trained.model.support
+            rows.append(support.take(new) if isinstance(support, SparseRows) else support[new])
+            trained = replace(trained, model=replace(trained.model, support=np.empty((0, trained.model.features))))
+        parts.append(trained)
+    if parts[0].path:
+        path = tuple(joined(each, pairs, combine) for each in zip(*(part.path for part in parts), strict=True))
+        return replace(path[-1], path=path)
+    order = np.argsort(numbers)
 
-    def __init__(self, pairs: int, joined: Callable[[Sequence[Attributes]], Attributes]) -> None:
-        self._pairs = pairs
-        self._joined = joined
-        self._coefficients: list[Array] = []
-        self._intercepts: list[Array] = []
-        self._attributes: list[Attributes] = []
-        self._warnings: list[str | None] = []
-        self._numbers = np.empty(0, np.int64)  # numbers of the joint support, in the order in which machines came
-        self._rows: list[Any] = []
-        self._seen: tuple[Kernel, Scaling] | None = None
-        self._double_precision = False
-        self._paths: list[Joined] = []
-
-    def add(self, trained: Trained) -> None:
-        """Add the next machine."""
-        if trained.path and not self._paths:
-            self._paths = [Joined(self._pairs, self._joined) for _ in trained.path]
-        for joined, each in zip(self._paths, trained.path, strict=True):
-            joined.add(replace(each, path=()))
-        model = trained.model
-        numbers = trained.attributes.get("support_", np.empty(0, np.int64))
-        new = np.flatnonzero(~np.isin(numbers, self._numbers))
-        self._numbers = np.concatenate([self._numbers, numbers[new]])
-        if isinstance(model, KernelModel):
-            rows: Any = model.support
-            self._rows.append(rows.take(new) if isinstance(rows, SparseRows) else rows[new])
-            self._seen = model.kernel, model.scaling
-            self._double_precision |= model.double_precision
-            self._coefficients.append(model.coefficients)
-        else:
-            assert isinstance(model, LinearModel)
-            self._coefficients.append(model.weights)
-        self._intercepts.append(model.intercept)
-        self._attributes.append(trained.attributes)
-        self._warnings.append(trained.warning)
-
-    def trained(self) -> Trained:
-        """Return all machines as one trained model."""
-        if self._paths:
-            path = tuple(joined.trained() for joined in self._paths)
-            return replace(path[-1], path=path)
-        attributes = self._joined(self._attributes)
-        intercept = np.concatenate(self._intercepts)
-        order = np.argsort(self._numbers)
-        if "support_" in self._attributes[0]:
-            attributes["support_"] = self._numbers[order]
-        if "dual_coef_" in self._attributes[0]:
-            attributes["dual_coef_"] = self._spread([each["dual_coef_"] for each in self._attributes])
-        if self._seen is None:
-            model: Model = LinearModel(np.concatenate(self._coefficients), intercept, self._pairs)
-        else:
-            if isinstance(self._rows[0], SparseRows):
-                rows: Any = SparseRows(vstack([rows.X for rows in self._rows], format="csr")[order])
-            else:
-                rows = np.concatenate(self._rows)[order]
-            coefficients = self._spread(self._coefficients)
-            model = KernelModel(*self._seen, rows, coefficients, intercept, self._pairs, self._double_precision)
-        return Trained(model, attributes, joined_warning(self._warnings))
-
-    def _spread(self, coefficients: Sequence[Array]) -> Array:
+    def spread(coefficients: Sequence[Array]) -> Array:
         """Return coefficients (machines, n_support) over the joint support, from each machine's own (1, ·)."""
-        numbers = np.sort(self._numbers)
-        out = np.zeros((len(coefficients), len(numbers)))
-        for i, (attributes, own) in enumerate(zip(self._attributes, coefficients, strict=True)):
-            out[i, np.searchsorted(numbers, attributes["support_"])] = own[0]
+        out = np.zeros((len(parts), len(numbers)))
+        for i, (part, own) in enumerate(zip(parts, coefficients, strict=True)):
+            out[i, np.searchsorted(numbers[order], part.attributes["support_"])] = own[0]
         return out
+
+    attributes = combine([part.attributes for part in parts])
+    if "support_" in parts[0].attributes:
+        attributes["support_"] = numbers[order]
+    if "dual_coef_" in parts[0].attributes:
+        attributes["dual_coef_"] = spread([part.attributes["dual_coef_"] for part in parts])
+    models: list[Any] = [part.model for part in parts]
+    intercept = np.concatenate([model.intercept for model in models])
+    if not rows:
+        model: Model = LinearModel(np.concatenate([model.weights for model in models]), intercept, pairs)
+    else:
+        sparse = isinstance(rows[0], SparseRows)
+        stacked = vstack([each.X for each in rows], format="csr") if sparse else np.concatenate(rows)
+        model = replace(
+            models[-1],
+            support=SparseRows(stacked[order]) if sparse else stacked[order],
+            coefficients=spread([model.coefficients for model in models]),
+            intercept=intercept,
+            pairs=pairs,
+            double_precision=any(model.double_precision for model in models),
+        )
+    return Trained(model, attributes, joined_warning([part.warning for part in parts]))
 
 
 def joined_attributes(machines: Sequence[Attributes]) -> Attributes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -71,18 +71,18 @@ class PrimalSolution(Generic[S]):
         return replace(self, history=history, steps=ahead.steps + self.steps)
 
 
+@dataclass(eq=False)
 class Newton(ABC, Generic[S]):
     """One run of Newton's method, to the relative duality gap ``tol``.
 
     Subclasses supply sums over the rows and the solution of the system.
     """
 
-    def __init__(self, tol: float, log: StepLog) -> None:
-        self.tol = tol
-        self.log = log
-        self.steps = 0
-        self.passes = 0
-        self.stuck = False  # set when rounding leaves nothing to gain
+    tol: float
+    log: StepLog
+    steps: int = field(default=0, init=False)
+    passes: int = field(default=0, init=False)
+    stuck: bool = field(default=False, init=False)  # set when rounding leaves nothing to gain
 
     def take_up(self, history: list[Record], steps: int) -> None:
         """Resume a lost run from its ``history``. Its last pass is repeated."""

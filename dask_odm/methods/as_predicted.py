@@ -32,7 +32,7 @@ from dask_odm.kernels.radial import RBF, Laplacian
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.predicted_loss import PredictedLoss
+from dask_odm.learning.problem.losses import PredictedLoss
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
@@ -66,12 +66,7 @@ class Claim:
 
 
 def held_as_predicted(
-    trained: Trained,
-    claim: Claim,
-    kernel: Kernel,
-    data: TrainingData,
-    fit: ODMFit,
-    figures: Collection[str] = FIGURES,
+    trained: Trained, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit, figures: Collection[str] = FIGURES
 ) -> Trained:
     """Return the model with gap and objective as it predicts ``data``.
 
@@ -140,12 +135,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
 
 
 def _settled(
-    trained: Trained,
-    solved: Claim,
-    found: Claim,
-    enough: float,
-    tol: float,
-    figures: Collection[str] = FIGURES,
+    trained: Trained, solved: Claim, found: Claim, enough: float, tol: float, figures: Collection[str] = FIGURES
 ) -> Trained:
     """Return the trained model with the ``found`` figures, or unchanged if these nearly equal the ``solved`` ones."""
     gap = max(found.gap, replace(found, primal=solved.primal).gap)

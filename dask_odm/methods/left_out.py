@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.errors import InputError
 from dask_odm.learning.leave_one_out import left_out
-from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.log_odds import fit_link
@@ -21,33 +19,36 @@ LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link i
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 
 
-def attributes_of(
-    fit: ODMFit, given: TrainingData, solved: TrainingData, loss: BandLoss, found: Array
-) -> dict[str, Any]:
+def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
     """Return the fitted attributes of leave-one-out for the rows of ``given`` data.
 
     ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
+    loss = fit.loss(solved)
     y, weight = given.columns()
     if solved.held is not None and solved.held.copies is not None:
         found = found[:, solved.held.copies]
-    out = left_out(loss, found[0], found[1], y, weight)
+    without, parameters = left_out(loss, found[0], found[1], y, weight)
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
     taking = counted > 0
-    if not taking.any():
-        raise InputError("no row has both a label and a positive weight.")
-    _warn_of(out.parameters, int(taking.sum()))
-    positive = y == loss.positive
-    right = (out.scores > 0) == positive
+    if parameters > 0.5 * taking.sum():  # the closed form is too optimistic
+        warnings.warn(
+            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for "
+            f"{int(taking.sum())} rows. Choose a smaller lam or gamma, or validate by other rows.",
+            UserWarning,
+            stacklevel=2,
+        )
+    positive = y == 1
+    right = (without > 0) == positive
     shares = np.where(taking, weight if weight.size else 1.0, 0.0)
     total, numbers = given.row_numbers
-    scores = _spread(np.where(taking, out.scores, np.nan), total, numbers, np.nan)
+    scores = _spread(np.where(taking, without, np.nan), total, numbers, np.nan)
     return {
         "loo_decision_function_": scores,
         "loo_score_": float(shares[right].sum() / shares.sum()),
-        "loo_parameters_": out.parameters,
+        "loo_parameters_": parameters,
         OF_MACHINE: (scores, _spread(positive, total, numbers), _spread(counted, total, numbers)),
-        "probability_link_": fit_link(out.scores[taking], positive[taking], counted[taking]),
+        "probability_link_": fit_link(without[taking], positive[taking], counted[taking]),
     }
 
 
@@ -83,14 +84,3 @@ def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0)
     out = np.full(total, rest)
     out[slice(None) if numbers is None else numbers] = values
     return out
-
-
-def _warn_of(parameters: float, rows: int) -> None:
-    """Warn if the closed form is too optimistic, as it is for more than half as many parameters as rows."""
-    if parameters > 0.5 * rows:
-        warnings.warn(
-            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for {rows} rows. "
-            "Choose a smaller lam or gamma, or validate by other rows.",
-            UserWarning,
-            stacklevel=2,
-        )

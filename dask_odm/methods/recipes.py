@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.training.recipe import Choice, Machines, Recipe, is_small
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.landmark.recipe import (
-    WHOLE_VALUES,
-    landmark_values,
-    machines_at_once,
-    train_landmark,
-    train_machines_at_landmarks,
-)
-from dask_odm.methods.linear.many_classes_recipe import suits_sparse, train_sparse
+from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
 from dask_odm.methods.linear.recipe import train_newton
+from dask_odm.methods.linear.sparse_route import train_sparse
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
@@ -32,96 +26,30 @@ from dask_odm.methods.tree.rules import CASCADE, DC, DIP, SODM, TreeRule
 logger = logging.getLogger("dask_odm")
 
 
-class ExactRecipe(Recipe[ODMFit]):
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_exact(data, fit)
-
-    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-        return train_pairs(data, fit, machines, pairs) if pairs and suits_pairs(data, fit) else None
-
-
-class LandmarkRecipe(Recipe[ODMFit]):
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_landmark(data, fit)
-
-    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
-        return is_small(store) and landmark_values(store.rows, fit) <= WHOLE_VALUES
-
-    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-        """Train all machines over the same landmarks, unless each is certified or left-out rows are wanted."""
-        return None if fit.own.certify or fit.loo else train_machines_at_landmarks(data, fit, machines, pairs)
-
-    def at_once(self, data: TrainingData, fit: ODMFit) -> int:
-        return machines_at_once(data, fit)
-
-
-class NewtonRecipe(Recipe[ODMFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_newton(data, fit)
-
-    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-        return train_sparse(data, fit, machines) if not pairs and suits_sparse(data, fit) else None
-
-
-class TreeRecipe(Recipe[ODMFit]):
-    def __init__(self, rule: TreeRule) -> None:
-        self.rule = rule
-
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_tree(data, fit, self.rule)
-
-    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
-        return is_small(store) and store.rows <= self.rule.whole_rows and fit.own.n_partitions in (None, 1)
-
-    def spreads(self, fit: ODMFit) -> bool:
-        return has_partitions(fit)
-
-
-class DSVRGRecipe(Recipe[ODMFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_dsvrg(data, fit)
-
-    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
-        return False
-
-    def spreads(self, fit: ODMFit) -> bool:
-        return has_partitions(fit)
-
-
-class SVRGRecipe(Recipe[ODMFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_svrg(data, fit)
-
-
-class CSVRGRecipe(Recipe[ODMFit]):
-    linear = True
-
-    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
-        return train_csvrg(data, fit)
-
-
 def has_partitions(fit: ODMFit) -> bool:
     """Return whether several partitions are asked for, with a kernel that workers can compute."""
     return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named
 
 
+def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
+    """Return the recipe of a tree that merges by ``rule``."""
+
+    def reads(store: TrainingData, fit: ODMFit) -> bool:
+        return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
+
+    return Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+
+
 RECIPES: dict[str, Recipe[ODMFit]] = {
-    "sodm": TreeRecipe(SODM),
-    "cascade": TreeRecipe(CASCADE),
-    "dip": TreeRecipe(DIP),
-    "dc": TreeRecipe(DC),
-    "landmark": LandmarkRecipe(),
-    "exact": ExactRecipe(),
-    "newton": NewtonRecipe(),
-    "dsvrg": DSVRGRecipe(),
-    "svrg": SVRGRecipe(),
-    "csvrg": CSVRGRecipe(),
+    **{rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)},
+    "landmark": Recipe(
+        train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks, at_once=machines_at_once
+    ),
+    "exact": Recipe(train_exact, train_machines=train_pairs),
+    "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
+    "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
+    "svrg": Recipe(train_svrg, linear=True),
+    "csvrg": Recipe(train_csvrg, linear=True),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact")  # solvers with leave-one-out in closed form

@@ -13,7 +13,6 @@ from dask_odm.learning.solver_objects import SolverClasses, SolverObject
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 _COUNT_OR_NONE = [*_COUNT, None]
-_STEP = [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
 
 
 class Exact(SolverObject):
@@ -168,13 +167,15 @@ class SVRG(SolverObject):
     """
 
     word: ClassVar[str] = "svrg"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"step_size": _STEP}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
+    }
 
     step_size: float | str = "auto"
 
 
 @dataclass(eq=False, repr=False)
-class DSVRG(SolverObject):
+class DSVRG(SVRG):
     """SVRG that hands the weights round the workers, partition by partition, for the linear kernel.
 
     Parameters
@@ -191,13 +192,12 @@ class DSVRG(SolverObject):
 
     word: ClassVar[str] = "dsvrg"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "step_size": _STEP,
+        **SVRG._parameter_constraints,
         "n_partitions": _COUNT_OR_NONE,
         "stage_steps": _COUNT_OR_NONE,
         "n_strata": _COUNT,
     }
 
-    step_size: float | str = "auto"
     _: KW_ONLY
     n_partitions: int | None = None
     stage_steps: int | None = None
@@ -205,7 +205,7 @@ class DSVRG(SolverObject):
 
 
 @dataclass(eq=False, repr=False)
-class CSVRG(SolverObject):
+class CSVRG(SVRG):
     """SVRG that takes its snapshots from a coreset, for the linear kernel; it ends near the optimum only.
 
     Parameters
@@ -220,12 +220,11 @@ class CSVRG(SolverObject):
 
     word: ClassVar[str] = "csvrg"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "step_size": _STEP,
+        **SVRG._parameter_constraints,
         "coreset_size": _COUNT,
         "n_strata": _COUNT,
     }
 
-    step_size: float | str = "auto"
     _: KW_ONLY
     coreset_size: int = 1024
     n_strata: int = 64

@@ -42,19 +42,18 @@ class ClassSums:
         return total
 
 
-class CentroidRecipe(Recipe[CentroidFit]):
-    def train(self, data: TrainingData, fit: CentroidFit) -> Trained:
-        """Scores ``c_k·x − ½‖c_k‖²`` are largest for the nearest centroid; of two classes, their difference."""
-        d, k = data.features, len(data.class_weights)
-        data.require_pass(PassBytes(8 * k * (d + 1), 16, 0), "A pass for the centroids")
-        total = data.passes(d).run(ClassSums(data.class_weights), ClassSums.sums, d)
-        centroids = total[:, :d] / total[:, d:]
-        offsets = -0.5 * (centroids**2).sum(axis=1)
-        if k == 2:
-            centroids, offsets = np.diff(centroids, axis=0), np.diff(offsets)
-        record = {"iteration": 0, "gap": 0.0, "objective": 0.0, "passes": 1.0, "seconds": 0.0}
-        report(IterationFinished(**record))
-        return Trained(LinearModel(centroids, offsets), {"n_iter_": 1, "history_": [record]})
+def train_centroids(data: TrainingData, fit: CentroidFit) -> Trained:
+    """Scores ``c_k·x − ½‖c_k‖²`` are largest for the nearest centroid; of two classes, their difference."""
+    d, k = data.features, len(data.class_weights)
+    data.require_pass(PassBytes(8 * k * (d + 1), 16, 0), "A pass for the centroids")
+    total = data.passes(d).run(ClassSums(data.class_weights), ClassSums.sums, d)
+    centroids = total[:, :d] / total[:, d:]
+    offsets = -0.5 * (centroids**2).sum(axis=1)
+    if k == 2:
+        centroids, offsets = np.diff(centroids, axis=0), np.diff(offsets)
+    record = {"iteration": 0, "gap": 0.0, "objective": 0.0, "passes": 1.0, "seconds": 0.0}
+    report(IterationFinished(**record))
+    return Trained(LinearModel(centroids, offsets), {"n_iter_": 1, "history_": [record]})
 
 
 class CentroidClassifier(StoreClassifier):
@@ -82,4 +81,4 @@ class CentroidClassifier(StoreClassifier):
         return CentroidFit(run)
 
     def _choose(self, fit: CentroidFit, rows: int, features: int) -> Choice[CentroidFit]:
-        return Choice("centroids", "the only one", CentroidRecipe())
+        return Choice("centroids", "the only one", Recipe(train_centroids))

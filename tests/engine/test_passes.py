@@ -79,7 +79,7 @@ def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
     whole = store.read_rows(np.arange(store.rows))
     scaling = Scaling(np.full(7, 0.5), np.linspace(1, 2, 7)) if scaled else None
     features, rng = FeatureMap(7, 1.0, scaling), np.random.default_rng(2)
-    loss = BandLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 1, 0.5, 2.0)
+    loss = BandLoss(ODM, float(whole.weight[whole.y >= 0].sum()), 0.5, 2.0)
     there = PrimalProblem(features, loss, StorePasses(store, HERE))
     memory = PrimalProblem.over_rows(features, loss, whole.X, whole.y, whole.weight)
     w, v, steps = rng.normal(size=8), rng.normal(size=8), np.array([0.1, 1.0])

@@ -118,7 +118,7 @@ def test_of_two_fits_with_one_checkpoint_one_ends(place):
         """Write it as a process elsewhere would, that knows nothing of what this one claims."""
         if isinstance(event, IterationFinished) and event.iteration == 2:
             from dask_odm.data.storage import new_objects
-            from dask_odm.learning.training.checkpoint_files import save_checkpoint
+            from dask_odm.learning.training.checkpoints import save_checkpoint
 
             claims = dict(new_objects._CLAIMED)
             new_objects._CLAIMED.clear()

@@ -18,7 +18,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
-from dask_odm.learning.training.checkpoint_files import sole_writer
+from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.solvers import SODM
 from faults.table import Fault, check_fault, each_way, fit_in, raises, refused, run, tree
 

@@ -15,7 +15,7 @@ from dask_odm.learning.machines import Scheme, train_machines
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
@@ -91,11 +91,6 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
     )
     return trained
-
-
-class SearchRecipe(Recipe[SearchFit]):
-    def train(self, data: TrainingData, fit: SearchFit) -> Trained:
-        return train_search(data, fit)
 
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:

@@ -131,7 +131,7 @@ class TrialRows:
         for problem, loss, w, sums in solved:
             inverse = inverse_factor(sums.curvature + np.eye(problem.k))
             pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=len(self.machines) == 1)
-            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight).scores)
+            found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
         return found
 
     def _solved(
@@ -143,7 +143,7 @@ class TrialRows:
         """
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
-        losses = [BandLoss(ODMSettings(s * total, u, t), total, 1, negative, positive) for s, u, t in settings]
+        losses = [BandLoss(ODMSettings(s * total, u, t), total, negative, positive) for s, u, t in settings]
         problem = UpdatedProblem.of_rows(self.features, losses[0], self.X, codes, weight, self.threads)
         w = np.zeros(self.features.k)
         last = settings[0]

@@ -19,9 +19,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear_loops import MOST_FEATURES, gather_active
-from dask_odm.learning.problem.losses import BandLoss, Loss, as_fused
+from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
+from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
+from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.typing import Array
 
@@ -97,8 +98,8 @@ class Query:
     def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
         """Sum loss, dual image and ``curvature`` ("full", "diagonal" or "none") over the blocks.
 
-        With "none", a fused loss is summed over dense rows in float64 for rows of any dtype. With few features, its
-        full curvature may be that of one row in ``hessian_stride``, scaled up.
+        With "none", ODM's loss is summed over dense rows in float64 for rows of any dtype. With few features, its full
+        curvature may be that of one block of rows in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
         for piece in self._pieces(blocks):
@@ -111,9 +112,8 @@ class Query:
 
     def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str, hessian_stride: int) -> PrimalSums:
         fuses = curvature == "none" or (curvature == "full" and self.features.k <= MOST_FEATURES)
-        fused = as_fused(self.loss) if fuses and not issparse(X) else None
-        if fused is not None:
-            return self._fused_sums(fused, X, y, weight, curvature, hessian_stride)
+        if fuses and isinstance(self.loss, BandLoss) and not issparse(X):
+            return self._fused_sums(self.loss.terms, X, y, weight, curvature == "full", hessian_stride)
         value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
         second = np.zeros(0)
         if curvature != "none":
@@ -174,7 +174,7 @@ class Query:
         for block in blocks:
             n = len(block.y)
             # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
-            whole = as_they_are and as_fused(self.loss) is not None and not issparse(block.X)
+            whole = as_they_are and isinstance(self.loss, BandLoss) and not issparse(block.X)
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
@@ -193,17 +193,19 @@ class Query:
         return (active[:count].T @ active[:count]).astype(np.float64)
 
     def _fused_sums(
-        self, loss: BandLoss, X: Array, y: Array, weight: Array, curvature: str, hessian_stride: int
+        self, terms: Array, X: Array, y: Array, weight: Array, full: bool, hessian_stride: int
     ) -> PrimalSums:
+        """Return the sums of dense rows by one compiled loop, in float64 without the ``full`` curvature."""
         k = self.features.k
         d = self.features.d
-        full = curvature == "full"
         u, b = self.features.plain_weights(self.w)
         dual_image = np.zeros(d + 1)
         second = np.zeros((d + 1, d + 1) if full else (0, 0))
-        total = loss.linear_sums(
-            np.ascontiguousarray(X), y, weight, u, b, dual_image, second if full else None, hessian_stride
-        )
+        rows = frozen(np.ascontiguousarray(X)), y, frozen(weight), u, b, terms
+        if full:
+            total = float(small_sums(*rows, dual_image, second, hessian_stride))
+        else:
+            total = float(double_sums(*rows, dual_image))
         if k > d:
             dual_image[d] *= self.features.constant
             second[d:] *= self.features.constant

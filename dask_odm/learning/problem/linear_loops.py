@@ -5,7 +5,8 @@ the Hessian in squares of four by four features. Sums within a block have the dt
 float64.
 
 The weight of a row's loss (class, weight, unknown label) is written out in every loop. As a function it would keep
-`row_losses` from becoming vector instructions: 13 ns a row instead of 0.9.
+`row_losses` from becoming vector instructions: 13 ns a row instead of 0.9. ``terms`` (5,) are `BandLoss.terms`; code 1
+is the positive class's.
 """
 
 from __future__ import annotations
@@ -24,22 +25,20 @@ _STRIDE = _ROWS + 16
 
 
 @compiled
-def row_losses(
-    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, dual: Array, second: Array
-) -> float:
+def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: Array, second: Array) -> float:
     """Return the sum of the rows' losses; write y s to ``dual`` and the curvature c of every row to ``second``.
 
     An empty ``weight`` means 1 for all. A row with a negative code is dropped.
     """
     zero = scores[:1].sum() * 0
-    low = zero + band[0]
-    high = zero + band[1]
-    upsilon = zero + band[2]
+    low = zero + terms[2]
+    high = zero + terms[3]
+    upsilon = zero + terms[4]
     total = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -54,25 +53,16 @@ def row_losses(
 
 
 @compiled
-def line_slopes(
-    scores: Array,
-    change: Array,
-    codes: Array,
-    weight: Array,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    steps: Array,
-) -> Array:
+def line_slopes(scores: Array, change: Array, codes: Array, weight: Array, terms: Array, steps: Array) -> Array:
     """Return the summed derivatives of the rows' losses at ``scores + step · change``, for each of ``steps``."""
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     out = np.zeros(steps.size)
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -107,28 +97,18 @@ def gather_active(features: Array, second: Array, constant: float, out: Array) -
 
 
 @compiled
-def _block_losses(
-    scores: Array,
-    codes: Array,
-    weight: Array,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual: Array,
-    second: Array,
-) -> Any:
+def _block_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: Array, second: Array) -> Any:
     """Return the sum of `row_losses` for one block, in one dtype and without branches; pad outputs with zeros."""
-    kind = scores.dtype.type
-    negative_stiffness = kind(stiffness[0])
-    positive_stiffness = kind(stiffness[1])
-    low = kind(band[0])
-    high = kind(band[1])
-    upsilon = kind(band[2])
+    negative_stiffness = terms[0]
+    positive_stiffness = terms[1]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     zero = scores[0] - scores[0]
-    one = zero + kind(1)
+    one = zero + scores.dtype.type(1)
     total = zero
     for i in range(codes.size):
-        is_positive = codes[i] == positive
+        is_positive = codes[i] == 1
         c = positive_stiffness if is_positive else negative_stiffness
         c = zero if codes[i] < 0 else c
         second[i] = c
@@ -137,7 +117,7 @@ def _block_losses(
             second[i] *= weight[i]
     for i in range(codes.size):
         c = second[i]
-        y = one if codes[i] == positive else -one
+        y = one if codes[i] == 1 else -one
         m = y * scores[i]
         below = max(low - m, zero)
         above = max(m - high, zero)
@@ -216,19 +196,10 @@ def _turn(values: Array, w: Array, intercept: Any, columns: Array, scores: Array
 
 @compiled
 def _rows_block(
-    values: Array,
-    codes: Array,
-    weight: Array,
-    w: Array,
-    intercept: Any,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual_image: Array,
-    work: Array,
+    values: Array, codes: Array, weight: Array, w: Array, intercept: Any, terms: Array, dual_image: Array, work: Array,
     part: Array,
-) -> Any:
-    """Return the loss of a block of rows in ``values``, computed in ``w``'s dtype; add to ``dual_image``."""
+) -> Any:  # fmt: skip
+    """Return the loss of a block of rows in ``values``, in the dtype of ``w`` and ``terms``; add to ``dual_image``."""
     d = w.size
     m = codes.size
     scores = work[0]
@@ -240,7 +211,7 @@ def _rows_block(
         for j in range(d):
             total += w[j] * row[j]
         scores[i] = total
-    loss = _block_losses(scores, codes, weight, positive, stiffness, band, r, c)
+    loss = _block_losses(scores, codes, weight, terms, r, c)
     part[:] = 0
     quads = m // 4 * 4
     for i in range(0, quads, 4):
@@ -280,18 +251,9 @@ def _weigh_columns(columns: Array, r: Array, c: Array, d: int, weighted: Array, 
 
 @compiled
 def small_sums(
-    X: Array,
-    codes: Array,
-    weight: Array,
-    w: Array,
-    intercept: float,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual_image: Array,
-    curvature: Array,
-    hessian_stride: int,
-) -> float:
+    X: Array, codes: Array, weight: Array, w: Array, intercept: float, terms: Array, dual_image: Array,
+    curvature: Array, hessian_stride: int,
+) -> float:  # fmt: skip
     """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
     Last entries belong to a constant feature 1. The curvature is summed over one block of rows in ``hessian_stride``
@@ -310,22 +272,23 @@ def small_sums(
     second = np.zeros((width, width))
     narrow = w.astype(X.dtype)
     narrow_intercept = X.dtype.type(intercept)
+    narrow_terms = terms.astype(X.dtype)
     work = np.zeros((3, _ROWS), X.dtype)
     part = np.zeros(d, X.dtype)
     sampled = 0
     for first in range(0, n, _ROWS):
         m = min(_ROWS, n - first)
         rows = values[first * d : (first + m) * d]
-        c_rows = codes[first : first + m]
-        w_rows = weight[first : first + m]
+        its_codes = codes[first : first + m]
+        its_weight = weight[first : first + m]
         if first // _ROWS % hessian_stride:
             total += _rows_block(
-                rows, c_rows, w_rows, narrow, narrow_intercept, positive, stiffness, band, dual_image, work, part
+                rows, its_codes, its_weight, narrow, narrow_intercept, narrow_terms, dual_image, work, part
             )
             continue
         sampled += m
         _turn(rows, narrow, narrow_intercept, columns, scores)
-        total += _block_losses(scores, c_rows, w_rows, positive, stiffness, band, r, c)
+        total += _block_losses(scores, its_codes, its_weight, narrow_terms, r, c)
         _weigh_columns(columns, r, c, d, weighted, dual_image)
         for a in range(0, width, 4):
             for b in range(0, a + 4, 4):
@@ -341,9 +304,8 @@ def small_sums(
 
 @compiled
 def double_sums(
-    X: Array, codes: Array, weight: Array, w: Array, intercept: float, positive: int, stiffness: Array, band: Array,
-    dual_image: Array,
-) -> float:  # fmt: skip
+    X: Array, codes: Array, weight: Array, w: Array, intercept: float, terms: Array, dual_image: Array
+) -> float:
     """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features."""
     n, d = X.shape
     values = X.reshape(-1)
@@ -353,7 +315,5 @@ def double_sums(
     for first in range(0, n, _ROWS):
         stop = min(n, first + _ROWS)
         rows = values[first * d : stop * d]
-        total += _rows_block(
-            rows, codes[first:stop], weight[first:stop], w, intercept, positive, stiffness, band, dual_image, work, part
-        )
+        total += _rows_block(rows, codes[first:stop], weight[first:stop], w, intercept, terms, dual_image, work, part)
     return total

@@ -2,24 +2,27 @@
 
 A loss is convex. A problem needs its value, minus its derivative (the row's signed dual variable at the optimum), its
 second derivative, and its slopes along a change of the scores. Since the problem sums over rows, a new loss needs no
-new pass. A loss may also have compiled loops that compute scores, losses and sums in one go, as `BandLoss` does.
+new pass. For `BandLoss` alone, compiled loops compute scores, losses and sums in one go.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
 
-from dask_odm.learning.problem.linear_loops import double_sums, line_slopes, row_losses, small_sums
-from dask_odm.learning.problem.nystrom_loops import span_sums
+from dask_odm.learning.problem.linear_loops import line_slopes, row_losses
 from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.learning.problem.sparse_loops import band_slope
-from dask_odm.learning.problem.sparse_loops import segment_gaps as band_gaps
 from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.typing import Array
+
+if TYPE_CHECKING:
+    from dask_odm.models.base import Model
 
 L = TypeVar("L", bound="Loss")
 
@@ -61,22 +64,16 @@ class Loss(Protocol):
         return packed
 
 
-def as_fused(loss: Loss) -> BandLoss | None:
-    """Return the loss if it has the compiled loops of `BandLoss`, `linear_sums` and `span_sums`, else None."""
-    return cast(BandLoss, loss) if hasattr(loss, "span_sums") else None
-
-
 @dataclass(frozen=True)
 class BandLoss(Loss):
     """ODM's loss of a row: half the squared distance of its margin ``y · score`` to the band [1 − θ, 1 + θ].
 
-    Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight.
-
+    Distances above the band weigh υ times as much, and the whole is weighed by λ/(M(1−θ)²) and the row's weight. Code 1
+    is the positive class's, another from 0 on the other's; a row with a negative code is dropped.
     """
 
     settings: ODMSettings
     total_weight: float  # M, the sum of all rows' weights
-    positive: int = 1  # label code of the positive class; others are negative, those below 0 (unknown) are dropped
     negative_weight: float = 1.0  # class weights, which multiply the rows' own weights
     positive_weight: float = 1.0
 
@@ -84,7 +81,7 @@ class BandLoss(Loss):
         return replace(self, settings=replace(self.settings, lam=lam))
 
     def of_stiff_rows(self) -> BandLoss:
-        return BandLoss(self.settings, self.settings.lam / self.settings.low**2, self.positive)
+        return BandLoss(self.settings, self.settings.lam / self.settings.low**2)
 
     @cached_property
     def stiffness(self) -> Array:
@@ -97,34 +94,24 @@ class BandLoss(Loss):
         """1 − θ, 1 + θ and υ, (3,)."""
         return np.array([self.settings.low, self.settings.high, self.settings.upsilon])
 
+    @cached_property
+    def terms(self) -> Array:
+        """Stiffness of either class, and the band, (5,), as compiled loops take them."""
+        return np.concatenate([self.stiffness, self.band])
+
     def row_stiffness(self, y: Array, weight: Array) -> Array:
         negative, positive = self.stiffness
-        unit = np.where(y == self.positive, positive, np.where(y < 0, 0.0, negative))
+        unit = np.where(y == 1, positive, np.where(y < 0, 0.0, negative))
         return unit * weight if weight.size else unit
 
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
         dual = np.empty_like(scores)
         curvature = np.empty_like(scores)
-        total = row_losses(scores, y, frozen(weight), self.positive, self.stiffness, self.band, dual, curvature)
+        total = row_losses(scores, y, frozen(weight), self.terms, dual, curvature)
         return total, dual, curvature
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
-        return np.asarray(
-            line_slopes(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, steps)
-        )
-
-    def slope(self, scores: Array, change: Array, y: Array, weight: Array, step: float) -> tuple[float, float]:
-        """Return the first and second derivative by the step of the summed losses at ``scores + step · change``."""
-        first, second = band_slope(scores, change, y, frozen(weight), self.positive, self.stiffness, self.band, step)
-        return float(first), float(second)
-
-    def segment_gaps(self, scores: Array, y: Array, weight: Array, start: Array, stop: Array, steps: Array) -> Array:
-        """Return, for each of ``steps``, the sum of the rows' Fenchel gaps with dual variables on a segment.
-
-        The dual variables at a step are ``start + step · (stop − start)``.
-        """
-        rows = scores, y, frozen(weight), self.positive, self.stiffness, self.band
-        return np.asarray(band_gaps(*rows, start, stop, steps))
+        return np.asarray(line_slopes(scores, change, y, frozen(weight), self.terms, steps))
 
     def pack(self, curvature: Array, y: Array, weight: Array) -> Array:
         """Return two bits per row: whether it is outside the band, and whether it has the full stiffness."""
@@ -136,30 +123,19 @@ class BandLoss(Loss):
         stiffness = self.row_stiffness(y, weight)
         return np.where(outside, np.where(full, stiffness, self.settings.upsilon * stiffness), 0.0)
 
-    def linear_sums(
-        self,
-        X: Array,
-        y: Array,
-        weight: Array,
-        w: Array,
-        intercept: float,
-        dual_image: Array,
-        curvature: Array | None,
-        hessian_stride: int,
-    ) -> float:
-        """Return the loss of C-contiguous rows ``X`` (n, d); add to ``dual_image`` and ``curvature``, of size d + 1.
 
-        Last entries belong to a constant feature 1. The curvature is summed over one block of rows in
-        ``hessian_stride`` and scaled up to all rows. Without ``curvature`` all is computed in float64.
-        """
-        rows = frozen(X), y, frozen(weight), w, intercept, self.positive, self.stiffness, self.band
-        if curvature is None:
-            return float(double_sums(*rows, dual_image))
-        return float(small_sums(*rows, dual_image, curvature, hessian_stride))
+@dataclass(frozen=True, eq=False)
+class PredictedLoss:
+    """Losses of rows at the values that ``model``, of one output, predicts: a query for a pass over all rows."""
 
-    def span_sums(
-        self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
-    ) -> float:
-        """Return ``total`` plus the loss of scores ``K a``; add to ``dual_image`` (r,), set ``curvature`` (n,)."""
-        rows = K, y, frozen(weight), a, self.positive, self.stiffness, self.band
-        return float(span_sums(*rows, dual_image, curvature, total))
+    model: Model
+    loss: Loss
+
+    def total(self, blocks: Iterable[RowBlock]) -> float:
+        """Return the sum of the losses of the blocks."""
+        total = 0.0
+        for block in blocks:
+            X = block.X if issparse(block.X) else np.ascontiguousarray(block.X)
+            scores = self.model.values(X)[:, 0].astype(np.float64)
+            total += self.loss.evaluate(scores, block.y, block.weight)[0]
+        return total

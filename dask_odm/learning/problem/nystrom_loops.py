@@ -12,34 +12,25 @@ from dask_odm.typing import Array
 
 @compiled
 def span_sums(
-    K: Array,
-    codes: Array,
-    weight: Array,
-    a: Array,
-    positive: int,
-    stiffness: Array,
-    band: Array,
-    dual_image: Array,
-    curvature: Array,
-    loss: float,
+    K: Array, codes: Array, weight: Array, a: Array, terms: Array, dual_image: Array, curvature: Array, loss: float
 ) -> float:
     """Return ``loss`` plus that of scores ``K a``; add ``Kᵀ (y s)`` to ``dual_image``, set ``curvature`` (n,).
 
-    An empty ``weight`` means 1 for all. A row with a negative code is dropped.
+    An empty ``weight`` means 1 for all. A row with a negative code is dropped. ``terms`` are `BandLoss.terms`.
     """
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     for i in range(K.shape[0]):
         row = K[i]
         score = 0.0
         for j in range(row.size):
             score += row[j] * a[j]
         y = -1.0
-        c = stiffness[0]
-        if codes[i] == positive:
+        c = terms[0]
+        if codes[i] == 1:
             y = 1.0
-            c = stiffness[1]
+            c = terms[1]
         if weight.size:
             c *= weight[i]
         if codes[i] < 0:

@@ -6,13 +6,13 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dask_odm.events import Progress, report
+from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.odm import Operator
@@ -128,11 +128,8 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 
 @dataclass(frozen=True, eq=False)
-class PassingFace:
-    """Kernel matrix of the active rows whose tiles are not kept but computed in groups, with the bits of `Gram`.
-
-    With many rows it reports `Progress`.
-    """
+class PassingGram:
+    """Kernel matrix of the active rows whose tiles are not kept but computed in groups, with the bits of `Gram`."""
 
     kernel: Kernel
     rows: ChosenRows
@@ -145,21 +142,14 @@ class PassingFace:
     def matvec(self, v: Array) -> Array:
         """Return ``K @ v``, float64 (n,)."""
         groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
-        each = min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
-        total: Array = tree_sum(self._parts(v, groups // each))
+        count = groups // min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
+        parts = (Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)) for i in range(count))
+        with Meter("certificate", count) as meter:
+            total: Array = tree_sum(part.partial(v) for part in meter.over(parts))
         return total
 
-    def _parts(self, v: Array, count: int) -> Iterator[Array]:
-        told = self.n >= 8192  # fewer take no time worth reporting
-        if told:
-            report(Progress("certificate", 0, count, "parts"))
-        for i in range(count):
-            yield Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)).partial(v)
-            if told:
-                report(Progress("certificate", i + 1, count, "parts"))
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RowProducts:
     """`Products` of ``source`` (n, d), an array or `SparseRows`, by threads of this process.
 
@@ -191,7 +181,7 @@ class RowProducts:
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
-            return PassingFace(self.kernel, rows, self.threads)
+            return PassingGram(self.kernel, rows, self.threads)
         return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:

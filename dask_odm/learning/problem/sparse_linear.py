@@ -22,10 +22,12 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_loops import (
     add_entries,
+    band_slope,
     copy_entries,
     entry_counts,
     entry_norms,
     entry_scores,
+    segment_gaps,
     sweep_entries,
 )
 from dask_odm.linalg.jit import frozen
@@ -88,15 +90,15 @@ class SparsePrimal:
     def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
         """Run one sweep of dual coordinate descent over unscaled rows, in ``order``; ``w`` and ``dual`` are changed."""
         loss = self.loss
-        rows = self._rows(0, self.X.shape[0])
+        rows = self.arrays(0, self.X.shape[0])
         constant = self.features.constant
-        sweep_entries(*rows, constant, self.y, loss.positive, stiffness, loss.band, norms, order, w, dual)
+        sweep_entries(*rows, constant, self.y, stiffness, loss.band, norms, order, w, dual)
 
     def scores(self, w: Array) -> Array:
         """Return φ·w of every row, float64 (n,)."""
         u, intercept = self.features.raw_weights(w)
         scores = np.empty(self.X.shape[0])
-        self._of_groups(lambda a, b: entry_scores(*self._rows(a, b), u, intercept, scores[a:b]))
+        self._of_groups(lambda a, b: entry_scores(*self.arrays(a, b), u, intercept, scores[a:b]))
         return scores
 
     def image(self, dual: Array) -> Array:
@@ -104,7 +106,7 @@ class SparsePrimal:
 
         def part(a: int, b: int) -> Array:
             out = np.zeros(self.features.d)
-            add_entries(*self._rows(a, b), dual[a:b], out)
+            add_entries(*self.arrays(a, b), dual[a:b], out)
             return out
 
         image = np.empty(self.features.k)
@@ -124,13 +126,15 @@ class SparsePrimal:
 
     def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
         """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""
-        return self.loss.slope(scores, change, self.y, self.weight, step)
+        first, second = band_slope(scores, change, self.y, frozen(self.weight), self.loss.terms, step)
+        return float(first), float(second)
 
     def segment_gaps(self, scores: Array, start: Array, stop: Array, steps: Array) -> Array:
-        """Return, for each of ``steps`` from ``start`` to ``stop``, the sum of the rows' Fenchel gaps."""
-        return self.loss.segment_gaps(scores, self.y, self.weight, start, stop, steps)
+        """Return the sum of the rows' Fenchel gaps with dual variables ``start + step · (stop − start)``, by step."""
+        return np.asarray(segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
 
-    def _rows(self, a: int, b: int) -> tuple[Array, Array, Array]:
+    def arrays(self, a: int, b: int) -> tuple[Array, Array, Array]:
+        """Return entries, columns and bounds of rows ``a:b``, for compiled loops."""
         X = self.X
         return frozen(X.data), frozen(X.indices), frozen(X.indptr[a : b + 1])
 

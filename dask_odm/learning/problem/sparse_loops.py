@@ -1,4 +1,7 @@
-"""Compiled loops of the linear problem over sparse rows, in float64 for rows of any dtype."""
+"""Compiled loops of the linear problem over sparse rows, in float64 for rows of any dtype.
+
+``terms`` (5,) are `BandLoss.terms`; code 1 is the positive class's.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +35,18 @@ def add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out:
 
 @compiled
 def band_slope(
-    scores: Array, change: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, step: float
-) -> tuple[float, float]:  # fmt: skip
+    scores: Array, change: Array, codes: Array, weight: Array, terms: Array, step: float
+) -> tuple[float, float]:
     """Return the summed first and second derivative of the rows' losses by the step, at ``scores + step · change``."""
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     slope = 0.0
     curvature = 0.0
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
@@ -58,22 +61,21 @@ def band_slope(
 
 @compiled
 def segment_gaps(
-    scores: Array, codes: Array, weight: Array, positive: int, stiffness: Array, band: Array, start: Array, stop: Array,
-    steps: Array,
-) -> Array:  # fmt: skip
+    scores: Array, codes: Array, weight: Array, terms: Array, start: Array, stop: Array, steps: Array
+) -> Array:
     """Return, for each of ``steps`` in [0, 1], the sum of the rows' Fenchel gaps with dual variables on a segment.
 
     The dual variables (n,) are ``start + step · (stop − start)``, in the form ``y s``. A row's gap is 0 if its dual
     variable is minus the derivative of its loss.
     """
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
     out = np.zeros(steps.size)
     weighted = weight.size > 0
     for i in range(scores.size):
-        is_positive = codes[i] == positive
-        c = stiffness[1] if is_positive else stiffness[0]
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
         if weighted:
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
@@ -97,8 +99,8 @@ def segment_gaps(
 
 @compiled
 def sweep_entries(
-    data: Array, indices: Array, indptr: Array, constant: float, codes: Array, positive: int, stiffness: Array,
-    band: Array, norms: Array, order: Array, w: Array, dual: Array,
+    data: Array, indices: Array, indptr: Array, constant: float, codes: Array, stiffness: Array, band: Array,
+    norms: Array, order: Array, w: Array, dual: Array,
 ) -> None:  # fmt: skip
     """Maximise the dual in the variable of every row once, in the given ``order`` (n,); update ``w``.
 
@@ -117,7 +119,7 @@ def sweep_entries(
         score = constant * w[last]
         for t in range(start, stop):
             score += data[t] * w[indices[t]]
-        y = 1.0 if codes[i] == positive else -1.0
+        y = 1.0 if codes[i] == 1 else -1.0
         g = y * (score - norm * dual[i])
         new = 0.0
         if g < low:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -12,22 +13,22 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
+from dask_odm.data.rows.duplicates import merge_equal
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.sparse import SparseRows, taken
+from dask_odm.data.rows.scaling import ScaledRows, Scaling, are_few, scaled_rows
+from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
-from dask_odm.data.store.statistics import Statistics
+from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
-from dask_odm.errors import InputError
+from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.kernel_products import products_in_memory
-from dask_odm.learning.training.memory_rows import TrainingRows
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import (
     KernelData,
@@ -42,16 +43,19 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class MemoryData(TrainingData):
-    """Training data of rows in memory.
+    """Training data of rows in memory, dense or sparse, without those of weight zero.
 
-    ``held`` are the rows that take part, ``given`` (n, d) all rows as they were given, from which a precomputed kernel
-    reads its values. If this is the data of one of several machines, ``whole`` is that of all: their statistics scale
-    the rows.
+    If this is the data of one of several machines, ``whole`` is that of all: their statistics scale the rows.
     """
 
     run: FitRun
-    held: TrainingRows
-    given: Any
+    X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
+    y: Array  # −1 or 1 for two classes, the class code for more, or real targets; float64 (n,)
+    weight: Array  # positive row weights without class weights, (n,); statistics are weighted by them
+    factors: tuple[float, ...]  # `class_weights`
+    kept: Array  # number of each row in the given data, (n,)
+    given: Any  # all rows as they were given, from which a precomputed kernel reads its values
+    copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
     whole: TrainingData | None = None
 
     @classmethod
@@ -60,76 +64,149 @@ class MemoryData(TrainingData):
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        return cls(run, TrainingRows.of(X, y, weight, class_weights), X)
+        given = X
+        total = _weighed(weight, y, class_weights)
+        least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
+        kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
+        if not len(kept):
+            raise InputError(NO_ROWS)
+        if len(kept) < len(y):
+            X = X[kept]
+            y = y[kept]
+            weight = weight[kept]
+        if not np.isfinite(weight.sum()):
+            raise InputError("the row weights are too large: their sum is not finite.")
+        return cls(run, X, y, weight, class_weights, kept, given)
+
+    @property
+    def held(self) -> MemoryData:
+        return self
 
     @property
     def rows(self) -> int:
-        return self.held.n
-
-    @property
-    def labelled_rows(self) -> int:
-        return self.held.n
+        return len(self.y)
 
     @property
     def features(self) -> int:
-        return int(self.held.X.shape[1])
+        return int(self.X.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.held.X.dtype)
-
-    @property
-    def raw_dtype(self) -> np.dtype[Any]:
-        return self.dtype
+        return np.dtype(self.X.dtype)
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        return self.held.class_weights
+        return self.factors
+
+    @property
+    def total_weights(self) -> Array:
+        """Row weights times class weights, (n,)."""
+        return _weighed(self.weight, self.y, self.factors)
 
     @property
     def total_weight(self) -> float:
-        return float(self.held.total_weights.sum())
+        return float(self.total_weights.sum())
 
     @cached_property
     def cluster(self) -> Cluster:
         return Cluster.local(self.run.memory_limit)
 
+    @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        count = int(self.given.shape[0])
+        return count, None if self.rows == count else self.kept
+
+    @property
+    def codes(self) -> Array:
+        """Targets (n,) for loops over blocks: class codes, int8 for two classes, or real targets."""
+        return (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
+
+    @property
+    def block_weights(self) -> Array:
+        """Row weights for loops over blocks: empty if all are 1."""
+        return np.empty(0) if (self.weight == 1.0).all() else self.weight
+
     def columns(self) -> tuple[Array, Array]:
-        return self.held.codes, self.held.block_weights
+        return self.codes, self.block_weights
+
+    def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
+        n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
+        copied_to_scale = not issparse(self.X) and are_few(self.X)
+        copies = (of_pair or self.rows < self.given.shape[0]) + (scaled and copied_to_scale)
+        numbers = 12  # per row: target, weight, row number, hash, curvature, and sampling weights
+        return n * (8 * numbers + copies * sum(part.nbytes for part in self._arrays) // self.rows)
+
+    @property
+    def _arrays(self) -> tuple[Array, ...]:
+        """The arrays that hold the rows."""
+        X = self.X
+        return (X.data, X.indices, X.indptr) if issparse(X) else (X,)
 
     def origin(self) -> tuple[Array, Array]:
-        X = self.held.X[:1024]  # near enough
-        y = self.held.y[:1024].reshape(X.shape[0], -1)
+        X = self.X[:1024]  # near enough
+        y = self.y[:1024].reshape(X.shape[0], -1)
         near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
         return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
 
     def fingerprint(self) -> str:
-        return self.held.fingerprint()
+        digest = hashlib.sha256(repr((self.X.shape, self.X.dtype, self.factors)).encode())
+        for array in (*self._arrays, self.y, self.weight):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def _at(self, index: Array) -> MemoryData:
+        """Return the rows at ``index``."""
+        rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
+        return replace(self, **rows, copies=None)
+
+    def raw(self, index: Array) -> Any:
+        """Return raw rows at ``index``, which a model keeps: dense, or as `SparseRows`."""
+        return SparseRows(self.X[index]) if issparse(self.X) else self.X[index]
 
     def sample(self, count: int, seed: int) -> MemoryData:
         if count >= self.rows:
             return self
-        return replace(self, held=self.held.at(drawn_rows(self.held.kept, count, seed)), whole=self.whole or self)
+        return replace(self._at(drawn_rows(self.kept, count, seed)), whole=self.whole or self)
 
     def statistics(self) -> Statistics:
         return self._statistics if self.whole is None else self.whole.statistics()
 
     @cached_property
     def _statistics(self) -> Statistics:
-        return self.held.statistics()
+        if issparse(self.X):
+            return sparse_statistics(self.X, self.weight)
+        gathered = StatisticsAccumulator(self.features)
+        gathered.update(self.X, self.weight)
+        return gathered.result()
 
     def merged(self) -> MemoryData:
-        merged = self.held.merged()
-        return self if merged is self.held else replace(self, held=merged)
+        """Return the same problem with equal rows of equal label merged and their weights summed.
+
+        Sparse rows are returned as they are, and so are rows with few equal ones.
+        """
+        if issparse(self.X):
+            return self
+        first, of = merge_equal(self.X, self.y)
+        if len(first) > 0.95 * self.rows:
+            return self  # not worth the copy
+        return replace(self._at(first), weight=np.bincount(of, self.weight, len(first)), copies=of)
 
     def of_machine(self, targets: OneOfMany) -> MemoryData:
-        return replace(self, held=self.held.of_machine(targets), whole=self)
+        """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
+        codes = self.y.astype(np.int64)
+        factors = targets.of_codes(codes)
+        found = replace(self, y=np.where(codes == targets.positive, 1.0, -1.0), copies=None, whole=self)
+        if targets.pair_weights is None:
+            found = replace(found, weight=self.weight * factors, factors=(1.0, 1.0))
+        else:
+            found = replace(found, factors=targets.pair_weights)
+        seen = np.flatnonzero(factors > 0)
+        return found if len(seen) == self.rows else found._at(seen)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
-        held = self.held
-        step = block_rows(self.features, held.X)
+        step = block_rows(self.features, self.X)
         most = group_count(weights, full=full)
-        return ThreadPasses.cut(held.X, held.codes, held.block_weights, step, most, CPU_COUNT)
+        return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
         sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # sums of every thread, and those of all groups
@@ -140,9 +217,10 @@ class MemoryData(TrainingData):
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling = choice.scaling(statistics, sparse=issparse(self.held.X)) if scaling is None else scaling
+        scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
-        scaled = self.held.scaled(scaling)
+        # sparse rows, and many dense ones, are scaled on reading
+        scaled: Any = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)
         return MemoryKernelData(self, kernel, scaling, scaled)
@@ -153,7 +231,7 @@ class MemoryData(TrainingData):
             raise InputError("scale must be None for kernel='precomputed', whose values are what is learned from.")
         kernel = Precomputed(choice.bias, self.given)
         kernel.check()
-        numbers = self.held.kept[:, None].astype(self.dtype)
+        numbers = self.kept[:, None].astype(self.dtype)
         return MemoryKernelData(self, kernel, Scaling(np.zeros(1), np.ones(1)), numbers)
 
 
@@ -176,9 +254,8 @@ class MemoryKernelData(KernelData):
 
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        held = self.data.held
         with self._products(self.scaled, purpose, _bytes_of_copy(self.scaled)) as products:
-            yield WeightedProducts(products, held.y, held.total_weights)
+            yield WeightedProducts(products, self.data.y, self.data.total_weights)
 
     def _products(self, rows: Any, purpose: Purpose, copied: int) -> AbstractContextManager[Products]:
         """Provide products over scaled ``rows`` while ``copied`` bytes of scaled rows are held."""
@@ -188,8 +265,8 @@ class MemoryKernelData(KernelData):
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
-        y = self.data.held.y
-        weight = self.data.held.total_weights
+        y = self.data.y
+        weight = self.data.total_weights
         if always or partitioner.n_partitions > 1:
             found = partition_arrays(self.scaled, y, weight, partitioner)
         else:
@@ -203,7 +280,7 @@ class MemoryKernelData(KernelData):
         return np.arange(self.data.rows)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
-        return self.data.held.raw(index), self.data.held.kept[index]
+        return self.data.raw(index), self.data.kept[index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,3 +302,12 @@ class MemoryPartitioned(PartitionedRows):
 def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
     """Return the bytes of rows that were copied to be scaled; 0 if they are scaled on reading."""
     return rows.nbytes if isinstance(rows, np.ndarray) else 0
+
+
+def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:
+    """Return row weights (n,) times the weights of their classes; the same array if all class weights are 1."""
+    if set(class_weights) <= {1.0}:
+        return weight
+    if len(class_weights) == 2:
+        return weight * np.where(y > 0, class_weights[1], class_weights[0])
+    return weight * np.array(class_weights)[y.astype(np.int64)]

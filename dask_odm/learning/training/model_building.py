@@ -97,11 +97,7 @@ def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: flo
     """Build the model from the weights that a linear solver found."""
     weights, intercept = features.raw_weights(solution.x)
     require_finite_solution(weights, intercept, solution.gap)
-    attributes = {
-        "dual_gap_": solution.gap,
-        "history_": solution.history,
-        "n_iter_": max(1, solution.steps),
-    }
+    attributes = {"dual_gap_": solution.gap, "history_": solution.history, "n_iter_": max(1, solution.steps)}
     warning = None
     if not solution.converged:
         warning = (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.training.run import read_limit
@@ -17,41 +16,23 @@ F = TypeVar("F")
 Machines = Sequence[OneOfMany]  # the targets of each
 
 
-class Recipe(ABC, Generic[F]):
-    """How one solver learns from training data, with the settings of one fit.
-
-    A subclass implements `train`, and those of the other methods that differ.
-    """
-
-    linear: ClassVar[bool] = False  # whether it is for the linear kernel only, and can start from weights of features
-
-    @abstractmethod
-    def train(self, data: TrainingData, fit: F) -> Trained:
-        """Train a model; every class has a row of positive weight."""
-
-    def reads(self, store: TrainingData, fit: F) -> bool:
-        """Return whether the rows of a store are read into memory; by default, if they take few bytes."""
-        return is_small(store)
-
-    def spreads(self, fit: F) -> bool:
-        """Return whether rows in memory go to the workers by a store, if there are workers."""
-        return False
-
-    def train_machines(self, data: TrainingData, fit: F, machines: Machines, pairs: int) -> Trained | None:
-        """Train all machines of many classes at once, or return None if each is to be trained like two classes.
-
-        ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest.
-        """
-        return None
-
-    def at_once(self, data: TrainingData, fit: F) -> int:
-        """Return how many machines, trained like two classes, share their passes over a store."""
-        return 1
-
-
-def is_small(store: TrainingData) -> bool:
+def is_small(store: TrainingData, fit: Any = None) -> bool:
     """Return whether the rows of a store take few enough bytes to be read into memory by default."""
     return store.rows * store.features * store.raw_dtype.itemsize <= read_limit()
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[F]):
+    """How one solver learns from training data, with the settings of one fit: functions of its method's folder."""
+
+    train: Callable[[TrainingData, F], Trained]  # trains a model; every class has a row of positive weight
+    linear: bool = False  # whether it is for the linear kernel only, and can start from weights of features
+    reads: Callable[[TrainingData, F], bool] = is_small  # whether the rows of a store are read into memory
+    spreads: Callable[[F], bool] = lambda fit: False  # whether workers, if there are any, get rows in memory by a store
+    # Trains all machines of many classes at once, or returns None if each is to be trained like two classes. Its last
+    # argument is the number of classes for one-against-one machines, and 0 for one against the rest.
+    train_machines: Callable[[TrainingData, F, Machines, int], Trained | None] = lambda *_: None
+    at_once: Callable[[TrainingData, F], int] = lambda data, fit: 1  # machines that share their passes over a store
 
 
 @dataclass(frozen=True)

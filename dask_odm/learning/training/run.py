@@ -14,7 +14,7 @@ from dask.utils import parse_bytes
 from sklearn.utils import check_random_state
 
 from dask_odm.engine.cluster import Cluster
-from dask_odm.learning.training.checkpoint_files import check_checkpoint, checkpoint_seed
+from dask_odm.learning.training.checkpoints import check_checkpoint, checkpoint_seed
 
 READ_INTO_MEMORY = "256MiB"  # stores and lazy arrays up to this size are read into memory and solved there
 

@@ -29,18 +29,21 @@ _SCRATCH: dict[str, FileLock | None] = {}  # folders of this process that are no
 @contextmanager
 def scratch_folder() -> Iterator[str]:
     """Make a folder for one fit, below Dask's ``temporary-directory`` or the system's, and remove it afterwards."""
-    parent, folder = _named()
+    folder = lasting_folder()
     try:
         with _explained(folder):
-            _make_scratch(folder, parent)
             yield folder
     finally:
         _remove_owned(folder)
 
 
 def lasting_folder() -> str:
-    """Return a scratch folder that stays until the process ends, for tasks that outlive their fit."""
-    parent, folder = _named()
+    """Make a scratch folder that stays until the process ends, for tasks that outlive their fit."""
+    parent = os.fspath(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    if is_address(location_of(parent)):
+        raise InputError(f"scratch folder '{parent}' cannot be used: it must be a folder that all workers see.")
+    folder = os.path.join(location_of(parent), f"dask-odm-{uuid4().hex[:12]}")
+    _SCRATCH[folder] = None  # to be removed, before the folder is made, since Ctrl-C may come at any moment
     try:
         with _explained(folder):
             _make_scratch(folder, parent)
@@ -61,19 +64,6 @@ def _explained(folder: str) -> Iterator[None]:
         if error.filename is not None and not str(error.filename).startswith(folder):
             raise  # about a path that the user passed, not the scratch folder
         raise StoreError(f"scratch folder '{folder}': {reason(error)}{_way_out(error)}.") from error
-
-
-def _named() -> tuple[str, str]:
-    """Return the parent of a new scratch folder, and its path.
-
-    The path is registered for removal before the folder is made, since Ctrl-C may come at any moment.
-    """
-    parent = os.fspath(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
-    if is_address(location_of(parent)):
-        raise InputError(f"scratch folder '{parent}' cannot be used: it must be a folder that all workers see.")
-    folder = os.path.join(location_of(parent), f"dask-odm-{uuid4().hex[:12]}")
-    _SCRATCH[folder] = None
-    return parent, folder
 
 
 def _make_scratch(folder: str, parent: str) -> None:

@@ -37,11 +37,7 @@ def rescaling_advised() -> Iterator[None]:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except ValueError as error:
-        if isinstance(error, DaskODMError) or _is_of_listener(error):
+        by_listener = any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))
+        if isinstance(error, DaskODMError) or by_listener:
             raise
         raise InputError(NOT_FINITE) from error
-
-
-def _is_of_listener(error: ValueError) -> bool:
-    """Return whether a callback of the user raised the error."""
-    return any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from dask_odm.engine.partition.base import Partitioner
 from dask_odm.engine.passes import StorePasses
 from dask_odm.engine.pivot_passes import StorePivots
 from dask_odm.engine.shuffle import partition_store, scaling_path
-from dask_odm.errors import InputError
+from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import copied, write_rows
 from dask_odm.learning.problem.products import Products
@@ -40,8 +40,6 @@ from dask_odm.learning.training.training_data import (
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.typing import Array
 
-NOTHING_LEFT = "no row has both a label and a positive weight."
-
 
 @dataclass(frozen=True, eq=False)
 class StoredData(TrainingData):
@@ -55,8 +53,6 @@ class StoredData(TrainingData):
     store: Store
     targets: Targets
     whole: StoredData | None = None
-
-    held = None
 
     @property
     def rows(self) -> int:
@@ -114,18 +110,11 @@ class StoredData(TrainingData):
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
-        found = []
-        for block in self.store.column_blocks():
-            keep, y, _ = self.targets(block)
-            mine = np.flatnonzero(keep & (uniforms_of(block.first + np.arange(len(keep)), seed) < share))
-            found.append((block.first + mine, y[mine]))
-        numbers, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        if not len(numbers):
-            raise InputError(NOTHING_LEFT)
+        numbers, y, _ = self._rows_where(lambda numbers: uniforms_of(numbers, seed) < share)
         rows = self.store.read_rows(numbers)
         weight = np.ones(len(y)) if rows.weight is None else rows.weight
         drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
-        return replace(drawn, held=replace(drawn.held, kept=numbers[drawn.held.kept]), whole=self)
+        return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features: the store's own if all rows take part alike."""
@@ -145,7 +134,7 @@ class StoredData(TrainingData):
         for part in rest:
             total.merge(part)
         if not total.count:
-            raise InputError(NOTHING_LEFT)
+            raise InputError(NO_ROWS)
         return total.result()
 
     def in_this_process(self) -> MemoryData:
@@ -176,14 +165,19 @@ class StoredData(TrainingData):
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:
         """Numbers of the rows that take part, their targets and weights."""
+        return self._rows_where(lambda numbers: np.ones(len(numbers), bool))
+
+    def _rows_where(self, chosen: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
+        """Return numbers, targets and weights of the rows that take part and whose numbers are ``chosen``."""
         found: list[tuple[Array, ...]] = []
         for block in self.store.column_blocks():
             keep, y, weight = self.targets(block)
+            keep &= chosen(block.first + np.arange(len(keep)))
             found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
-        kept, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        if not len(kept):
-            raise InputError(NOTHING_LEFT)
-        return kept, y, weight
+        numbers, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if not len(numbers):
+            raise InputError(NO_ROWS)
+        return numbers, y, weight
 
 
 @dataclass(frozen=True, eq=False)

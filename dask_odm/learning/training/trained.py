@@ -1,4 +1,4 @@
-"""Result of a recipe, before it becomes attributes of an estimator."""
+"""Result of a fit, before it becomes attributes of an estimator: what was learned, and from rows of which kind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.models.base import Model
+from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
@@ -28,6 +29,20 @@ class Trained:
         """Records of the steps, empty if there are none."""
         found: list[dict[str, Any]] = self.attributes.get("history_", [])
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Description of the rows and targets that a model was fitted on.
+
+    ``feature_dimension`` is the name of the feature dimension of an xarray X. ``classes`` are sorted labels, and None
+    for real targets.
+    """
+
+    n_features: int
+    feature_names: Any = None
+    feature_dimension: str | None = None
+    classes: Array | None = None
 
 
 def require_finite_solution(*values: Any) -> None:

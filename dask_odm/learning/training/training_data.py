@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,10 +25,12 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.memory_rows import TrainingRows
 from dask_odm.learning.training.run import FitRun
 from dask_odm.linalg.row_passes import PassBytes, Passes
 from dask_odm.typing import Array
+
+if TYPE_CHECKING:
+    from dask_odm.learning.training.memory_data import MemoryData
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +65,14 @@ class TrainingData(ABC):
     Attributes
     ----------
     run : FitRun
-    held : TrainingRows or None
-        The rows themselves, if they are in memory.
+    held : MemoryData or None
+        This data itself if the rows are in memory.
     rows, features : int
         In a store, ``rows`` counts those that do not take part, too (no label or no weight).
     labelled_rows : int
         Number of rows with a label; in memory, of rows that take part.
+    row_numbers : tuple of (int, ndarray or None)
+        The count of given rows, and the number of each row of the passes (n,), or None if they are all rows.
     dtype, raw_dtype : numpy dtype
         Type that is computed in, and type of the rows that a model is given.
     class_weights : tuple of float
@@ -81,7 +85,10 @@ class TrainingData(ABC):
     """
 
     run: FitRun
-    held: TrainingRows | None
+
+    @property
+    def held(self) -> MemoryData | None:
+        return None
 
     @property
     @abstractmethod
@@ -91,13 +98,7 @@ class TrainingData(ABC):
     def features(self) -> int: ...
     @property
     @abstractmethod
-    def labelled_rows(self) -> int: ...
-    @property
-    @abstractmethod
     def dtype(self) -> np.dtype[Any]: ...
-    @property
-    @abstractmethod
-    def raw_dtype(self) -> np.dtype[Any]: ...
     @property
     @abstractmethod
     def class_weights(self) -> tuple[float, ...]: ...
@@ -113,13 +114,24 @@ class TrainingData(ABC):
         return self.held is not None
 
     @property
+    def labelled_rows(self) -> int:
+        return self.rows
+
+    @property
+    def raw_dtype(self) -> np.dtype[Any]:
+        return self.dtype
+
+    @property
     def row_numbers(self) -> tuple[int, Array | None]:
-        """The count of given rows, and the number of each row of the passes (n,), or None if they are all rows."""
-        return (self.rows, None) if self.held is None else (self.held.given_rows, self.held.numbers)
+        return self.rows, None
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
-        """Return the bytes that this process holds beside the given rows, see `TrainingRows.held_bytes`."""
-        return 0 if self.held is None else self.held.held_bytes(scaled=scaled, of_pair=of_pair)
+        """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
+
+        ``scaled`` counts a scaled copy of the rows, too, if one is made. ``of_pair`` counts what is held for a machine
+        that tells the two largest of many classes apart, whose rows are copied.
+        """
+        return 0
 
     @abstractmethod
     def columns(self) -> tuple[Array, Array]:

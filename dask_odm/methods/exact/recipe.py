@@ -102,7 +102,7 @@ def _left_out(
     pairs = kernel_leverages(losses, products, solution.scores)
     if not data.in_memory:
         pairs = _at_all_rows(pairs, data)
-    return attributes_of(fit, given, data, fit.loss(data), pairs)
+    return attributes_of(fit, given, data, pairs)
 
 
 def _at_all_rows(pairs: Array, data: TrainingData) -> Array:

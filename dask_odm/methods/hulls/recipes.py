@@ -75,22 +75,20 @@ def _nearest(
     )
 
 
-class NearestPointRecipe(Recipe[SaddleFit]):
+def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
     """Wolfe's method: a model, or one for every alpha of the settings."""
-
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        with rescaling_advised():
-            problem = hulls_of(data, fit)
-            if not fit.alphas:
-                return finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
-            if fit.run.checkpoint is not None:
-                raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
-            found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
-            models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
-            return replace(models[-1], path=tuple(models))
+    with rescaling_advised():
+        problem = hulls_of(data, fit)
+        if not fit.alphas:
+            return finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
+        if fit.run.checkpoint is not None:
+            raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
+        found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
+        models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
+        return replace(models[-1], path=tuple(models))
 
 
-class LandmarkHullsRecipe(Recipe[SaddleFit]):
+def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
     """Another kernel than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
@@ -99,23 +97,21 @@ class LandmarkHullsRecipe(Recipe[SaddleFit]):
 
     Raises MemoryLimitError if the features of rows in memory, or a pass over a store, do not fit.
     """
+    count = min(data.rows, fit.n_landmarks)
+    with rescaling_advised():
+        _require_features(data, count)
+        seen = data.seen_by(fit.kernel)
+        pool = seen.pivots(count, fit.choice)
+        landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=20 * count)
+        raw, numbers = seen.chosen_pivots(landmarks.index)
 
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        count = min(data.rows, fit.n_landmarks)
-        with rescaling_advised():
-            _require_features(data, count)
-            seen = data.seen_by(fit.kernel)
-            pool = seen.pivots(count, fit.choice)
-            landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=20 * count)
-            raw, numbers = seen.chosen_pivots(landmarks.index)
+        def model_of(problem: HullProblem, w: Array, offset: float) -> KernelModel:
+            a = landmark_weights(landmarks, w)
+            return KernelModel(seen.kernel, seen.scaling, raw, a[None], np.array([offset]))
 
-            def model_of(problem: HullProblem, w: Array, offset: float) -> KernelModel:
-                a = landmark_weights(landmarks, w)
-                return KernelModel(seen.kernel, seen.scaling, raw, a[None], np.array([offset]))
-
-            problem = _problem_in_span(seen, landmarks, fit)
-            trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit, model_of)
-        return replace(trained, attributes=trained.attributes | {"support_": numbers})
+        problem = _problem_in_span(seen, landmarks, fit)
+        trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit, model_of)
+    return replace(trained, attributes=trained.attributes | {"support_": numbers})
 
 
 def _require_features(data: TrainingData, count: int) -> None:
@@ -137,62 +133,43 @@ def _problem_in_span(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> 
         return _problem(KernelFeatures.of(landmarks, seen.scaling), data.passes(r), data, fit)
     rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
     found = coordinates(landmarks, rows, data.dtype, CPU_COUNT)
-    in_span = replace(data, held=replace(data.held, X=found))
-    return _problem(FeatureMap(r, 0.0), in_span.passes(r), data, fit)
+    return _problem(FeatureMap(r, 0.0), replace(data, X=found).passes(r), data, fit)
 
 
 # Clients -----------------------------------------------------------------------------------------------------------
 
 
-class _ByClients(Recipe[SaddleFit]):
-    """A solver that can deal rows to clients.
-
-    Raises InputError if there are fewer rows than clients, and MemoryLimitError if the workers together cannot hold the
-    rows.
-    """
-
-    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
-        return is_small(store) and fit.n_clients is None
-
-    def spreads(self, fit: SaddleFit) -> bool:
-        return fit.n_clients is not None
-
-
-class GilbertRecipe(_ByClients):
+def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
     """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
-
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        with rescaling_advised():
-            problem = hulls_of(data, fit)
-            if fit.n_clients is None:
-                return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
-            count = client_count(data, fit)
-            with _by_clients(data, fit, problem, count) as hulls:
-                solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
-            return finish(problem, solution, data, fit)
+    with rescaling_advised():
+        problem = hulls_of(data, fit)
+        if fit.n_clients is None:
+            return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
+        count = client_count(data, fit)
+        with _by_clients(data, fit, problem, count) as hulls:
+            solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
+        return finish(problem, solution, data, fit)
 
 
-class SaddlePointRecipe(_ByClients):
+def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
     """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
-
-    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
-        with rescaling_advised():
-            problem = hulls_of(data, fit)
-            count = client_count(data, fit)
-            resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
-            with _by_clients(data, fit, problem, count, resume) as hulls:
-                solution = solve_saddle_point(
-                    hulls,
-                    tol=fit.tol,
-                    max_iter=fit.max_iter,
-                    block_size=fit.block_size,
-                    seed=fit.run.seed,
-                    resume=resume,
-                    on_step=report_step,
-                    on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
-                )
-                points = hulls.preparation.back(solution.points)
-            return finish(problem, replace(solution, points=points), data, fit)
+    with rescaling_advised():
+        problem = hulls_of(data, fit)
+        count = client_count(data, fit)
+        resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
+        with _by_clients(data, fit, problem, count, resume) as hulls:
+            solution = solve_saddle_point(
+                hulls,
+                tol=fit.tol,
+                max_iter=fit.max_iter,
+                block_size=fit.block_size,
+                seed=fit.run.seed,
+                resume=resume,
+                on_step=report_step,
+                on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
+            )
+            points = hulls.preparation.back(solution.points)
+        return finish(problem, replace(solution, points=points), data, fit)
 
 
 def client_count(data: TrainingData, fit: SaddleFit) -> int:
@@ -359,10 +336,20 @@ def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
 
 # The choice -------------------------------------------------------------------------------------------------------
 
+
+def _client_recipe(train: Callable[[TrainingData, SaddleFit], Trained]) -> Recipe[SaddleFit]:
+    """Return the recipe of a solver that can deal rows to clients."""
+
+    def reads(store: TrainingData, fit: SaddleFit) -> bool:
+        return is_small(store) and fit.n_clients is None
+
+    return Recipe(train, linear=True, reads=reads, spreads=lambda fit: fit.n_clients is not None)
+
+
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": NearestPointRecipe(),
-    "saddle": SaddlePointRecipe(),
-    "gilbert": GilbertRecipe(),
+    "mnp": Recipe(train_nearest_point, linear=True),
+    "saddle": _client_recipe(train_saddle_point),
+    "gilbert": _client_recipe(train_gilbert),
 }
 
 
@@ -374,6 +361,6 @@ def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
     if fit.kernel.kernel != "linear":
         if solver not in ("auto", "mnp"):
             raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
-        return Choice("mnp", "over the span of landmarks", LandmarkHullsRecipe())
+        return Choice("mnp", "over the span of landmarks", Recipe(train_in_span))
     name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
     return Choice(name, why, HULL_RECIPES[name])

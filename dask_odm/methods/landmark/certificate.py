@@ -12,7 +12,6 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.bounds import certified_gap, span_gap
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim
 from dask_odm.typing import Array
 
@@ -33,16 +32,15 @@ def certified(
     """
     everyone = np.arange(products.n)
     square_norm = float(a @ (landmarks.gram @ a))
-    with single_threaded_blas:
-        margins = losses.y * products.cross(everyone, places, a, double_precision=True)
-        s = losses.dual_candidate(margins)
-        if exact:
-            point = certified_gap(losses, margins, square_norm, products)
-            return Claim(point.primal, point.dual, 0.5 * square_norm, s)
-        coefficients = losses.y * s
-        active = np.flatnonzero(coefficients)
-        dual_image = products.cross(places, active, coefficients[active], double_precision=True)
-        residual = landmarks.residual(products.rows(everyone), threads)
-        point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
+    margins = losses.y * products.cross(everyone, places, a, double_precision=True)
+    s = losses.dual_candidate(margins)
+    if exact:
+        point = certified_gap(losses, margins, square_norm, products)
+        return Claim(point.primal, point.dual, 0.5 * square_norm, s)
+    coefficients = losses.y * s
+    active = np.flatnonzero(coefficients)
+    dual_image = products.cross(places, active, coefficients[active], double_precision=True)
+    residual = landmarks.residual(products.rows(everyone), threads)
+    point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
     # a larger bound says nothing
     return Claim(point.primal, point.dual, 0.5 * square_norm, s) if point.gap <= 0.1 else None

@@ -1,13 +1,13 @@
 """Sums of the Nyström problem over blocks of rows.
 
 `dask_odm.methods.landmark.problem` says what the sums are for. Kernel values are computed in tiles that stay in a
-core's cache. Queries of several problems over the same landmarks share each tile (`add_tiles`).
+core's cache. Queries of several problems over the same landmarks share each tile (`add_block`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from itertools import chain
 from operator import add
@@ -18,8 +18,9 @@ from scipy.linalg import blas
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.features import Affine
-from dask_odm.learning.problem.losses import Loss, as_fused
-from dask_odm.learning.problem.nystrom_loops import span_product, span_scores
+from dask_odm.learning.problem.losses import BandLoss, Loss
+from dask_odm.learning.problem.nystrom_loops import span_product, span_scores, span_sums
+from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.typing import Array
@@ -113,8 +114,30 @@ class SpanQuery:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         running = RunningSums(self, a, draw)
         for block in blocks:
-            add_tiles([running], [block])
+            add_block([running], [block])
         return running.result()
+
+    @staticmethod
+    def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:
+        """Return the answers of several queries over the same rows.
+
+        ``asked`` are, for each, the query, its method, the arguments, and the curvatures of a product or None.
+        ``blocks`` yields each block of rows with every query's targets and weights.
+        """
+        found: list[Any] = [None] * len(asked)
+        sets: dict[tuple[Any, ...], list[int]] = {}  # numbers of the queries that share kernel values
+        for j, (query, method, arguments, _) in enumerate(asked):
+            if method is SpanQuery.sums:
+                found[j] = RunningSums(query, *arguments)
+                sets.setdefault((id(query.landmarks), query.kernel, query.double), []).append(j)
+        for k, seen in enumerate(blocks):
+            for members in sets.values():
+                add_block([found[j] for j in members], [seen[j] for j in members])
+            for j, (query, method, arguments, of_group) in enumerate(asked):
+                if method is not SpanQuery.sums:
+                    more = () if of_group is None else (of_group[k : k + 1],)
+                    found[j] = method(query, [seen[j]], *arguments, *more, so_far=found[j])
+        return [each.result() if isinstance(each, RunningSums) else each for each in found]
 
     def product(
         self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array], so_far: Array | None = None
@@ -215,9 +238,8 @@ class SpanQuery:
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
     ) -> float:
         """Return ``total`` plus the loss of rows with kernel values ``K``; add to ``dual_image``, set ``curvature``."""
-        fused = as_fused(self.loss)
-        if fused is not None:
-            return fused.span_sums(K, y, weight, a, dual_image, curvature, total)
+        if isinstance(self.loss, BandLoss):
+            return float(span_sums(K, y, frozen(weight), a, self.loss.terms, dual_image, curvature, total))
         scores = np.empty(len(K))
         span_scores(K, a, scores)
         loss, dual, curvature[:] = self.loss.evaluate(scores, y, weight)
@@ -292,52 +314,40 @@ class SpanQuery:
             yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
 
 
+@dataclass(eq=False)
 class RunningSums:
-    """A sum of `SpanQuery.sums` in progress, added block by block and tile by tile."""
+    """A sum of `SpanQuery.sums` in progress, to which `add_block` adds block by block."""
 
-    def __init__(self, query: SpanQuery, a: Array, draw: Draw | None) -> None:
-        self.query = query
-        self._a = a
-        self._draw = draw
-        self._loss, self._dual_image, self._curvatures = 0.0, np.zeros(query.r), list[Array]()
-        self._sample: PrioritySample | None = None
-        self._curvature = np.empty(0)
+    query: SpanQuery
+    a: Array
+    draw: Draw | None
+    loss: float = 0.0
+    sample: PrioritySample | None = None
+    curvatures: list[Array] = field(default_factory=list)
+    dual_image: Array = field(init=False)
 
-    def begin(self, block: RowBlock) -> None:
-        """Begin a block."""
-        self._curvature = np.empty(len(block.y))
-
-    def add(self, block: RowBlock, rows: slice, K: Array) -> None:
-        """Add the next ``rows`` of the block, with their kernel values."""
-        y = block.y[rows]
-        weight = block.weight[rows]
-        curvature = self._curvature[rows]
-        self._loss = self.query._add_sums(K, y, weight, self._a, self._dual_image, curvature, self._loss)
-
-    def end(self, block: RowBlock) -> None:
-        """End a block, after all of its rows were added."""
-        query = self.query
-        curvature = self._curvature
-        packed = query.loss.pack(curvature, block.y, block.weight) if query.streamed else curvature
-        self._curvatures.append(packed)
-        if self._draw is not None:
-            drawn = query._draw(block, curvature, self._draw)
-            self._sample = drawn if self._sample is None else self._sample + drawn
+    def __post_init__(self) -> None:
+        self.dual_image = np.zeros(self.query.r)
 
     def result(self) -> SpanSums:
         """Return the sums over all blocks."""
-        return SpanSums(self._loss, self._dual_image, (self._curvatures,), self._sample)
+        return SpanSums(self.loss, self.dual_image, (self.curvatures,), self.sample)
 
 
-def add_tiles(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
+def add_block(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
     """Add a block to each of ``sums``. The blocks have the same rows, whose kernel values are computed once for all."""
-    for each, block in zip(sums, blocks, strict=True):
-        each.begin(block)
+    curvatures = [np.empty(len(block.y)) for block in blocks]
     for rows, K in sums[0].query._tiles(blocks[0], whole=True):
-        for each, block in zip(sums, blocks, strict=True):
-            each.add(block, rows, K)
-    for each, block in zip(sums, blocks, strict=True):
-        each.end(block)
+        for each, block, found in zip(sums, blocks, curvatures, strict=True):
+            y = block.y[rows]
+            weight = block.weight[rows]
+            each.loss = each.query._add_sums(K, y, weight, each.a, each.dual_image, found[rows], each.loss)
+    for each, block, found in zip(sums, blocks, curvatures, strict=True):
+        query = each.query
+        each.curvatures.append(query.loss.pack(found, block.y, block.weight) if query.streamed else found)
+        if each.draw is not None:
+            drawn = query._draw(block, found, each.draw)
+            each.sample = drawn if each.sample is None else each.sample + drawn
 
 
 def tile_rows(r: int, itemsize: int) -> int:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor
-from dask_odm.learning.machines import Joined, joined_attributes, trained_machines
+from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
 from dask_odm.learning.training.model_building import stopped_at
+from dask_odm.learning.training.recipe import Machines, is_small
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.certificate import certified, is_cheap
 from dask_odm.methods.landmark.problem import SpanProblem
@@ -49,19 +47,18 @@ from dask_odm.models.kernel import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-WHOLE_VALUES = 1 << 28  # most kernel values at the landmarks for which a store's rows are read into memory
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
 FEW = 4  # a fit begins with one landmark in so many
 
-Spanned = Callable[..., SpanProblem]
 SpanSolution = PrimalSolution[SpanSums]
 
 
-def landmark_values(rows: int, fit: ODMFit) -> int:
-    """Return the number of kernel values of so many rows at the landmarks."""
-    return rows * min(rows, fit.own.n_landmarks)
+def reads_store(store: TrainingData, fit: ODMFit) -> bool:
+    """Return whether a store's rows are read into memory: if they, and their values at the landmarks, are few."""
+    # at most 2²⁸ kernel values
+    return is_small(store) and store.rows * min(store.rows, fit.own.n_landmarks) <= 1 << 28
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -70,21 +67,12 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     began = time.perf_counter()
     given = data
     data = data.merged()
-    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
-    count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit)
+    count, spare = _planned(data, fit)
     seen = data.seen_by(fit.kernel)
-    with single_threaded_blas, rescaling_advised():
-        loss, choosing = fit.loss(data), _choosing(fit, count, data.rows)
-        pool = seen.pivots(choosing["count"], choosing["method"])
-        draws = max(start_rows(data.rows, count), SKETCH * count)
-
-        def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-            return nystrom_problem(seen, landmarks, loss, spare if keep else 0, draws)
-
+    with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
-        chosen = choose(seen.kernel, pool, **choosing)
-        landmarks, solution, span = _solve(chosen, spanned, data, count, spare, fit, began)
+        chosen = _first_landmarks(seen, count, fit)
+        landmarks, solution, span = _solve(seen, chosen, count, spare, fit, began)
         left = _left_out(span, landmarks, solution.x, given, data, fit)
         del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
@@ -111,63 +99,44 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     return problem
 
 
-def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
-    """Train all machines of many classes over the same landmarks, drawn once among the rows of all."""
+def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+    """Train all machines of many classes over the same landmarks, drawn once among the rows of all.
+
+    Returns None if each is certified or left-out rows are wanted.
+    """
+    if fit.own.certify or fit.loo:
+        return None
     _check(fit)
     data = data.merged()
-    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
-    count = _count(data.rows, fit)
-    spare = here.memory - _require(here, count, data, fit, data.held_bytes(of_pair=True) if pairs else 0)
-    join = Joined(pairs, joined_attributes)
-    with single_threaded_blas, rescaling_advised():
-        train = _over_shared_landmarks(data, count, spare, fit)
-        for trained in trained_machines(train, data, fit, machines, machines_at_once(data, fit)):
-            join.add(trained)
-    return join.trained()
+    count, spare = _planned(data, fit, data.held_bytes(of_pair=True) if pairs else 0)
+    fit = fit.with_own(choice="uniform" if fit.own.choice == "support" else fit.own.choice)
+    with rescaling_advised():
+        whole = data.seen_by(fit.kernel)
+        landmarks = _first_landmarks(whole, count, fit)
+        raw, numbers = whole.chosen_pivots(landmarks.index)
 
+        def train(data: TrainingData, fit: ODMFit) -> Trained:
+            """Train one machine over landmarks that may be no rows of its own."""
+            seen = data.seen_by(fit.kernel)
+            _, solution, _ = _solve(seen, landmarks, len(landmarks), spare, fit, time.perf_counter())
+            return _finish(seen, landmarks, raw, numbers, solution, None, fit)
 
-def _over_shared_landmarks(
-    data: TrainingData, count: int, memory: int, fit: ODMFit
-) -> Callable[[TrainingData, ODMFit], Trained]:
-    """Choose landmarks once among the rows of all machines, and return a function that trains a machine over them."""
-    method = "uniform" if fit.own.choice == "support" else fit.own.choice
-    whole = data.seen_by(fit.kernel)
-    choosing = _choosing(fit.with_own(choice=method), count, data.rows)
-    landmarks = choose(whole.kernel, whole.pivots(choosing["count"], choosing["method"]), **choosing)
-    raw, numbers = whole.chosen_pivots(landmarks.index)
-
-    def train(own: TrainingData, fit: ODMFit) -> Trained:
-        return _machine(own, landmarks, raw, numbers, memory, fit.with_own(choice=method))
-
-    return train
+        at_once = machines_at_once(data, fit)
+        return joined(trained_machines(train, data, fit, machines, at_once), pairs, joined_attributes)
 
 
 def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
     """Return how many machines share their passes over a store: as many as fit the workers and this process."""
     if data.in_memory or fit.own.certify:
         return 1
-    count = _count(data.rows, fit)
+    count = min(data.rows, fit.own.n_landmarks)
     passes = data.passes(count)
-    draws = max(start_rows(data.rows, count), SKETCH * count)
     assert isinstance(passes, StorePasses)
-    one = span_pass_bytes(count, data.features, data.dtype.itemsize, draws)
+    one = span_pass_bytes(count, data.features, data.dtype.itemsize, start_rows(data.rows, count))
     sums = max(one.sums, 8 * count**2 * fit.loo)
     here = Cluster.local(fit.run.memory_limit).memory // solver_bytes(count, data.features, data.rows, 8)
     each = [PassBytes(m * sums, m * one.row, m * one.work) for m in range(1, min(AT_ONCE, here) + 1)]
     return max(1, sum(map(passes.fits, each)))
-
-
-def _machine(data: TrainingData, landmarks: Landmarks, raw: Any, numbers: Array, memory: int, fit: ODMFit) -> Trained:
-    """Train one machine over landmarks that may be no rows of its own."""
-    seen, loss = data.seen_by(fit.kernel), fit.loss(data)
-    count = len(landmarks)
-    draws = max(start_rows(data.rows, count), SKETCH * count)
-
-    def spanned(landmarks: Landmarks, *, keep: bool) -> SpanProblem:
-        return nystrom_problem(seen, landmarks, loss, memory if keep else 0, draws)
-
-    _, solution, _ = _solve(landmarks, spanned, data, count, memory, fit, time.perf_counter())
-    return _finish(seen, landmarks, raw, numbers, solution, None, fit)
 
 
 def _check(fit: ODMFit) -> None:
@@ -177,34 +146,32 @@ def _check(fit: ODMFit) -> None:
         raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
 
-def _count(rows: int, fit: ODMFit) -> int:
-    """Return the number of landmarks for so many rows."""
-    if fit.own.n_landmarks > rows:
-        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, rows)
-    return min(rows, fit.own.n_landmarks)
-
-
-def _require(here: Cluster, count: int, data: TrainingData, fit: ODMFit, more: int = 0) -> int:
-    """Return the bytes that Newton, and ``more``, take here.
+def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
+    """Return the number of landmarks, and the bytes of this process that Newton, and ``more``, leave for kernel values.
 
     Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
     """
+    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    count = min(data.rows, fit.own.n_landmarks)
+    if fit.own.n_landmarks > data.rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, count)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
-    return needed
+    return count, here.memory - needed
 
 
-def _choosing(fit: ODMFit, count: int, n: int) -> dict[str, Any]:
-    """Return the arguments of `choose` for the landmarks with which a fit begins."""
-    if _by_support(fit, count, n):
-        return {"method": "uniform", "seed": fit.run.seed, "count": -(-count // FEW)}
+def _first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
+    """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
+    by_support = _by_support(fit, count, seen.data.rows)
+    drawn = -(-count // FEW) if by_support else count
     method = "uniform" if fit.own.choice == "support" else fit.own.choice
+    pool = seen.pivots(drawn, method)
     # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
-    return {"method": method, "seed": fit.run.seed, "count": count, "rows": 20 * count}
+    return choose(seen.kernel, pool, drawn, method=method, seed=fit.run.seed, rows=20 * drawn)
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
@@ -223,14 +190,16 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 
 def _solve(
-    chosen: Landmarks, spanned: Spanned, data: TrainingData, count: int, memory: int, fit: ODMFit, began: float
+    seen: KernelData, chosen: Landmarks, count: int, memory: int, fit: ODMFit, began: float
 ) -> tuple[Landmarks, SpanSolution, SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
-    ``chosen`` are all landmarks, or the first of them if more are drawn by support. ``spanned`` builds the Nyström
-    problem of landmarks. A problem with a few of them over a sample of the rows is solved first: its solution is the
-    start, and tells which rows have a dual variable.
+    ``chosen`` are all landmarks, or the first of them if more are drawn by support. A problem with a few of them over a
+    sample of the rows is solved first: its solution is the start, and tells which rows have a dual variable.
+    ``memory`` bounds the bytes of kernel values that are kept.
     """
+    data = seen.data
+    loss = fit.loss(data)
     n = data.rows
     seed = fit.run.seed
     size = start_rows(n, count)
@@ -240,13 +209,14 @@ def _solve(
     by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
         few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
-        rough = spanned(few, keep=2 * size >= n)  # of a sample, values are used twice: recomputing is faster
+        # of a sample, values are used twice: recomputing is faster
+        rough = nystrom_problem(seen, few, loss, memory if 2 * size >= n else 0, size)
         a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
         landmarks = with_support(rough, few, a, count, seed) if by_support else chosen
         start = carried_over(few, a, landmarks)
         del rough
     require_state(fit, resume is None or _fits(resume, len(landmarks)))
-    span = spanned(landmarks, keep=True)
+    span = nystrom_problem(seen, landmarks, loss, memory, size)
     solution = solve_landmark(
         span,
         landmarks,
@@ -273,7 +243,7 @@ def _left_out(
     data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
-    return attributes_of(fit, given, data, fit.loss(data), span.leverages(a, inverse))
+    return attributes_of(fit, given, data, span.leverages(a, inverse))
 
 
 def _fits(state: LandmarkState, r: int) -> bool:

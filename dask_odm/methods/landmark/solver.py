@@ -13,7 +13,7 @@ sketched Hessian notices (`SketchedHessian.whitened`), and the step is then solv
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import blas, solve_triangular
@@ -70,102 +70,94 @@ def solve_landmark(
     the `time.perf_counter` from which records count seconds. ``resume`` is gone on from instead of ``a``. ``on_step``
     is called with the record of every pass of value and gradient, ``on_state`` with the state after every step.
     """
-    newton = _SpanNewton(span, landmarks, tol, seed, threads, confirm, StepLog(on_step, began), on_state)
+    sketch = SketchedHessian(landmarks, threads)
+    newton = _SpanNewton(tol, StepLog(on_step, began), span, landmarks, seed, confirm, on_state, sketch)
     if resume is not None:
         newton.resume(resume)
         a = resume.a
     return replace(newton.run(a, max_iter), sums=None)  # sums are as large as the rows' curvatures and a sample
 
 
+@dataclass(eq=False)
 class _SpanNewton(Newton[SpanSums]):
-    def __init__(
-        self,
-        span: SpanProblem,
-        landmarks: Landmarks,
-        tol: float,
-        seed: int,
-        threads: int,
-        confirm: bool,
-        log: StepLog,
-        on_state: Callable[[LandmarkState], object],
-    ) -> None:
-        super().__init__(tol, log)
-        self._span = span
-        self._landmarks = landmarks
-        self._seed = seed
-        self._on_state = on_state
-        self._tired, self._sketched, self._drawn = True, np.empty(0), 0
-        self._confirm = confirm
-        self._sample: PrioritySample | None = None  # of which the preconditioner was made
-        self._sketch = SketchedHessian(landmarks, threads)
+    span: SpanProblem
+    landmarks: Landmarks
+    seed: int
+    confirm: bool
+    on_state: Callable[[LandmarkState], object]
+    sketch: SketchedHessian
+    sketched: Array = field(default_factory=lambda: np.empty(0), init=False)  # coefficients of the preconditioner
+    drawn: int = field(default=0, init=False)  # pass that drew the sample for it
+    sample: PrioritySample | None = field(default=None, init=False)
+    tired: bool = field(default=True, init=False)  # whether the next step needs another preconditioner
 
     def resume(self, state: LandmarkState) -> None:
         self.take_up(state.history, state.steps)
         if state.double_precision:
-            self._span = self._span.in_float64()
+            self.span = self.span.in_float64()
         if len(state.sketched):
             self._make_sketch(self.look(state.sketched, state.drawn, None))
-            self._tired = False
+            self.tired = False
 
     def save(self, at: SpanIterate) -> None:
-        made = np.empty(0) if self._tired else self._sketched
-        self._on_state(LandmarkState(at.x, made, self._double, self._drawn, self.steps, list(self.log.history)))
+        made = np.empty(0) if self.tired else self.sketched
+        self.on_state(LandmarkState(at.x, made, self.double, self.drawn, self.steps, list(self.log.history)))
 
     @property
-    def _double(self) -> bool:
+    def double(self) -> bool:
         """Whether kernel values are in float64."""
-        return self._span.query.dtype == np.float64
+        return self.span.query.dtype == np.float64
 
     def look(self, x: Array, number: int, known: SpanSums | None) -> SpanIterate:
         """Take a pass at ``x``, and draw a sample of the rows if the next step needs one."""
         draw = None
-        if self._tired:
-            seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
-            draw = Draw(SKETCH * len(self._landmarks), seed)
-        sums = self._span.sums(x, draw) if known is None else known
-        return Iterate.of(x, self._landmarks.gram @ x, sums, number, self._whitened)
+        if self.tired:
+            seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+            draw = Draw(SKETCH * len(self.landmarks), seed)
+        sums = self.span.sums(x, draw) if known is None else known
+        return Iterate.of(x, self.landmarks.gram @ x, sums, number, self._whitened)
 
     def _whitened(self, gradient: Array) -> Array:
-        return np.asarray(solve_triangular(self._landmarks.factor, gradient, lower=True, check_finite=False))
+        return np.asarray(solve_triangular(self.landmarks.factor, gradient, lower=True, check_finite=False))
 
     def _make_sketch(self, at: SpanIterate) -> None:
         """Make the preconditioner from the sample that was drawn at ``at``."""
         assert at.sums.sample is not None
-        self._sample = at.sums.sample
-        self._sketch.make(self._sample)
-        self._sketched = at.x
-        self._drawn = at.number
+        self.sample = at.sums.sample
+        self.sketch.make(self.sample)
+        self.sketched = at.x
+        self.drawn = at.number
 
     def direction(self, at: SpanIterate) -> Array:
-        if self._tired:
+        if self.tired:
             self._make_sketch(at)
-        x, products = self._whitened_step(at) if self._sketch.whitened else self._plain_step(at)
+        x, products = self._whitened_step(at) if self.sketch.whitened else self._plain_step(at)
         self.passes += products
         # after so many products a new preconditioner costs less than the next system's
-        self._tired = products >= 15
+        self.tired = products >= 15
         return x
 
     def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
         """Return the step by conjugate gradients in the coefficients of the landmarks, and its number of products."""
         return conjugate_gradients(
-            lambda p: times_symmetric(self._landmarks.gram, p) + self._span.product(at.sums, p),
+            lambda p: times_symmetric(self.landmarks.gram, p) + self.span.product(at.sums, p),
             -at.gradient,
-            self._sketch.solve,
+            self.sketch.solve,
             most=300,
             forcing=_forcing(at),
         )
 
     def _whitened_step(self, at: SpanIterate) -> tuple[Array, int]:
         """Return the step by conjugate gradients in the coordinates ``Lᵀα``, and its number of products."""
-        factor = self._landmarks.factor
+        factor = self.landmarks.factor
 
         def coefficients(p: Array) -> Array:
             return np.asarray(blas.dtrsv(factor, p, lower=1, trans=1))
 
         step, products = conjugate_gradients(
-            lambda p: p + blas.dtrsv(factor, self._span.product(at.sums, coefficients(p)), lower=1),
+            lambda p: p + blas.dtrsv(factor, self.span.product(at.sums, coefficients(p)), lower=1),
             -blas.dtrsv(factor, at.gradient, lower=1),
-            self._sketch.solve,
+            self.sketch.solve,
             most=300,
             forcing=_forcing(at),
         )
@@ -174,14 +166,14 @@ class _SpanNewton(Newton[SpanSums]):
     def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
         length = super()._length(at, direction, slope)
         # this step met curvatures far from those of the preconditioner
-        self._tired = self._tired or length < 0.1
+        self.tired = self.tired or length < 0.1
         return length
 
     def gram_times(self, v: Array) -> Array:
-        return self._landmarks.gram @ v
+        return self.landmarks.gram @ v
 
     def loss_slopes(self, at: SpanIterate, direction: Array, steps: Array) -> Array:
-        return self._span.slopes(at.x, direction, steps)
+        return self.span.slopes(at.x, direction, steps)
 
     def rounds(self, at: SpanIterate, after: SpanIterate, slope: float) -> bool:
         return after.gap <= self.tol
@@ -197,14 +189,14 @@ class _SpanNewton(Newton[SpanSums]):
         The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
         all later passes are in float64.
         """
-        if not self._confirm or self._double:
+        if not self.confirm or self.double:
             return at
-        if self._sample is None:
+        if self.sample is None:
             self._make_sketch(at)
         gap = self._enlarged(at)
         if at.gap <= self.tol and not gap <= self.tol:
-            self._span = self._span.in_float64()
-            self._tired = True
+            self.span = self.span.in_float64()
+            self.tired = True
             self.passes += 1
             at = self.look(at.x, at.number, None)
         else:
@@ -219,10 +211,10 @@ class _SpanNewton(Newton[SpanSums]):
         there is ``½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i`` with K and f in float64. The second
         sum is 0 for rounded scores. The sketch has float64 kernel values of a sample of the rows.
         """
-        assert self._sample is not None
-        rows, y, weight = self._sample.weighted()
-        values = self._sketch.values_of(self._sample)
-        query = self._span.query
+        assert self.sample is not None
+        rows, y, weight = self.sample.weighted()
+        values = self.sketch.values_of(self.sample)
+        query = self.span.query
         loss = query.loss.of_stiff_rows()
 
         def difference(start: int) -> tuple[Array, float, float]:
@@ -241,7 +233,7 @@ class _SpanNewton(Newton[SpanSums]):
             return (exact - rounded).T @ dual, more + float(dual @ (exact_scores - scores)), more
 
         image, young, more = np.zeros(len(at.x)), 0.0, 0.0
-        for part in run_threads(difference, range(0, len(rows), STEP), self._sketch.threads):
+        for part in run_threads(difference, range(0, len(rows), STEP), self.sketch.threads):
             image, young, more = image + part[0], young + part[1], more + part[2]
         white = self._whitened(image)
         root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))

@@ -14,7 +14,6 @@ first. Here every pass sees the rows that are active by then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 import numpy as np
 
@@ -28,12 +27,7 @@ SHARES = np.array([0.0, 0.25, 0.5, 0.75])  # shares of the new dual variables in
 
 
 def solve_quasi_newton(
-    problem: SparsePrimal,
-    w: Array,
-    *,
-    tol: float,
-    max_iter: int,
-    on_step: OnStep = lambda record: None,
+    problem: SparsePrimal, w: Array, *, tol: float, max_iter: int, on_step: OnStep = lambda record: None
 ) -> PrimalSolution[None]:
     """Minimise P from ``w`` (k,) in up to ``max_iter`` steps, to the relative duality gap ``tol``."""
     log = StepLog(on_step)
@@ -121,18 +115,13 @@ class _BestDual:
 
 
 def _length(problem: SparsePrimal, w: Array, scores: Array, direction: Array, change: Array) -> float:
-    """Return the step of least P along ``direction``; 0 if float64 cannot tell."""
+    """Return the step of least P along ``direction``, by Newton's method between bounds; 0 if float64 cannot tell."""
     inner, norm = float(w @ direction), float(direction @ direction)
 
     def look(step: float) -> tuple[float, float]:
         slope, curvature = problem.slope(scores, change, step)
         return inner + step * norm + slope, norm + curvature
 
-    return _root(look)
-
-
-def _root(look: Callable[[float], tuple[float, float]]) -> float:
-    """Return a root of an increasing slope, by Newton's method between bounds; 0 if the slope at 0 is not negative."""
     slope, curvature = look(0.0)
     if not -slope > 0.0:
         return 0.0

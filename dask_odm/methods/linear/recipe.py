@@ -5,8 +5,7 @@ are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,11 @@ from dask_odm.learning.leave_one_out import linear_leverages
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
-from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.model_building import finish_weights
 from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.methods.linear.gram_reduction import RowSpan, span_bytes
@@ -51,9 +48,12 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
         left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
         needed = problem.nbytes + left_out + data.held_bytes(scaled=False)
         data.cluster.require(needed, 1, f"Newton over {features.k} weights")
-    leaves_out = _forms_for_leaving_out(problem, data, fit, exact)
-    with single_threaded_blas:  # once for all passes, since entering it searches for libraries
-        return _solve_path(problem, features, data, fit, exact, leaves_out)
+    if fit.loo and not (problem.k <= EXACT_FEATURES if exact is None else exact):
+        raise InputError(
+            f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
+            f"fewer than {EXACT_FEATURES} features, or workers with more memory."
+        )
+    return _solve_path(problem, features, data, fit, exact)
 
 
 def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
@@ -79,80 +79,54 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
 
 
 def _solve_path(
-    problem: PrimalProblem,
-    features: FeatureMap,
-    data: TrainingData,
-    fit: ODMFit,
-    exact: bool | None,
-    leaves_out: bool,
+    problem: PrimalProblem, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None
 ) -> Trained:
     """Solve for the settings' λ, or for each λ of a path from the solution before, and return the model."""
+    span = span_of_few_rows(features, data, fit)
+    thin = None if span is not None else thin_problem(features, data, fit)
+    resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
+    require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
+
+    def solved(own: ODMFit, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
+        """Solve from ``w`` (k,), whose sums ``start`` may be known; first by a cheaper route if one suits the rows."""
+        ahead: PrimalSolution[Any] | None = None
+        if span is not None and resume is None:
+            ahead = _in_span(span, own, data)
+        elif thin is not None:
+            ahead = solve_thin(thin.with_lam(own.odm.lam), w, own)
+        if ahead is not None and ahead.converged:
+            return ahead
+        return solve_newton(
+            problem.with_lam(own.odm.lam),
+            w if ahead is None else ahead.x,
+            tol=own.solver.tol,
+            max_iter=own.solver.max_iter,
+            exact=exact,
+            double_precision=own.run.dtype == "float64" or (thin is not None and data.dtype == np.float64),
+            start=start if ahead is None else None,
+            resume=resume,
+            on_state=save,
+            on_step=reported_after(ahead),
+        ).after(ahead)
+
     w = start_weights(features, fit)
     found = []
     sums = None
     before = 1.0
-    ways = _Ways.of(features, data, fit, exact)
     for lam in fit.lams or (fit.odm.lam,):
-        problem = problem.with_lam(lam)
+        own = replace(fit, odm=replace(fit.odm, lam=lam))
         with rescaling_advised():
-            solution = ways.solved(problem, lam, w, None if sums is None else sums.times(lam / before))
+            solution = solved(own, w, None if sums is None else sums.times(lam / before))
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
-        trained = weights_as_predicted(trained, solution, features, data, replace(fit, odm=replace(fit.odm, lam=lam)))
-        if leaves_out:
-            pairs = linear_leverages(problem, solution.x)
-            trained.attributes.update(attributes_of(fit, data, data, fit.loss(data).with_lam(lam), pairs))
+        trained = weights_as_predicted(trained, solution, features, data, own)
+        if fit.loo:
+            pairs = linear_leverages(problem.with_lam(lam), solution.x)
+            trained.attributes.update(attributes_of(own, data, data, pairs))
         found.append(trained)
         w = solution.x
         sums = solution.sums
         before = lam
     return replace(found[-1], path=tuple(found))
-
-
-@dataclass(frozen=True, eq=False)
-class _Ways:
-    """Solves the problem for one λ: first by a cheaper route if one suits the rows, and then by Newton."""
-
-    data: TrainingData
-    fit: ODMFit
-    span: RowSpan | None
-    thin: SparsePrimal | None
-    exact: bool | None
-    resume: NewtonState | None
-    save: Callable[[NewtonState], object]
-
-    @classmethod
-    def of(cls, features: FeatureMap, data: TrainingData, fit: ODMFit, exact: bool | None) -> _Ways:
-        span = span_of_few_rows(features, data, fit)
-        thin = None if span is not None else thin_problem(features, data, fit)
-        resume, save = open_steps("newton", data.fingerprint, fit, NewtonState)
-        require_state(fit, resume is None or (resume.w.shape == (features.k,) and resume.hessian_stride > 0))
-        return cls(data, fit, span, thin, exact, resume, save)
-
-    def solved(self, problem: PrimalProblem, lam: float, w: Array, start: PrimalSums | None) -> PrimalSolution[Any]:
-        """Return the solution for λ from weights ``w`` (k,), whose sums ``start`` may be known."""
-        ahead = self._ahead(lam, w)
-        settings = self.fit.solver
-        if ahead is not None and ahead.converged:
-            return ahead
-        return solve_newton(
-            problem,
-            w if ahead is None else ahead.x,
-            tol=settings.tol,
-            max_iter=settings.max_iter,
-            exact=self.exact,
-            double_precision=self.fit.run.dtype == "float64"
-            or (self.thin is not None and self.data.dtype == np.float64),
-            start=start if ahead is None else None,
-            resume=self.resume,
-            on_state=self.save,
-            on_step=reported_after(ahead),
-        ).after(ahead)
-
-    def _ahead(self, lam: float, w: Array) -> PrimalSolution[Any] | None:
-        """Solve a cheaper version of the problem for a starting point; None if none is worth its cost."""
-        if self.span is not None and self.resume is None:
-            return _in_span(self.span, replace(self.fit, odm=replace(self.fit.odm, lam=lam)), self.data)
-        return None if self.thin is None else solve_thin(self.thin.with_lam(lam), w, self.fit)
 
 
 def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
@@ -190,17 +164,6 @@ def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[A
         on_step=report_step,
     )
     return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
-
-
-def _forms_for_leaving_out(problem: PrimalProblem, data: TrainingData, fit: ODMFit, forms: bool | None) -> bool:
-    """Return whether leave-one-out is computed; raise InputError if it is asked for and the Hessian is not formed."""
-    forms = problem.k <= EXACT_FEATURES if forms is None else forms
-    if fit.loo and not forms:
-        raise InputError(
-            f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
-            f"fewer than {EXACT_FEATURES} features, or workers with more memory."
-        )
-    return fit.loo
 
 
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:

@@ -62,61 +62,52 @@ def solve_newton(
     after every step that is kept.
     """
     exact = problem.k <= EXACT_FEATURES if exact is None else exact
-    newton = _LinearNewton(problem, exact, tol, double_precision, certify, StepLog(on_step), on_state)
+    stride = 1 if double_precision else problem.hessian_stride
+    newton = _LinearNewton(tol, StepLog(on_step), problem, exact, double_precision, stride, certify, on_state)
     if resume is not None:
         newton.resume(resume)
         w = resume.w
     return newton.run(w, max_iter, start)
 
 
+@dataclass(eq=False)
 class _LinearNewton(Newton[PrimalSums]):
-    def __init__(
-        self,
-        problem: PrimalProblem,
-        exact: bool,
-        tol: float,
-        double_precision: bool,
-        certify: bool,
-        log: StepLog,
-        on_state: Callable[[NewtonState], object],
-    ) -> None:
-        super().__init__(tol, log)
-        self._problem = problem
-        self._exact = exact
-        self._on_state = on_state
-        self._double = double_precision
-        self._certify = certify
-        self._stride = 1 if double_precision else problem.hessian_stride
+    problem: PrimalProblem
+    exact: bool
+    double: bool
+    stride: int
+    certify: bool
+    on_state: Callable[[NewtonState], object]
 
     def resume(self, state: NewtonState) -> None:
         self.take_up(state.history, state.steps)
-        self._double = state.double_precision
-        self._stride = state.hessian_stride
+        self.double = state.double_precision
+        self.stride = state.hessian_stride
 
     def save(self, at: State) -> None:
-        self._on_state(NewtonState(at.x, self._double, self._stride, self.steps, list(self.log.history)))
+        self.on_state(NewtonState(at.x, self.double, self.stride, self.steps, list(self.log.history)))
 
     def look(self, x: Array, number: int, known: PrimalSums | None) -> State:
         if known is None:
-            kind = "full" if self._exact else "diagonal"
-            known = self._problem.sums(x, kind, double_precision=self._double, hessian_stride=self._stride)
+            kind = "full" if self.exact else "diagonal"
+            known = self.problem.sums(x, kind, double_precision=self.double, hessian_stride=self.stride)
         return Iterate.of(x, x, known, number)
 
     def confirmed(self, at: State) -> State:
         """Return the same w with sums in float64. If that gap is not small enough, all later passes are in float64."""
-        if self._double or not self._certify:
+        if self.double or not self.certify:
             return at
         self.passes += 1
-        sums = self._problem.sums(at.x, "none", double_precision=True, hessian_stride=1)
+        sums = self.problem.sums(at.x, "none", double_precision=True, hessian_stride=1)
         exact: State = Iterate.of(at.x, at.x, replace(sums, curvature=at.sums.curvature), at.number)
         self.log.amend(gap=exact.gap, objective=exact.primal, passes=self.passes)
         if exact.gap > self.tol:
-            self._double = True
-            self._stride = 1
+            self.double = True
+            self.stride = 1
         return exact
 
     def direction(self, at: State) -> Array:
-        if not self._exact:
+        if not self.exact:
             return self._inexact_direction(at)
         hessian = at.sums.curvature.copy()
         hessian.flat[:: len(hessian) + 1] += 1.0
@@ -127,7 +118,7 @@ class _LinearNewton(Newton[PrimalSums]):
         """Return the step by conjugate gradients, solved to a share of the gradient that depends on the gap."""
         inverse = 1.0 / (1.0 + at.sums.curvature)
         x, products = conjugate_gradients(
-            lambda p: p + self._problem.product(at.x, p, double_precision=self._double),
+            lambda p: p + self.problem.product(at.x, p, double_precision=self.double),
             -at.gradient,
             lambda r: inverse * r,
             most=500,
@@ -140,7 +131,7 @@ class _LinearNewton(Newton[PrimalSums]):
         return v
 
     def loss_slopes(self, at: State, direction: Array, steps: Array) -> Array:
-        return self._problem.slopes(at.x, direction, steps, double_precision=self._double)
+        return self.problem.slopes(at.x, direction, steps, double_precision=self.double)
 
     def rounds(self, at: State, after: State, slope: float) -> bool:
         # a smaller decrease cannot be seen in P
@@ -151,11 +142,11 @@ class _LinearNewton(Newton[PrimalSums]):
         # a step that leaves more of the gap, and gains little of P, has too coarse a Hessian or float type
         still = after.gap > 0.25 * at.gap and abs(after.primal - at.primal) < 0.1 * at.primal
         if kept is at or (still and after.gap > self.tol):
-            if self._stride > 1:
-                self._stride = 1  # the sample has too few active rows: take the same w again, over all rows
+            if self.stride > 1:
+                self.stride = 1  # the sample has too few active rows: take the same w again, over all rows
                 return self.at(kept.x)
-            if not self._double:
-                self._double = True  # float32 has no digits left: take the same w again, in float64
+            if not self.double:
+                self.double = True  # float32 has no digits left: take the same w again, in float64
                 return self.at(kept.x)
         self.stuck = kept is at
         return kept

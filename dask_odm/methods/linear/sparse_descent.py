@@ -21,13 +21,11 @@ Source: Hsieh, Chang, Lin, Keerthi and Sundararajan, *A dual coordinate descent 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution
-from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, StepLog, step_record
@@ -38,36 +36,8 @@ from dask_odm.typing import Array
 SWEEPS = 4  # sweeps between two computations of the gap, each of which costs about half a sweep
 
 
-@dataclass(frozen=True, eq=False)
-class SparseProblem:
-    """Rows (n, d) of a CSR array with a constant feature √bias, class codes (n,) and stiffnesses (n,).
-
-    ``settings`` has the band; λ is in the stiffnesses.
-    """
-
-    data: Array
-    indices: Array
-    indptr: Array
-    d: int
-    codes: Array
-    stiffness: Array
-    bias: float
-    settings: ODMSettings
-
-    @property
-    def n(self) -> int:
-        return len(self.codes)
-
-    @property
-    def norms(self) -> Array:
-        """‖x‖² of every row, constant feature included, (n,)."""
-        squares = np.concatenate([[0.0], np.cumsum(self.data.astype(np.float64) ** 2)])
-        norms: Array = np.diff(squares[self.indptr]) + self.bias
-        return norms
-
-
 def descend_machines(
-    problem: SparseProblem,
+    problem: SparsePrimal,
     machines: int,
     solver: SolverSettings,
     threads: int = 1,
@@ -75,11 +45,13 @@ def descend_machines(
 ) -> list[PrimalSolution[None]]:
     """Learn classes 0 to ``machines − 1``, each against the rest, until every relative gap is at most ``solver.tol``.
 
-    ``solver.max_iter`` bounds the sweeps. ``threads`` share the machines and never change the result.
+    Rows are unscaled, and ``problem.y`` are codes of classes. ``solver.max_iter`` bounds the sweeps. ``threads`` share
+    the machines and never change the result.
     """
     bounds = np.linspace(0, machines, min(threads, machines) + 1).astype(int)
     groups = [np.arange(a, b) for a, b in pairwise(bounds)]
-    parts = run_threads(lambda group: _descend_group(problem, group, solver), groups, threads)
+    stiffness = problem.loss.row_stiffness(problem.y, problem.weight)
+    parts = run_threads(lambda group: _descend_group(problem, stiffness, group, solver), groups, threads)
     found = [solution for part in parts for solution in part]
     for solution in found:
         for record in solution.history:
@@ -87,34 +59,36 @@ def descend_machines(
     return found
 
 
-def _descend_group(problem: SparseProblem, group: Array, solver: SolverSettings) -> list[PrimalSolution[None]]:
+def _descend_group(
+    problem: SparsePrimal, stiffness: Array, group: Array, solver: SolverSettings
+) -> list[PrimalSolution[None]]:
     began = time.perf_counter()
-    p = problem
+    n, d = problem.X.shape
     rng = np.random.default_rng(solver.seed)
     left = group
-    W = np.zeros((p.d + 1, len(group)))
-    S = np.zeros((p.n, len(group)))
+    W = np.zeros((d + 1, len(group)))
+    S = np.zeros((n, len(group)))
     histories: dict[int, list[Record]] = {int(machine): [] for machine in group}
     ended: dict[int, PrimalSolution[None]] = {}
-    norms = p.norms
-    band = np.array([p.settings.low, p.settings.high, p.settings.upsilon])
+    norms = problem.norms()
+    band = problem.loss.band
     done = 0
-    rows = p.data, p.indices, p.indptr, np.sqrt(p.bias), p.codes
+    rows = *problem.arrays(0, n), problem.features.constant, problem.y
     while len(left):
         sweeps = min(SWEEPS, solver.max_iter - done)
         for _ in range(sweeps):
-            sweep_machines(*rows, left, p.stiffness, band, norms, rng.permutation(p.n), W, S)
+            sweep_machines(*rows, left, stiffness, band, norms, rng.permutation(n), W, S)
         done += sweeps
         primal = np.zeros(len(left))
         gap = np.zeros(len(left))
-        judge_machines(*rows, left, p.stiffness, band, W, S, primal, gap)
+        judge_machines(*rows, left, stiffness, band, W, S, primal, gap)
         gap /= np.maximum(primal, np.finfo(float).tiny)
         for i, machine in enumerate(left.tolist()):
             history = histories[machine]
             figures = float(gap[i]), float(primal[i]), float(done), time.perf_counter() - began
             history.append(step_record(len(history), *figures))
             if gap[i] <= solver.tol or done >= solver.max_iter:
-                w = W[:, i].copy()
+                w = W[: problem.features.k, i].copy()
                 converged = bool(gap[i] <= solver.tol)
                 ended[machine] = PrimalSolution(w, float(primal[i]), float(gap[i]), converged, history, done)
         stay = np.array([machine not in ended for machine in left.tolist()])

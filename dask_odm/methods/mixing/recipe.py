@@ -11,7 +11,6 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.recipe import Recipe
 from dask_odm.learning.training.steps import report_step
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
@@ -25,24 +24,21 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
-class MixingRecipe(Recipe[MixingFit]):
-    """Parameter mixing; rows of a store are dealt to shards on disk first."""
-
-    def train(self, data: TrainingData, fit: MixingFit) -> Trained:
-        quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-        with quiet, shards_of(data, fit) as named:
-            logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
-            problem = ShardRounds(
-                data.cluster, named.partitions, named.stored, fit.rule, fit.fit_intercept, named.folder
-            )
-            _look_at_classes(problem.rows, named.names)
-            resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
-            if resume is not None:
-                epochs = resume.epoch, len(resume.history), len(resume.weights)
-                sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
-                require_state(fit, sound and len(set(epochs)) == 1)
-            end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-            return _finish(problem, named, end, fit)
+def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
+    """Train by `dask_odm.methods.mixing.solver`."""
+    quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
+    with quiet, shards_of(data, fit) as named:
+        logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
+        scaling = named.stored
+        problem = ShardRounds(data.cluster, named.partitions, scaling, fit.rule, fit.fit_intercept, named.folder)
+        _look_at_classes(problem.rows, named.names)
+        resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
+        if resume is not None:
+            epochs = resume.epoch, len(resume.history), len(resume.weights)
+            sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
+            require_state(fit, sound and len(set(epochs)) == 1)
+        end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
+        return _finish(problem, named, end, fit)
 
 
 def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:

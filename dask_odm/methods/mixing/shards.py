@@ -85,18 +85,17 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
 
 
 def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
-    held = data.held
-    X: Any = held.X
+    X: Any = data.X
     sparse = issparse(X)
-    groups: Array = np.zeros(held.n, np.int32)
+    groups: Array = np.zeros(data.rows, np.int32)
     dealer: EvenDealer | GroupDealer
     if fit.deals_at_random:
-        names: list[Any] = list(range(fit.count_for(held.n)))
-        dealer = RandomPartitioner(len(names), fit.run.seed).dealer((held.n,))
+        names: list[Any] = list(range(fit.count_for(data.rows)))
+        dealer = RandomPartitioner(len(names), fit.run.seed).dealer((data.rows,))
     else:
         if fit.senders is not None:
             names, groups = _named(fit.senders, data.given.shape[0])
-            groups = groups[held.kept]
+            groups = groups[data.kept]
         else:
             column = X[:, [fit.shard_feature]].toarray().ravel() if sparse else X[:, fit.shard_feature]
             values, groups = np.unique(column, return_inverse=True)
@@ -104,9 +103,9 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
         dealer = GroupDealer(tuple(np.bincount(groups, minlength=len(names)).tolist()), fit.run.seed)
         _require_rows(names, dealer.counts)
     reading = 8 << 20 if sparse else 0  # two blocks of sparse rows that are made dense
-    kept = (16 * X.nnz if sparse else X.nbytes) + 32 * held.n
+    kept = (16 * X.nnz if sparse else X.nbytes) + 32 * data.rows
     require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
-    found = deal_arrays(SparseRows(X) if sparse else X, held.y, held.total_weights, groups, dealer)
+    found = deal_arrays(SparseRows(X) if sparse else X, data.y, data.total_weights, groups, dealer)
     return NamedShards(replace(found, X=_scaled(found.X, scaling)), names, scaling)
 
 

@@ -34,32 +34,19 @@ from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
 TINY = np.finfo(float).tiny
+Blocks = tuple[Array, Array, Array, Array]  # κ₀ of the negative and of the positive class, across, and back
 
 
 @dataclass(frozen=True, eq=False)
 class PairValues:
-    """Kernel values of the rows of two classes, all C-contiguous and of one dtype.
+    """Kernel values of the rows of two classes, all C-contiguous and of one dtype."""
 
-    Attributes
-    ----------
-    negative, positive : ndarrays of shape (n, n) and (m, m)
-        κ₀ of each class's rows among themselves.
-    across : ndarray of shape (n, m)
-        κ₀ between the classes.
-    back : ndarray of shape (m, n)
-        Its transpose, since descent reads whole rows.
-    bias : float
-        β, the constant by which κ exceeds κ₀.
-    error : float
-        Bound of the error of each value.
-    """
-
-    negative: Array
-    positive: Array
-    across: Array
-    back: Array
-    bias: float = 0.0
-    error: float = 0.0
+    negative: Array  # κ₀ of this class's rows among themselves, (n, n)
+    positive: Array  # the same of the other class, (m, m)
+    across: Array  # κ₀ between the classes, (n, m)
+    back: Array  # its transpose, (m, n), since descent reads whole rows
+    bias: float = 0.0  # β, the constant by which κ exceeds κ₀
+    error: float = 0.0  # bound of the error of each value
 
     def product(self, a: Array) -> Array:
         """Return ``K a`` (n + m,), with values and short sums in the values' dtype."""
@@ -113,7 +100,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     order = np.random.default_rng(seed).permutation(n)
     blocks = values.negative, values.positive, values.across, values.back
     enough = 0.9 * tol  # leaves room for rounding of the scores
-    sweeps = _descend(*blocks, stiffness, band, order, bias, values.error, enough, a, scores)
+    sweeps = _descend(blocks, stiffness, band, order, bias, values.error, enough, a, scores)
     exact = np.zeros(n)
     _add_scores(*blocks, a, exact)
     a = a.astype(np.float64)
@@ -261,21 +248,11 @@ def _near(
 
 @compiled
 def _sweep(
-    negative: Array,
-    positive: Array,
-    across: Array,
-    back: Array,
-    terms: Array,
-    band: Array,
-    order: Array,
-    number: int,
-    threshold: float,
-    b: float,
-    a: Array,
-    scores: Array,
-    rows: Array,
-) -> float:
+    blocks: Blocks, terms: Array, band: Array, order: Array, number: int, threshold: float, b: float, a: Array,
+    scores: Array, rows: Array,
+) -> float:  # fmt: skip
     """Visit the rows near the threshold, update ``a`` and ``scores`` in place, and return the growth of Σ a."""
+    negative, positive, across, back = blocks
     n = len(negative)
     grown = 0.0
     exact = a.dtype.type
@@ -332,23 +309,14 @@ def _common(a: int, b: int) -> int:
 
 @compiled
 def _descend(
-    negative: Array,
-    positive: Array,
-    across: Array,
-    back: Array,
-    stiffness: Array,
-    band: Array,
-    order: Array,
-    bias: float,
-    error: float,
-    tol: float,
-    a: Array,
+    blocks: Blocks, stiffness: Array, band: Array, order: Array, bias: float, error: float, tol: float, a: Array,
     scores: Array,
-) -> int:
+) -> int:  # fmt: skip
     """Sweep until the relative gap is at most ``tol``, or the threshold is the least; return the number of sweeps.
 
     ``scores`` are those of κ₀.
     """
+    negative, positive, _, _ = blocks
     threshold = 1.0
     sweeps = 0
     b = 0.0
@@ -359,7 +327,7 @@ def _descend(
     rows = np.empty(a.size + 1, np.int64)
     _terms(negative, positive, stiffness, band, terms)
     while threshold > 1e-3:  # what is left then is smooth, and Newton's work
-        total += _sweep(negative, positive, across, back, terms, band, order, sweeps, threshold, b, a, scores, rows)
+        total += _sweep(blocks, terms, band, order, sweeps, threshold, b, a, scores, rows)
         threshold *= 0.9
         sweeps += 1
         if threshold < 0.03:  # above, the gap is never small

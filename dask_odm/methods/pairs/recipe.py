@@ -10,7 +10,7 @@ Threads take pairs in turn. If values in float32 would not have the gap of some 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
@@ -21,7 +21,6 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
@@ -30,10 +29,11 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.model_building import stopped_at
+from dask_odm.learning.training.recipe import Machines
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP
 from dask_odm.methods.exact.solver import solve_gram
@@ -58,18 +58,22 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return int(np.sort(np.bincount(data.held.y.astype(np.int64)))[-2:].sum()) <= PAIR_ROWS
+    return sum(sorted(_class_sizes(data.held))[-2:]) <= PAIR_ROWS
 
 
-def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], pairs: int) -> Trained:
-    """Train a machine for every two of ``pairs`` classes."""
+def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+    """Train a machine for every two of ``pairs`` classes; return None if the data do not suit."""
+    if not pairs or not suits_pairs(data, fit):
+        return None
     assert isinstance(data, MemoryData)
-    _require(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit)
+    largest = sum(sorted(_class_sizes(data))[-2:])
+    advice = "Use more memory, multi_class='ovr', or solver='landmark'."
+    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {largest} rows", advice)
     given = data
     data = _dense(data).merged()
     seen = data.seen_by(fit.kernel, _scaling(data, fit))
-    rows = [np.flatnonzero(data.held.y == code) for code in range(pairs)]
-    with single_threaded_blas, rescaling_advised():
+    rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
+    with rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
         found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
         for record in chain.from_iterable(solution.history for solution in found):
@@ -79,15 +83,14 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Sequence[OneOfMany], 
 
 def _dense(data: MemoryData) -> MemoryData:
     """Return the same rows as a dense array."""
-    held = data.held
-    return replace(data, held=replace(held, X=held.X.toarray())) if issparse(held.X) else data
+    return replace(data, X=data.X.toarray()) if issparse(data.X) else data
 
 
 def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
     """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0."""
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
-    return scaling.at_rest(data.held.X, statistics) if fit.kernel.kernel == "rbf" else scaling
+    return scaling.at_rest(data.X, statistics) if fit.kernel.kernel == "rbf" else scaling
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
@@ -95,15 +98,15 @@ def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
 
-def _require(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> None:
-    """Raise MemoryLimitError unless the kernel matrices and the model fit this process."""
-    what = f"The kernel matrices of pairs of up to {sum(sorted(counts)[-2:])} rows"
-    advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(_needed(data, counts, fit), 1, what, advice)
+def _class_sizes(data: MemoryData) -> list[int]:
+    """Return the number of rows of every class."""
+    sizes: list[int] = np.bincount(data.y.astype(np.int64)).tolist()
+    return sizes
 
 
-def _needed(data: MemoryData, counts: Sequence[int], fit: ODMFit) -> int:
+def _needed(data: MemoryData, fit: ODMFit) -> int:
     """Return the bytes of the kernel matrices and the model."""
+    counts = _class_sizes(data)
     largest = sum(sorted(counts)[-2:])
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
@@ -115,8 +118,7 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    fits = _needed(data, np.bincount(data.held.y.astype(np.int64)).tolist(), fit) <= room
-    return fits and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
+    return _needed(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +143,7 @@ class _Pairs:
     def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
         scaled: Any = seen.scaled
         bias = seen.kernel.bias
-        weight = seen.data.held.total_weights
+        weight = seen.data.total_weights
         dtype = _dtype(seen.data, fit)
         kernel = replace(seen.kernel, bias=0.0)
         rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
@@ -240,8 +242,8 @@ def _finish(
     for _, places, part in _placed(rows, found):
         require_finite_solution(part)
         used[places] |= part != 0.0
-    support = seen.data.held.kept[numbers[used]]
-    raw = given.held.raw(np.searchsorted(given.held.kept, support))
+    support = seen.data.kept[numbers[used]]
+    raw = given.raw(np.searchsorted(given.kept, support))
     coefficients = np.zeros((len(found), len(support)))
     ends = np.concatenate([[0], np.cumsum(used)])
     for i, places, part in _placed(rows, found):

@@ -37,71 +37,63 @@ ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
 EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 * 8 * n, ADVICE)
 
 
-class RidgeRecipe(Recipe[MDDFit]):
+def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
     """Least squares on the rows themselves."""
-
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        with rescaling_advised():
-            factor = np.ones(data.features)
-            zero = np.zeros(data.features)
-            if fit.run.scale is not None:
-                scaling = Scaling.of_features(data.statistics(), fit.run.scale)
-                factor = scaling.factor
-                zero = scaling.shift
-            embedding = Embedding(FeatureMap(data.features, 0.0), data.origin()[0])
-            w, moments, found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
-            weights, intercept = moments.raw_weights(w)
-            require_finite_solution(weights, intercept)
-            return Trained(LinearModel(weights, intercept), found.attributes, found.warning)
+    with rescaling_advised():
+        factor = np.ones(data.features)
+        zero = np.zeros(data.features)
+        if fit.run.scale is not None:
+            scaling = Scaling.of_features(data.statistics(), fit.run.scale)
+            factor = scaling.factor
+            zero = scaling.shift
+        embedding = Embedding(FeatureMap(data.features, 0.0), data.origin()[0])
+        w, moments, found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
+        weights, intercept = moments.raw_weights(w)
+        require_finite_solution(weights, intercept)
+        return Trained(LinearModel(weights, intercept), found.attributes, found.warning)
 
 
-class LandmarkKernelRecipe(Recipe[MDDFit]):
+def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     """Least squares on the rows' Nyström features."""
-
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        assert fit.kernel is not None
-        assert fit.n_landmarks is not None
-        seen = data.seen_by(fit.kernel)
-        count = min(fit.n_landmarks, data.rows)
-        with rescaling_advised():
-            landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
-            r = len(landmarks)
-            embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
-            w, _, found = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
-            raw, numbers = seen.chosen_pivots(landmarks.index)
-            return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, found)
+    assert fit.kernel is not None
+    assert fit.n_landmarks is not None
+    seen = data.seen_by(fit.kernel)
+    count = min(fit.n_landmarks, data.rows)
+    with rescaling_advised():
+        landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
+        r = len(landmarks)
+        embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
+        w, _, found = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, found)
 
 
-class ExactKernelRecipe(Recipe[MDDFit]):
+def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
 
     Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
     threshold, and MemoryLimitError if the factors do not fit.
     """
-
-    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
-        if len(fit.lams) > 1 or fit.loo:
-            raise InputError(
-                "leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam."
-            )
-        require_rows(data.rows, fit.n_partitions)
-        assert fit.kernel is not None
-        seen = data.seen_by(fit.kernel)
-        workers = data.cluster.workers
-        each = -(-data.rows // fit.n_partitions)
-        needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
-        data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
-        partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
-        with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
-            found = _exchange(seen, rows, data, fit)
-            # the mean of the shards' functions, with all rows as support in their original order
-            numbers = rows.partitions.row_numbers(0, fit.n_partitions)
-            order = np.argsort(numbers, kind="stable")
-            raw, kept = rows.chosen(numbers[order])
-            alpha = np.concatenate(found.parts)[order].T / fit.n_partitions
-            trained = _trained(seen, raw, kept, alpha, found)
-            trained.attributes["lam_"] = fit.lams[0]
-            return trained
+    if len(fit.lams) > 1 or fit.loo:
+        raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
+    require_rows(data.rows, fit.n_partitions)
+    assert fit.kernel is not None
+    seen = data.seen_by(fit.kernel)
+    workers = data.cluster.workers
+    each = -(-data.rows // fit.n_partitions)
+    needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
+    data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
+    partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
+    with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
+        found = _exchange(seen, rows, data, fit)
+        # the mean of the shards' functions, with all rows as support in their original order
+        numbers = rows.partitions.row_numbers(0, fit.n_partitions)
+        order = np.argsort(numbers, kind="stable")
+        raw, kept = rows.chosen(numbers[order])
+        alpha = np.concatenate(found.parts)[order].T / fit.n_partitions
+        trained = _trained(seen, raw, kept, alpha, found)
+        trained.attributes["lam_"] = fit.lams[0]
+        return trained
 
 
 def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> Exchanged:
@@ -146,11 +138,11 @@ def _trained(seen: KernelData, raw: Any, numbers: Array, alpha: Array, found: Ex
     return Trained(model, found.attributes | {"support_": numbers}, found.warning)
 
 
-MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", RidgeRecipe())
+MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))
 
 
 def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
     """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
     if fit.n_landmarks is None:
-        return Choice("exact", "no landmarks asked for", ExactKernelRecipe())
-    return Choice("landmark", "n_landmarks", LandmarkKernelRecipe())
+        return Choice("exact", "no landmarks asked for", Recipe(train_exact_kernel))
+    return Choice("landmark", "n_landmarks", Recipe(train_landmark_kernel))

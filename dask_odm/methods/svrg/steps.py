@@ -20,7 +20,7 @@ from dask_odm.typing import Array
 
 
 @compiled
-def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness: Array, bias: float) -> float:
+def stiffest_row(X: Array, codes: Array, weight: Array, stiffness: Array, bias: float) -> float:
     """Return the largest ``c ‖φ‖²`` of rows ``X`` (n, d), to which a constant feature √bias is added."""
     largest = 0.0
     weighted = weight.size > 0
@@ -29,7 +29,7 @@ def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness
         square = bias
         for j in range(row.size):
             square += float(row[j]) * float(row[j])
-        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        c = stiffness[1] if codes[i] == 1 else stiffness[0]
         if weighted:
             c *= weight[i]
         c = 0.0 if codes[i] < 0 else c
@@ -39,7 +39,7 @@ def stiffest_row(X: Array, codes: Array, weight: Array, positive: int, stiffness
 
 def stiffest_of(parts: Iterable[tuple[Array, Array, Array]], loss: BandLoss, bias: float) -> float:
     """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights."""
-    return max(float(stiffest_row(*map(frozen, rows), loss.positive, loss.stiffness, bias)) for rows in parts)
+    return max(float(stiffest_row(*map(frozen, rows), loss.stiffness, bias)) for rows in parts)
 
 
 @compiled
@@ -51,7 +51,6 @@ def take_steps(
     w: Array,
     snapshot: Array,
     drift: Array,
-    positive: int,
     stiffness: Array,
     band: Array,
     constant: float,
@@ -77,10 +76,10 @@ def take_steps(
         if w.size > d:
             score += constant * float(w[d])
             there += constant * float(snapshot[d])
-        c = stiffness[1] if codes[i] == positive else stiffness[0]
+        c = stiffness[1] if codes[i] == 1 else stiffness[0]
         if weighted:
             c *= weight[i]
-        y = 1.0 if codes[i] == positive else -1.0
+        y = 1.0 if codes[i] == 1 else -1.0
         m = y * score
         m_there = y * there
         change = max(low - m, 0.0) - max(low - m_there, 0.0)
@@ -102,7 +101,7 @@ def walk_rows(
     """
     stiffness = n * loss.stiffness
     take_steps(
-        *map(frozen, rows), order, w, snapshot, step * dual_image, loss.positive, stiffness, loss.band,
+        *map(frozen, rows), order, w, snapshot, step * dual_image, stiffness, loss.band,
         features.constant, step,
     )  # fmt: skip
 

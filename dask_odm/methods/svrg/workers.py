@@ -50,7 +50,7 @@ class RingJob:
     """The arguments that all tasks of a ring share.
 
     Rows in memory are already scaled; ``scaling`` is that of rows on disk. Sparse rows are made dense, one partition at
-    a time. ``features`` maps scaled rows. Label code 1 of ``loss`` is positive; class weights are in the rows' weights.
+    a time. ``features`` maps scaled rows. Label code 1 is positive; class weights are in the rows' weights.
     ``stage_steps`` is T; None takes all rows that are left.
     """
 

@@ -24,7 +24,7 @@ from dask_odm.data.store.records import read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
-from dask_odm.learning.training.checkpoint_files import save_checkpoint
+from dask_odm.learning.training.checkpoints import save_checkpoint
 
 ATTRIBUTES = {
     "estimator": "ODMClassifier",

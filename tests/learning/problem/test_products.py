@@ -21,7 +21,8 @@ def test_quadratic_is_in_float64():
     assert quadratic(RowProducts(p.kernel, p.X, 0), index[:0], v[:0]) == 0.0
 
 
-def test_a_certificate_of_many_rows_tells_how_far_it_is():
+def test_a_certificate_of_many_rows_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr("dask_odm.events.TELL_SECONDS", 0.0)
     X = np.random.default_rng(0).normal(size=(8200, 3))
     v, heard, answers = np.random.default_rng(1).normal(size=8200), [], []
     for threads in (1, 2, 3):
@@ -29,7 +30,7 @@ def test_a_certificate_of_many_rows_tells_how_far_it_is():
             active = RowProducts(RBF(1.0, 0.5), X, 0, threads).among(np.arange(8200), double_precision=True)
             answers.append(active.matvec(v).tobytes())
         told = [event for event in heard if event.phase == "certificate"]  # products may tell how far they are, too
-        assert [event.done for event in told] == list(range(len(told)))
+        assert sorted({event.done for event in told}) == list(range(1, told[-1].total + 1))
         assert told[-1].total == told[-1].done > 1
         heard.clear()
     assert set(answers) == {Gram(RBF(1.0, 0.5), ArrayRows(X), 0).matvec(v).tobytes()}

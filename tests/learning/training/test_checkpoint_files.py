@@ -16,7 +16,7 @@ import pytest
 from dask_odm.data.store.records import read_record
 from dask_odm.errors import StoreError
 from dask_odm.events import LevelFinished
-from dask_odm.learning.training.checkpoint_files import open_checkpoint, save_checkpoint
+from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint
 
 
 def level(value: float, number: int) -> tuple[dict[str, np.ndarray], dict[str, object]]:
@@ -57,7 +57,7 @@ def test_a_later_level_replaces_an_earlier_one(tmp_path):
 
 KILLED = """
 import os, sys
-from dask_odm.learning.training.checkpoint_files import open_checkpoint, save_checkpoint
+from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint
 
 def deadly(function, moment, calls=[0]):
     def call(*args, **kwargs):

@@ -71,7 +71,7 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
     scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, upsilon, 0.2)
     scaled = scaling(whole.X)
     landmarks = Landmarks.of(RBF(1.0, 0.3), scaled[:40])
-    query = SpanQuery(landmarks.kernel, landmarks.rows, BandLoss(odm, 1e3, 1, 0.5, 2.0))
+    query = SpanQuery(landmarks.kernel, landmarks.rows, BandLoss(odm, 1e3, 0.5, 2.0))
     there = SpanProblem.over_passes(replace(query, scaling=scaling), StorePasses(store, HERE))
     memory = SpanProblem.over_rows(query, scaled, whole.y, whole.weight, 0)
     rng = np.random.default_rng(2)
@@ -102,7 +102,7 @@ def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, 
     def work(i: int):
         rows = some if shared else scaled[i : i + 40]
         targets, rng = OneOfMany(i % 2, (1.0, 1.0 + i)), np.random.default_rng(i)
-        query = SpanQuery(RBF(1.0, 0.3), rows, BandLoss(odm, 1e3, i % 2), scaling)
+        query = SpanQuery(RBF(1.0, 0.3), rows, BandLoss(odm, 1e3, 1.0 + i), scaling)
         span = SpanProblem.over_passes(query, StorePasses(store, HERE, targets.columns))
 
         def ask() -> list:
@@ -143,7 +143,7 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     n, d, size = 16_000, 1000, 450
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=500)
-    scaling, loss = Scaling(np.zeros(d), np.ones(d)), BandLoss(ODMSettings(1e4, 0.3, 0.2), n, 1, 1.0, 1.0)
+    scaling, loss = Scaling(np.zeros(d), np.ones(d)), BandLoss(ODMSettings(1e4, 0.3, 0.2), n)
     some = StorePasses(store, Cluster(client, 2, 16, 1 << 30, 1 << 30))
     span = SpanProblem.over_passes(SpanQuery(RBF(1.0, 1e-3), X[:20], loss, scaling), some)
     samples, peaks, sample_bytes = [], [], 4 * d * size

@@ -29,7 +29,7 @@ class Case:
         y = np.where(self.codes == 1, 1.0, -1.0)[self.known]
         factor = np.where(y > 0, 3.0, 0.5)
         self.losses = RowLosses(settings, y, self.weight[self.known] * factor)
-        loss = BandLoss(settings, self.losses.total_weight, 1, 0.5, 3.0)
+        loss = BandLoss(settings, self.losses.total_weight, 0.5, 3.0)
         self.query = SpanQuery(kernel, self.X[:r], loss)
         self.K = matrix(kernel, self.X[self.known], self.X[:r])
 

@@ -154,7 +154,7 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     landmarks, settings = Landmarks(RBF(1.0, 1e-2), X[:r], np.arange(r)), ODMSettings(1e6, 0.3, 0.2)
     few = Landmarks(landmarks.kernel, X[: r : landmark.FEW], np.arange(0, r, landmark.FEW))
-    loss, codes = BandLoss(settings, float(n), 1, 1.0, 1.0), (X[:, 0] > 0).astype(np.int8)
+    loss, codes = BandLoss(settings, float(n)), (X[:, 0] > 0).astype(np.int8)
 
     def spanned(some: Landmarks) -> SpanProblem:
         return SpanProblem.over_rows(SpanQuery(some.kernel, some.rows, loss), X, codes, np.empty(0), 0, 2)

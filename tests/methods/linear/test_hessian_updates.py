@@ -20,7 +20,7 @@ WEIGHT = RNG.integers(0, 3, N).astype(np.float64)
 
 
 def loss_of(lam, upsilon, theta):
-    return BandLoss(ODMSettings(lam, upsilon, theta), WEIGHT.sum(), 1, 1.0, 2.0)
+    return BandLoss(ODMSettings(lam, upsilon, theta), WEIGHT.sum(), 1.0, 2.0)
 
 
 @pytest.mark.parametrize("sparse", [False, True])

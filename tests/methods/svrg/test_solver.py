@@ -294,7 +294,7 @@ def test_no_steps_move_nothing():
     _, loss, X, codes, weight = parts_of(p)
     w = np.ones(4)
     nothing = np.zeros(0, np.int64)
-    take_steps(X, codes, weight, nothing, w, w.copy(), w.copy(), 1, loss.stiffness, loss.band, 1.0, 0.5)
+    take_steps(X, codes, weight, nothing, w, w.copy(), w.copy(), loss.stiffness, loss.band, 1.0, 0.5)
     np.testing.assert_array_equal(w, 1.0)
 
 
