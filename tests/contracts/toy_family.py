@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.events import IterationFinished, report
 from dask_odm.learning.training.recipe import Choice, Recipe
@@ -72,16 +71,11 @@ class CentroidClassifier(StoreClassifier):
 
     _learns_pairs: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "callbacks")
+        name: StoreClassifier._parameter_constraints[name] for name in ("dtype", "memory_limit", "callbacks")
     }
 
     def __init__(self, *, dtype=None, memory_limit=None, callbacks=None) -> None:
         self.dtype, self.memory_limit, self.callbacks = dtype, memory_limit, callbacks
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def _settings(self, run: FitRun, **more: Any) -> CentroidFit:
         return CentroidFit(run)

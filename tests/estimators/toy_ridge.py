@@ -50,11 +50,6 @@ class ToyRidge(StoreRegressor):
     def __init__(self) -> None:
         """It has no parameters."""
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _settings(self, run: FitRun, **more: Any) -> RidgeFit:
         return RidgeFit(run)
 
