@@ -116,6 +116,7 @@ class IterationFinished(Event):
 TELL_SECONDS = 0.1  # seconds between two reports of a `Meter`, and before the first: shorter work is not reported
 T = TypeVar("T")
 Listener = Callable[[Event], object]
+interrupt_dropped = threading.Event()  # set once Ctrl-C was raised where Python drops exceptions
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("dask_odm_listeners", default=())
 
 
@@ -140,8 +141,12 @@ def listen(*listeners: Listener) -> Iterator[None]:
         _listeners.reset(token)
 
 
-def send_interrupt_again() -> None:
-    """Send Ctrl-C once more: the first fell into a callback, such as the garbage collector's, and Python dropped it."""
+def keep_interrupt(found: Any) -> None:
+    """Send Ctrl-C once more, as `sys.unraisablehook`: Python drops it in callbacks, as the garbage collector's."""
+    if found.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(found)
+        return
+    interrupt_dropped.set()
     if hasattr(signal, "pthread_kill"):
         main_thread = threading.main_thread().ident or 0
         threading.Timer(0.1, signal.pthread_kill, (main_thread, signal.SIGINT)).start()
@@ -153,14 +158,7 @@ def interrupts_kept() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or sys.unraisablehook is not sys.__unraisablehook__:
         yield
         return
-
-    def unraisable(found: Any) -> None:
-        if found.exc_type is KeyboardInterrupt:
-            send_interrupt_again()
-        else:
-            sys.__unraisablehook__(found)
-
-    sys.unraisablehook = unraisable
+    sys.unraisablehook = keep_interrupt
     try:
         yield
     finally:

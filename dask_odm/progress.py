@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -87,6 +87,7 @@ def _in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in shell.config
 
 
+@dataclass(eq=False)
 class ProgressBars:
     """A listener that draws one bar per phase, and one line per tree level or step of an iterative solver, on stderr.
 
@@ -109,23 +110,12 @@ class ProgressBars:
     ...     report(Progress("ingest", 2, 2))
     """
 
-    def __init__(self, force: bool = False) -> None:
-        self.force = force
-        self._forget()
+    force: bool = False
+    _bars: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
+    _last: tuple[Columns, int] | None = field(init=False, repr=False, default=None)  # table and number of its last line
 
-    def _forget(self) -> None:
-        self._bars: dict[str, Any] = {}
-        self._last: tuple[Columns, int] | None = None  # table and number of the last line
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(force={self.force})"
-
-    def __getstate__(self) -> dict[str, bool]:
-        return {"force": self.force}
-
-    def __setstate__(self, state: dict[str, bool]) -> None:
-        self.force = state["force"]
-        self._forget()
+    def __reduce__(self) -> tuple[type[ProgressBars], tuple[bool]]:
+        return type(self), (self.force,)
 
     def __call__(self, event: Event) -> None:
         """Show ``event``, if its kind is shown, on a terminal, in a notebook, or if ``force`` is set."""
@@ -142,7 +132,8 @@ class ProgressBars:
         """Close the bars of phases that did not finish, such as after an error."""
         for bar in self._bars.values():
             bar.close()
-        self._forget()
+        self._bars.clear()
+        self._last = None
 
     def _advance(self, event: Progress) -> None:
         bar = self._bars.get(event.phase)

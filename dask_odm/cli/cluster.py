@@ -77,18 +77,17 @@ class Place:
     worker_memory: str | None = None
     scratch: str | None = None
 
-    def opened(self) -> AbstractContextManager[Any]:
-        """Return a context in which work runs at this place; raise UsageError if options exclude each other."""
+    def __post_init__(self) -> None:
         if self.joining.scheduler is not None and self.workers is not None:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
             raise click.UsageError("--threads and --worker-memory go with --workers.")
         if self.joining.scheduler is None and self.joining != Joining():
             raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
-        return self._opened()
 
     @contextmanager
-    def _opened(self) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
+        """Run the work of a ``with`` block at this place."""
         import dask
 
         from dask_odm.engine.workers import local_workers

@@ -18,6 +18,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+import dask_odm as odm
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.group import Commands
 from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
@@ -73,7 +74,6 @@ def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
     standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
     """
-    from dask_odm.data import ingest as ingestion
     from dask_odm.diagnostics.summaries import listing, store_facts
 
     reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
@@ -81,7 +81,7 @@ def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool
     started = time.perf_counter()
     heard: list[Any] = []
     with _progress(), listen(heard.append):
-        done: Any = ingestion.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
+        done: Any = odm.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
     source = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
@@ -97,15 +97,14 @@ def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool
 def info(path: str, as_json: bool) -> None:
     """Say what a store, a model or a checkpoint holds."""
     from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.summaries import checkpoint_facts, listing, model_facts, search_facts, store_facts
 
     kind = read_kind(path)
     if kind == "model":
-        model = _load(path)
+        model = odm.load_model(path)
         facts = {**model_facts(model, path), **search_facts(model)}
     else:
-        facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(Store.open(path))
+        facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(odm.Store.open(path))
     levels = f"\n\n{_levels(facts['history'])}" if facts.get("history") else ""
     _emit(as_json, facts, f"{listing(facts)}{levels}")
 
@@ -116,13 +115,12 @@ def info(path: str, as_json: bool) -> None:
 def verify(path: str, as_json: bool) -> None:
     """Check every file of a store, model, checkpoint or prediction against its checksum."""
     from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.summaries import size_text
 
     started = time.perf_counter()
     with _progress():
         kind = read_kind(path)
-        found: Any = Store.open(path) if kind in (None, "store") else read_record(path, kind)
+        found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
     result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": time.perf_counter() - started}
     _emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
@@ -165,24 +163,24 @@ def _learn(
     store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, given: dict[str, Any]
 ) -> None:
     """Fit an estimator to a store and save the model, for the commands `fit` and `search`."""
-    from dask_odm.data.store.store import Store
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
 
-    where = runs_on.opened()
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if not _is_given("resume"):
         refuse_to_replace(given.get("checkpoint"))
-    source, started = Store.open(store), time.perf_counter()
+    source = odm.Store.open(store)
+    started = time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
     target.prepare(learner)
     try:
-        with resumable(getattr(learner, "checkpoint", None)), where, _progress(), listen(target):
+        with resumable(getattr(learner, "checkpoint", None)), runs_on.opened(), _progress(), listen(target):
             learner.fit(source.path)
             seconds = time.perf_counter() - started
             learner.save(model, overwrite=overwrite)
     except FinishedError:
-        facts = {**model_facts(_load(model), model), "rows": source.rows, "seconds": time.perf_counter() - started}
+        facts = {**model_facts(odm.load_model(model), model), "rows": source.rows}
+        facts["seconds"] = time.perf_counter() - started
         _emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
     facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
@@ -222,7 +220,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     started = time.perf_counter()
     what = "probabilities" if proba else "scores" if scores else "labels"
     with _progress():
-        loaded = _load(model)
+        loaded = odm.load_model(model)
         require_method(loaded, what)  # before files are read
         with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
             count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
@@ -257,7 +255,7 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
 
     started = time.perf_counter()
     with _progress():
-        loaded = _load(model)
+        loaded = odm.load_model(model)
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
@@ -303,18 +301,10 @@ def _is_given(parameter: str) -> bool:
     return click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
 
 
-def _load(path: str) -> Any:
-    from dask_odm.estimators.saving import load_model
-
-    return load_model(path)
-
-
 @contextmanager
 def _progress() -> Iterator[None]:
     """Draw progress bars on stderr if it is a terminal."""
-    from dask_odm.progress import ProgressBars
-
-    bars = ProgressBars()
+    bars = odm.ProgressBars()
     try:
         with listen(bars):
             yield
@@ -329,8 +319,5 @@ def _levels(levels: Any) -> str:
 
 
 def _gap(gap: float) -> str:
-    return (
-        f"{gap:.1e}"
-        if math.isfinite(gap)
-        else "unknown (of landmarks without --certify, of a tree that ended above one partition)"
-    )
+    unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
+    return f"{gap:.1e}" if math.isfinite(gap) else unknown

@@ -49,9 +49,8 @@ def run_demo(
     say("1. A real data set: breast cancer (Wisconsin), bundled with scikit-learn\n")
     real = _real(root, say)
     say("\n2. A data set larger than its workers' memory\n")
-    larger = _larger(
-        root, say, rows, features, workers, worker_memory, odm.solvers.SODM(partitions, stop_at=partitions // 4)
-    )
+    solver = odm.solvers.SODM(partitions, stop_at=partitions // 4)
+    larger = _larger(root, say, rows, features, workers, worker_memory, solver)
     seconds = time.perf_counter() - started
     say(f"\nStores, models and the plot are in {root} ({seconds:.0f} s).")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +16,9 @@ import click
 
 from dask_odm.cli.words import option_names, shell_words
 from dask_odm.errors import DaskODMError
-from dask_odm.events import send_interrupt_again
+from dask_odm.events import interrupt_dropped, keep_interrupt
 
 _HEAVY = ("evaluate", "fit", "predict", "search")  # commands that import scikit-learn and Dask, which takes seconds
-_dropped = threading.Event()  # set if Ctrl-C was raised where Python drops exceptions
 
 
 class Commands(click.Group):
@@ -31,7 +29,7 @@ class Commands(click.Group):
     def main(self, args: Sequence[str] | None = None, *others: Any, **named: Any) -> Any:
         self.is_process = args is None
         if self.is_process:
-            sys.unraisablehook = _unraisable
+            sys.unraisablehook = keep_interrupt
             # handled as Ctrl-C, so that files are removed; a container's first process would ignore it otherwise
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             # Ctrl-C in a queue's lock breaks the callback of a task that is ending, which would be logged as well
@@ -66,7 +64,7 @@ class Commands(click.Group):
                     _end_at_once(message, 130)
                 _stop(ctx, message, 130)
             except Exception:
-                if _dropped.is_set():  # caused by the interrupt, such as a half-compiled loop
+                if interrupt_dropped.is_set():  # caused by the interrupt, such as a half-compiled loop
                     _end_at_once("interrupted", 130)
                 raise
 
@@ -99,15 +97,6 @@ def _logged(words: Callable[[str], str]) -> Iterator[None]:
 def _stop(ctx: click.Context, message: str, status: int) -> None:
     click.echo(f"dask-odm: {_one_line(message)}", err=True)
     ctx.exit(status)
-
-
-def _unraisable(found: Any) -> None:
-    """Send Ctrl-C again if it was raised in a C callback, which drops exceptions, such as while Numba loads loops."""
-    if found.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(found)
-        return
-    _dropped.set()
-    send_interrupt_again()
 
 
 def _end_at_once(message: str, status: int) -> None:

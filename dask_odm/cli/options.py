@@ -19,6 +19,7 @@ import click
 
 from dask_odm.cli.words import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
+from dask_odm.learning.parameters import parameter_entries
 
 NO_OPTION = {"warm_start": "a command has no fit before it"}
 DEFAULT = "odm"
@@ -42,7 +43,7 @@ class EstimatorCommand(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             flag = error.option_name
-            known = getattr(estimator, "_instead", {})
+            known = estimator.hints()
             instead = known.get(flag.lstrip("-"), known.get(flag.lstrip("-").upper()))
             if instead is None:
                 raise
@@ -55,14 +56,9 @@ class EstimatorCommand(click.Command):
 
 
 def _estimator_option() -> click.Option:
-    words = [entry.word for entry in ESTIMATORS.values()]
-    return click.Option(
-        ["--estimator"],
-        type=click.Choice(words),
-        default=DEFAULT,
-        show_default=True,
-        help="What is learned; the options of its parameters follow.",
-    )
+    words = click.Choice([entry.word for entry in ESTIMATORS.values()])
+    text = "What is learned; the options of its parameters follow."
+    return click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
 
 
 def _named(args: Sequence[str]) -> str:
@@ -80,31 +76,33 @@ def _named(args: Sequence[str]) -> str:
 
 def options_of(estimator: type[Any]) -> list[click.Option]:
     """Return an option for every parameter of an estimator's class that a shell can give, in the signature's order."""
-    helps = help_texts(getdoc(estimator) or "")
     found = []
-    for name, parameter in signature(estimator).parameters.items():
-        kind = kind_of(estimator, name)
+    for name, kind, default, text in _parameters(estimator):
         if kind is not None:
-            found.append(_option(name, kind, parameter.default, helps.get(name)))
+            found.append(_option(name, kind, default, text))
         if name == "solver":
             found += _solver_options(estimator)
     return found
 
 
+def _parameters(owner: type[Any]) -> Iterator[tuple[str, click.ParamType | None, Any, str]]:
+    """Yield name, click type (or None), default and help of every parameter of an estimator or a solver object."""
+    helps = help_texts(getdoc(owner) or "")
+    for name, parameter in signature(owner).parameters.items():
+        yield name, kind_of(owner, name), parameter.default, helps.get(name, "")
+
+
 def _solver_options(estimator: type[Any]) -> list[click.Option]:
     """Return an option for every parameter of an estimator's solvers. Solvers with the same parameter share it."""
     found: dict[str, click.Option] = {}
-    classes = estimator._solvers
     several = "array-like" in estimator._parameter_constraints["solver"]
-    for each in classes:
-        helps = help_texts(getdoc(each) or "")
-        for name, parameter in signature(each).parameters.items():
-            kind = kind_of(each, name)
+    for solver in estimator._solvers:
+        for name, kind, default, text in _parameters(solver):
             if name not in found and kind is not None:
-                words = ", ".join(_solvers_with(name, classes))
-                default = "" if parameter.default is None else f"; default {parameter.default}"
-                text = f"{helps.get(name, '')} (--solver {words}{default}.)"
-                found[name] = _option(name, OneOrMore(kind) if several and kind is click.INT else kind, None, text)
+                words = ", ".join(_solvers_with(name, estimator._solvers))
+                shown = "" if default is None else f"; default {default}"
+                kind = OneOrMore(kind) if several and kind is click.INT else kind
+                found[name] = _option(name, kind, None, f"{text} (--solver {words}{shown}.)")
     return list(found.values())
 
 
@@ -113,13 +111,13 @@ def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
     return [each.word for each in classes if name in signature(each).parameters]
 
 
-def _option(name: str, kind: click.ParamType, default: Any, text: str | None) -> click.Option:
-    flag = f"--{name.replace('_', '-')}"
+def _option(name: str, kind: click.ParamType, default: Any, text: str) -> click.Option:
+    flag = option(name)
     shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": text}
     if kind is click.BOOL:
         return click.Option([f"{flag}/--no-{flag[2:]}", name], **shown)
     if isinstance(kind, WordOrPair):
-        return click.Option([flag, name], type=kind, multiple=True, help=f"{text or ''} Repeatable.".strip())
+        return click.Option([flag, name], type=kind, multiple=True, help=f"{text} Repeatable.".strip())
     return click.Option([flag, name], type=kind, **shown)
 
 
@@ -271,15 +269,8 @@ def label_of(text: str, labels: Sequence[Any]) -> Any:
 
 def help_texts(docstring: str) -> dict[str, str]:
     """Return the first sentence of every parameter of a numpydoc docstring."""
-    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.M | re.S)
-    return dict(_entries(section[1] if section else ""))
-
-
-def _entries(section: str) -> Iterator[tuple[str, str]]:
-    for names, text in re.findall(r"^(\S[^:\n]*?)(?: *:[^\n]*)?\n((?:[ \t]+[^\n]*\n|\n)*)", section + "\n", re.M):
-        sentence = _first_sentence(" ".join(text.split()))
-        if sentence:
-            yield from ((name.strip(), sentence) for name in names.split(","))
+    texts = {name: " ".join(entry.split("\n")[1:]) for name, entry in parameter_entries(docstring).items()}
+    return {name: _first_sentence(" ".join(text.split())) for name, text in texts.items() if text.strip()}
 
 
 def _first_sentence(text: str) -> str:

@@ -18,7 +18,7 @@ from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.engine.cluster import computed
 from dask_odm.engine.predict import label_block
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.input_types import is_dataset
+from dask_odm.estimators.inputs.input_types import is_of
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
 from dask_odm.models.log_odds import probabilities
@@ -105,9 +105,7 @@ class Evaluation:
             **self._class_facts(),
         }
         if self._statistics.count:
-            found = self._statistics.result()
-            names = ("minimum", "mean", "variance", "maximum")
-            facts["margins"] = {name: float(getattr(found, name)[0]) for name in names}
+            facts["margins"] = _range_facts(self._statistics)
             if self.theta is not None:
                 sides = ("below_band", "in_band", "above_band")
                 facts["margins"] |= dict(zip(sides, self.band.tolist(), strict=True))
@@ -150,6 +148,11 @@ class Evaluation:
         return "\n".join([*lines, f"… and {more} more unknown labels"] if more > 0 else lines)
 
 
+def _range_facts(values: StatisticsAccumulator) -> dict[str, float]:
+    found = values.result()
+    return {name: float(getattr(found, name)[0]) for name in ("minimum", "mean", "variance", "maximum")}
+
+
 def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
     return [part / whole if whole else None for part, whole in zip(parts.tolist(), wholes.tolist(), strict=True)]
 
@@ -164,18 +167,14 @@ def _margins(true: Array, scores: Array) -> Array:
 
 @dataclass
 class Errors:
-    """Sums of a regressor's errors, prediction minus target, over the rows that have a target and a weight.
+    """A regressor's errors, prediction minus target, over the rows that have a target and a positive weight.
 
-    ``square``, ``size`` and ``bias`` are the squared, absolute and plain errors times the weight, summed.
+    ``moments`` are the weighted statistics of the target, the error, its size and its square.
     """
 
     rows: int = 0
     unlabelled: int = 0
-    weight: float = 0.0
-    square: float = 0.0
-    size: float = 0.0
-    bias: float = 0.0
-    _targets: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
+    moments: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(4))
 
     def add(self, y: Array, predicted: Array, weight: Array | None) -> None:
         """Add rows: targets (n,), NaN if unknown; predictions (n,); weights (n,), or None if all are 1."""
@@ -184,46 +183,31 @@ class Errors:
         known &= True if weight is None else weight > 0
         y = y[known].astype(np.float64)
         error = predicted[known].astype(np.float64) - y
-        weight = np.ones(len(y)) if weight is None else weight[known]
         self.rows += len(y)
-        self.weight += float(weight.sum())
-        self.square += float(weight @ error**2)
-        self.size += float(weight @ np.abs(error))
-        self.bias += float(weight @ error)
-        self._targets.update(y[:, None], weight)
-
-    @property
-    def rmse(self) -> float:
-        """Root mean squared error."""
-        return math.sqrt(self.square / self.weight) if self.weight else math.nan
-
-    @property
-    def r2(self) -> float:
-        """Share of the targets' variance that is explained, as in `score`."""
-        spread = float(self._targets.result().variance[0]) * self.weight if self.weight else 0.0
-        return 1.0 - self.square / spread if spread > 0 else float(self.square == 0)
+        columns = np.column_stack([y, error, np.abs(error), error**2])
+        self.moments.update(columns, None if weight is None else weight[known])
 
     def facts(self) -> dict[str, Any]:
-        """Return all results as plain values."""
-        mean = (lambda total: total / self.weight) if self.weight else (lambda total: math.nan)
+        """Return all results as plain values; ``r2`` is the share of the targets' variance that is explained."""
+        error, size, square = self.moments.result().mean[1:].tolist() if self.rows else [math.nan] * 3
+        spread = self._variance()
         facts: dict[str, Any] = {
             "rows": self.rows,
-            "r2": self.r2,
-            "rmse": self.rmse,
-            "mean_absolute_error": mean(self.size),
-            "mean_error": mean(self.bias),
+            "r2": 1.0 - square / spread if spread > 0 else float(square == 0),
+            "rmse": math.sqrt(square),
+            "mean_absolute_error": size,
+            "mean_error": error,
             "unlabelled_rows": self.unlabelled,
         }
-        if self.weight:
-            found = self._targets.result()
-            names = ("minimum", "mean", "variance", "maximum")
-            facts["targets"] = {name: float(getattr(found, name)[0]) for name in names}
-        return facts
+        return facts | ({"targets": _range_facts(self.moments)} if self.rows else {})
+
+    def _variance(self) -> float:
+        return float(self.moments.result().variance[0]) if self.rows else 0.0
 
     def table(self) -> str:
         """Return one line with the root mean squared error and that of predicting the mean."""
-        spread = math.sqrt(float(self._targets.result().variance[0])) if self.weight else math.nan
-        return f"root mean squared error {self.rmse:.6g}, by the mean alone {spread:.6g}"
+        spread = math.sqrt(self._variance()) if self.rows else math.nan
+        return f"root mean squared error {self.facts()['rmse']:.6g}, by the mean alone {spread:.6g}"
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
@@ -256,15 +240,15 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     )
     coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
     shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
-    for i, scores in enumerate(blocks(model.decision_function(store.path), "evaluate")):
-        weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
-        found.add(table[store.read_chunk(store.layout.y, i)], scores, weight, next(shares))
+    for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
+        found.add(table[y], scores, weight, next(shares))
     return found
 
 
 def _store_of(given: Any) -> Store:
     """Return a store from any of its forms; raise InputError for anything else."""
-    found = resolve(given) if is_dataset(given) or isinstance(given, str | os.PathLike | Store) else None
+    known = isinstance(given, str | os.PathLike | Store) or is_of(given, "xarray", "Dataset")
+    found = resolve(given) if known else None
     if isinstance(found, Store):
         return found
     raise InputError(
@@ -288,10 +272,17 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     found = Errors()
     if lazy.ndim == 2:
         raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
+    for y, predicted, weight in _beside_targets(store, lazy):
+        found.add(y, predicted, weight)
+    return found
+
+
+def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Array, Array, Array | None]]:
+    """Yield the targets, the predictions and the weights of every chunk of a store."""
+    assert store.layout.y is not None
     for i, predicted in enumerate(blocks(lazy, "evaluate")):
         weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
-        found.add(store.read_chunk(store.layout.y, i), predicted, weight)
-    return found
+        yield store.read_chunk(store.layout.y, i), predicted, weight
 
 
 def blocks(lazy: Any, phase: str) -> Iterator[Array]:

@@ -53,7 +53,8 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     ax = _new_axes() if ax is None else ax
     ax.axvspan(1.0 - theta, 1.0 + theta, color="tab:green", alpha=0.2, label=f"free band, 1 ± {theta:g}")
     ax.hist(values, bins=bins, color="tab:blue")
-    ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label=f"{_percent(values < 0)} misclassified")
+    wrong = f"{_percent(float((values < 0).mean()))} misclassified"
+    ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label=wrong)
     ax.set(xlabel="margin  y f(x)", ylabel="rows", title="Margin distribution")
     ax.legend()
     return ax
@@ -86,7 +87,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     for chosen, color, what in ((~bad, "tab:blue", "shards"), (bad, "tab:red", "suspects")):
         lines = ax.semilogy(epochs, shares[:, chosen], color=color, linewidth=0.8, alpha=0.6)
         if lines:
-            lines[0].set_label(f"{int(chosen.sum())} {what}, {_percent_of(weights[-1][chosen].sum())} of the weight")
+            lines[0].set_label(f"{int(chosen.sum())} {what}, {_percent(weights[-1][chosen].sum())} of the weight")
     ax.axhline(1.0, color="black", linewidth=1.0, linestyle="--", label="a fair share")
     ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=_title(model.suspects_))
     ax.legend(loc="lower left", fontsize="small")
@@ -201,12 +202,8 @@ def _title(suspects: list[Any], most: int = 6) -> str:
     return f"Weights of the shards; suspects: {named}{' …' if len(suspects) > most else ''}"
 
 
-def _percent_of(share: float) -> str:
+def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
-
-
-def _percent(chosen: NDArray[np.bool_]) -> str:
-    return _percent_of(float(chosen.mean()))
 
 
 def _check_margins(margins: ArrayLike) -> NDArray[np.float64]:

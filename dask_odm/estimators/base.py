@@ -13,23 +13,19 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, lru_cache
-from inspect import signature
-from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
+from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
 from dask_odm.engine.predict import finite_values
@@ -45,10 +41,11 @@ from dask_odm.estimators.inputs.checks import (
 from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
 from dask_odm.estimators.inputs.resolving import resolve, resolve_training
 from dask_odm.estimators.inputs.spooling import spooled
-from dask_odm.estimators.lazy_values import LazyModel
+from dask_odm.estimators.lazy_values import lazy_values
 from dask_odm.estimators.saving import save_estimator
+from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, with_object
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, moved_parameters, with_object
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
@@ -67,32 +64,18 @@ from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
-RUN_CONSTRAINTS: dict[str, list[Any]] = {  # of parameters about how a fit runs, common to all estimators
-    "scale": [StrOptions(set(METHODS)), None],
-    "dtype": [StrOptions({"float32", "float64"}), None],
-    "random_state": ["random_state"],
-    "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
-    "checkpoint": [str, os.PathLike, None],
-    "resume": ["boolean"],
-    "callbacks": [list, tuple, None],
-}
-KERNEL_CONSTRAINTS: dict[str, list[Any]] = {  # of the parameters of named kernels
-    "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0.0, None, closed="neither")],
-    "degree": [Interval(Integral, 1, MAX_DEGREE, closed="both")],
-    "coef0": [Interval(Real, 0.0, None, closed="left")],
-}
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
 
 
-class StoreEstimator(BaseEstimator):
+class StoreEstimator(RunParameters):
     """An estimator that learns from rows in memory, lazy arrays or a store, and predicts on any of them.
 
     A family of methods subclasses one of `dask_odm.estimators.mixins`. It adds its parameters with their constraints,
-    `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``.
+    `_settings`, `_choose`, and the names of its fitted attributes in ``_saved``. ``_instead`` has a hint for every
+    parameter that only other packages or the last version have; the hints of a base are those of its subclasses, too.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
@@ -103,7 +86,7 @@ class StoreEstimator(BaseEstimator):
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
-    _instead: ClassVar[dict[str, str]] = {  # hints for parameters of other packages or of the last version
+    _instead: ClassVar[dict[str, str]] = {
         "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
     }
 
@@ -115,14 +98,25 @@ class StoreEstimator(BaseEstimator):
     @classmethod
     def _refuse_strangers(cls, names: Iterable[str]) -> None:
         """Raise InputError if one of ``names`` is no parameter, but a hint tells what to use instead."""
-        for name in sorted(set(names) & set(cls._instead) - set(cls._get_param_names())):
-            raise InputError(f"{cls.__name__} has no parameter {name!r}: {cls._instead[name]}")
+        strangers = set(names) - set(cls._get_param_names())
+        hints = cls.hints() if strangers else {}
+        for name in sorted(strangers & set(hints)):
+            raise InputError(f"{cls.__name__} has no parameter {name!r}: {hints[name]}")
 
     @classmethod
+    def hints(cls) -> dict[str, str]:
+        """Return for parameters that this estimator lacks what to use instead."""
+        found = moved_parameters(cls._solvers)
+        for base in reversed(cls.__mro__):
+            found |= vars(base).get("_instead", {})
+        return found
+
+    @classmethod
+    @cache
     def _get_param_names(cls) -> list[str]:
         """Return the names of the parameters. They are cached, since scikit-learn builds a signature each time."""
-        estimator: Any = cls
-        return sorted(_defaults(estimator))
+        found: list[str] = super()._get_param_names()
+        return found
 
     def _validate_params(self) -> None:
         values = tuple(self.get_params(deep=False).values())
@@ -220,12 +214,11 @@ class StoreEstimator(BaseEstimator):
 
     def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
-        callbacks = getattr(self, "callbacks", None)
-        check_callbacks(callbacks)
+        check_callbacks(self.callbacks)
         resolved, dimension = resolve_training(X, y, sample_weight)
         self._checkpointed = None
-        shown = shown_if_long() if callbacks is None else nullcontext()
-        with shown, listen(self._heed, *(callbacks or ())), sole_writer(getattr(self, "checkpoint", None)):
+        shown = shown_if_long() if self.callbacks is None else nullcontext()
+        with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
             trained, schema = self._learn(resolved, more)
         return trained, replace(schema, feature_dimension=dimension)
 
@@ -300,7 +293,9 @@ class StoreEstimator(BaseEstimator):
 
     def _adopt(self, model: Model, file: ModelFile | None = None) -> None:
         """Take a newly fitted or loaded model."""
-        self._model, self._file, self._token = model, file, uuid4().hex
+        self._model = model
+        self._file = file
+        self._token = uuid4().hex
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
@@ -352,13 +347,11 @@ class StoreEstimator(BaseEstimator):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
         self._check_features(resolved)
-        model = LazyModel(self._for_tasks(), self._model.outputs, self._token)
-        return model.of_store(resolved) if isinstance(resolved, Store) else model.of_arrays(resolved)
+        return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
 
     def _reading(self) -> dict[str, Any]:
         """Return the options of scikit-learn's validation of rows in memory."""
-        dtype = getattr(self, "dtype", None)
-        options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
 
     def _check_features(self, source: Store | LazyArrays) -> None:
@@ -389,9 +382,3 @@ def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, 
     """
     parameters = dict(zip(estimator._get_param_names(), values, strict=True))
     validate_parameter_constraints(estimator._parameter_constraints, parameters, caller_name=estimator.__name__)
-
-
-@cache
-def _defaults(estimator: Any) -> dict[str, Any]:
-    """Return the default of every parameter. It is cached, since a signature takes as long as a step of a small fit."""
-    return {name: each.default for name, each in signature(estimator).parameters.items()}

@@ -1,9 +1,8 @@
-"""A model's values as dask arrays, computed block by block on demand."""
+"""A model's values as dask arrays, computed block by block on demand. Workers import nothing for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,61 +17,45 @@ from dask_odm.models.saved import ModelFile
 from dask_odm.typing import Array
 
 
-@dataclass(frozen=True, eq=False)
-class LazyModel:
-    """A model in the form that tasks carry, with its number of values per row and a token that identifies it."""
+def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: int, token: str) -> Any:
+    """Return a model's values, (n,) or (n, outputs), of the rows of a store or of dask arrays.
 
-    carried: Model | ModelFile
-    outputs: int
-    token: str
-
-    def of_store(self, store: Store) -> Any:
-        """Return the values of the rows of a store, (n,) or (n, outputs)."""
-        name = f"values-{store.token}-{self.token}"
-        tasks: dict[Any, Any] = {
-            self._key(name, i): (values_of_chunk, f"{name}-model", store, i) for i in range(store.n_chunks)
-        }
-        tasks[f"{name}-model"] = self.carried
-        sizes = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
-        return self._array(tasks, name, sizes, store.dtype)
-
-    def of_arrays(self, arrays: LazyArrays) -> Any:
-        """Return the values of the rows of a dask array, (n,) or (n, outputs); raise InputError if X is not numeric."""
-        if arrays.X.dtype.kind not in "biuf":
-            raise InputError(f"X must be numbers. Got dtype {arrays.X.dtype} instead.")
-        dtype = arrays.X.dtype if arrays.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-        rows = arrays.X.astype(dtype)
-        name = f"values-{rows.name}-{self.token}"
-        tasks: dict[Any, Any] = {
-            self._key(name, i): (values_of_rows, f"{name}-model", (rows.name, i, 0)) for i in range(rows.numblocks[0])
-        }
-        tasks[f"{name}-model"] = self.carried
-        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[rows])
-        return self._array(graph, name, rows.chunks[0], dtype)
-
-    def _key(self, name: str, i: int) -> tuple[Any, ...]:
-        return (name, i) if self.outputs == 1 else (name, i, 0)
-
-    def _array(self, graph: Any, name: str, sizes: tuple[Any, ...], dtype: np.dtype[Any]) -> Any:
-        import dask.array as da
-
-        chunks = (sizes,) if self.outputs == 1 else (sizes, (self.outputs,))
-        return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
+    ``model`` is what tasks carry, and ``token`` identifies it. Raises InputError if X is not numeric.
+    """
+    columns = outputs if outputs > 1 else 0
+    if isinstance(source, Store):
+        name = f"values-{source.token}-{token}"
+        held = f"{name}-model"
+        chunks = range(source.n_chunks)
+        sizes = tuple((rows := source.chunk_slice(i)).stop - rows.start for i in chunks)
+        tasks: list[Any] = [(values_of_chunk, held, source, i) for i in chunks]
+        return _array(name, tasks, sizes, columns, source.dtype, more={held: model})
+    if source.X.dtype.kind not in "biuf":
+        raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")
+    dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    X = source.X.astype(dtype)
+    name = f"values-{X.name}-{token}"
+    held = f"{name}-model"
+    tasks = [(values_of_rows, held, (X.name, i, 0)) for i in range(X.numblocks[0])]
+    return _array(name, tasks, X.chunks[0], columns, dtype, more={held: model}, dependencies=[X])
 
 
 def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
-    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results.
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results."""
+    last = (0,) * (values.ndim - 1)
+    tasks = [(function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])]
+    return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, dependencies=[values])
 
-    Workers import nothing for it.
-    """
+
+def _array(
+    name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *,
+    more: Mapping[Any, Any] | None = None, dependencies: Sequence[Any] = (),
+) -> Any:  # fmt: skip
+    """Return the dask array whose block ``i`` of rows task ``i`` makes; ``more`` are other entries of its graph."""
     import dask.array as da
 
-    name = f"{function.__name__}-{values.name}"
-    last = (0,) * (values.ndim - 1)
-    its_last = (0,) * (columns > 0)
-    tasks: dict[Any, Any] = {
-        (name, i, *its_last): (function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, dependencies=[values])
-    chunks = (values.chunks[0], (columns,)) if columns else (values.chunks[0],)
-    return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), dtype))
+    last = (0,) * (columns > 0)
+    graph: dict[Any, Any] = {(name, i, *last): task for i, task in enumerate(tasks)} | dict(more or {})
+    chunks = (sizes, (columns,)) if columns else (sizes,)
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
+    return da.Array(layers, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.mdd_ridge import LAM_CONSTRAINT, SAVED, SHARD_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
@@ -19,7 +21,8 @@ from dask_odm.methods.ridge.settings import DISCREPANCY, MDDFit
 from dask_odm.typing import Array
 
 
-class MDDKernelRidge(StoreRegressor):
+@with_parameters
+class MDDKernelRidge(KernelParameters, StoreRegressor):
     """Kernel ridge regression, by one shard of the rows or by many that learn beside each other.
 
     One shard is kernel ridge regression, ``1/n Σ (y − f(x))² + lam ‖f‖²``: `sklearn.kernel_ridge.KernelRidge` with
@@ -33,13 +36,6 @@ class MDDKernelRidge(StoreRegressor):
     kernel : {"rbf", "laplacian", "linear", "poly"} or callable, default="rbf"
         How alike two rows are. A callable takes rows (n, d) and (m, d) and returns values (n, m), for rows in memory
         only.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
-        rows), ``"auto"`` 1 / n_features.
-    degree : int, default=3
-        Degree of the "poly" kernel.
-    coef0 : float, default=1.0
-        Constant of the "poly" kernel.
     lam : float, "loo" or array-like, default=1e-3
         Weight λ of ‖f‖² against the mean squared error. With ``n_landmarks`` it may be several values, of which the one
         is taken whose leave-one-out error is least; "loo" stands for the powers of ten from 1e-8 to 1e3.
@@ -59,20 +55,12 @@ class MDDKernelRidge(StoreRegressor):
         Most rounds.
     loo : bool, default=False
         Work out the leave-one-out error in the span of landmarks for one ``lam`` too, by one more pass.
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
     dtype : {"float32", "float64"} or None, default=None
         What rows are kept in. None: their own type. Factors and sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed by which rows are dealt to shards and landmarks drawn.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder written after every round, for ``resume``.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -113,57 +101,23 @@ class MDDKernelRidge(StoreRegressor):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), callable],
-        **KERNEL_CONSTRAINTS,
         "lam": LAM_CONSTRAINT,
         **SHARD_CONSTRAINTS,
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
-        **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = (*SAVED, "support_")
     _takes_many_targets: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        kernel: str | Callable[[Array, Array], Array] = "rbf",
-        *,
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        lam: Any = 1e-3,
-        discrepancy: float = 0.0,
-        mode: str = DISCREPANCY,
-        n_partitions: int = 1,
-        n_landmarks: int | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        loo: bool = False,
-        scale: str | None = None,
-        dtype: str | None = None,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.lam = lam
-        self.discrepancy = discrepancy
-        self.mode = mode
-        self.n_partitions = n_partitions
-        self.n_landmarks = n_landmarks
-        self.tol = tol
-        self.max_iter = max_iter
-        self.loo = loo
-        self.scale = scale
-        self.dtype = dtype
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    _: KW_ONLY
+    lam: Any = 1e-3
+    discrepancy: float = 0.0
+    mode: str = DISCREPANCY
+    n_partitions: int = 1
+    n_landmarks: int | None = None
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    loo: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

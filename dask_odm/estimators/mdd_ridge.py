@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.ridge.recipe import MOMENTS
@@ -27,6 +27,7 @@ LAM_CONSTRAINT: list[Any] = [Interval(Real, 0.0, None, closed="neither"), StrOpt
 SAVED = ("gap_", "contraction_", "lam_", "loo_score_", "loo_errors_", "history_", "n_iter_")
 
 
+@with_parameters
 class MDDRidge(StoreRegressor):
     """Ridge regression, by one shard of the rows or by many that learn beside each other.
 
@@ -58,20 +59,10 @@ class MDDRidge(StoreRegressor):
         Whether there is an intercept, of the means of all rows and targets, which is not penalised.
     loo : bool, default=False
         Work out the leave-one-out error of one ``lam`` too, by one more pass.
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
-    dtype : {"float32", "float64"} or None, default=None
-        What rows in memory are kept in. None: their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed by which rows are dealt to shards.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder written after every round, for ``resume``.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -129,45 +120,19 @@ class MDDRidge(StoreRegressor):
         "lam": LAM_CONSTRAINT,
         **SHARD_CONSTRAINTS,
         "fit_intercept": ["boolean"],
-        **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = SAVED
     _takes_many_targets: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        lam: Any = 1e-3,
-        *,
-        discrepancy: float = 0.0,
-        mode: str = DISCREPANCY,
-        n_partitions: int = 1,
-        tol: float = 1e-10,
-        max_iter: int = 10_000,
-        fit_intercept: bool = True,
-        loo: bool = False,
-        scale: str | None = None,
-        dtype: str | None = None,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.lam = lam
-        self.discrepancy = discrepancy
-        self.mode = mode
-        self.n_partitions = n_partitions
-        self.tol = tol
-        self.max_iter = max_iter
-        self.fit_intercept = fit_intercept
-        self.loo = loo
-        self.scale = scale
-        self.dtype = dtype
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    lam: Any = 1e-3
+    _: KW_ONLY
+    discrepancy: float = 0.0
+    mode: str = DISCREPANCY
+    n_partitions: int = 1
+    tol: float = 1e-10
+    max_iter: int = 10_000
+    fit_intercept: bool = True
+    loo: bool = False
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))

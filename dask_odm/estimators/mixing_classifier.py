@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -13,10 +14,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.store.store import Store
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import check_senders
 from dask_odm.estimators.inputs.input_types import LazyArrays, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Schema, Trained
@@ -25,6 +26,7 @@ from dask_odm.methods.mixing.recipe import train_mixing
 from dask_odm.methods.mixing.settings import MixingFit
 
 
+@with_parameters
 class MixingClassifier(StoreClassifier):
     """Linear classifier, mixed from shards of which many may have wrong labels.
 
@@ -66,20 +68,14 @@ class MixingClassifier(StoreClassifier):
         In [0, 1): half the width of ODM's band around a margin of 1; for "odm".
     fit_intercept : bool, default=True
         Whether rows get a constant feature 1 besides, whose weight is the intercept.
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
     dtype : {"float32", "float64"} or None, default=None
         What rows are kept in. None: their own type. Weights and sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed of which row goes to which shard, and of their order in it.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder written after every epoch, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -145,54 +141,24 @@ class MixingClassifier(StoreClassifier):
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "fit_intercept": ["boolean"],
-        **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = (
         "history_", "n_iter_", "shards_", "shard_weights_", "shard_errors_", "suspects_",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        local: str = "pa",
-        *,
-        mixing: str = "beta",
-        beta: float | None = None,
-        kappa: float | None = None,
-        n_shards: int | None = None,
-        shard_feature: str | int | None = None,
-        max_iter: int = 50,
-        C: float = 1.0,
-        lam: float = 1e3,
-        upsilon: float = 0.2,
-        theta: float = 0.2,
-        fit_intercept: bool = True,
-        scale: str | None = None,
-        dtype: str | None = None,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.local = local
-        self.mixing = mixing
-        self.beta = beta
-        self.kappa = kappa
-        self.n_shards = n_shards
-        self.shard_feature = shard_feature
-        self.max_iter = max_iter
-        self.C = C
-        self.lam = lam
-        self.upsilon = upsilon
-        self.theta = theta
-        self.fit_intercept = fit_intercept
-        self.scale = scale
-        self.dtype = dtype
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    local: str = "pa"
+    _: KW_ONLY
+    mixing: str = "beta"
+    beta: float | None = None
+    kappa: float | None = None
+    n_shards: int | None = None
+    shard_feature: str | int | None = None
+    max_iter: int = 50
+    C: float = 1.0
+    lam: float = 1e3
+    upsilon: float = 0.2
+    theta: float = 0.2
+    fit_intercept: bool = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, shard: Any = None) -> Self:
         """Learn from rows and labels, and from the shard of each row.

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from dataclasses import KW_ONLY
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,17 +15,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.probabilities import ProbabilisticClassifier
+from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.solver_objects import (
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    moved_parameters,
-    solver_word,
-)
+from dask_odm.learning.parameters import with_parameters
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, solver_word
 from dask_odm.learning.training.model_building import warn_of_nothing
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
@@ -38,7 +34,8 @@ from dask_odm.models.base import Model
 from dask_odm.typing import Array
 
 
-class ODMClassifier(ProbabilisticClassifier):
+@with_parameters
+class ODMClassifier(KernelParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
@@ -50,13 +47,6 @@ class ODMClassifier(ProbabilisticClassifier):
     kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
         How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values (n, n),
         `predict` (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
-    gamma : {"scale", "auto"} or float, default="scale"
-        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
-        rows), ``"auto"`` 1 / n_features.
-    degree : int, default=3
-        Degree of the "poly" kernel.
-    coef0 : float, default=1.0
-        Constant of the "poly" kernel.
     lam : float, default=1e4
         λ > 0, weight of the loss; larger fits the training rows more closely.
     upsilon : float, default=0.2
@@ -69,35 +59,16 @@ class ODMClassifier(ProbabilisticClassifier):
         Newton over the span of some rows, much faster and near the optimum; "newton" for the linear kernel; "sodm" a
         tree of partitions, to a certified gap, with its rivals "cascade", "dip" and "dc"; "dsvrg", "svrg" and "csvrg"
         stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by workers.
-    tol : float, default=1e-3
-        Relative duality gap to reach; of "landmark", over the span.
-    max_iter : int, default=200
-        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
-    loo : bool, default=False
-        Find what the model would say of each training row without having learned from it; probabilities need it.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
-    fit_intercept : bool, default=True
-        Adds 1 to the kernel: a regularised intercept. The papers have none.
-    class_weight : dict, "balanced" or None, default=None
-        What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight.
-    multi_class : {"ovr", "ovo"} or None, default=None
-        How more than two classes are learned: each against the rest, or every two. None: "ovr" for the linear kernel
-        and with ``loo``, else "ovo".
-    dtype : {"float32", "float64"} or None, default=None
-        Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     warm_start : bool, default=False
         Start from the last fit's weights. Linear solvers only.
     random_state : int, RandomState instance or None, default=None
         Seed of landmarks, partitions and the order of descent.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder that holds the last level, step or epoch of an unfinished fit, for ``resume``.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -139,79 +110,26 @@ class ODMClassifier(ProbabilisticClassifier):
     _solvers: ClassVar[SolverClasses] = ODM_SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
-        **KERNEL_CONSTRAINTS,
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions(ODM_SOLVERS)],
-        "tol": [Interval(Real, 0.0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "loo": ["boolean"],
-        "fit_intercept": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "multi_class": [StrOptions({"ovr", "ovo"}), None],
         "warm_start": ["boolean"],
-        **RUN_CONSTRAINTS,
     }
     _instead: ClassVar[dict[str, str]] = {
-        **ProbabilisticClassifier._instead,
-        **moved_parameters(ODM_SOLVERS),
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
         "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
 
-    def __init__(
-        self,
-        kernel: str | Callable[[Array, Array], Array] = "rbf",
-        *,
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        lam: float = 1e4,
-        upsilon: float = 0.2,
-        theta: float = 0.2,
-        solver: str | SolverObject = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 200,
-        loo: bool = False,
-        scale: str | None = None,
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        multi_class: str | None = None,
-        dtype: str | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.lam = lam
-        self.upsilon = upsilon
-        self.theta = theta
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.loo = loo
-        self.scale = scale
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.multi_class = multi_class
-        self.dtype = dtype
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    kernel: str | Callable[[Array, Array], Array] = "rbf"
+    _: KW_ONLY
+    lam: float = 1e4
+    upsilon: float = 0.2
+    theta: float = 0.2
+    solver: str | SolverObject = "auto"
+    warm_start: bool = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

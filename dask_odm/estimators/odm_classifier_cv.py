@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -10,29 +10,25 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.probabilities import ProbabilisticClassifier
+from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, moved_parameters, solver_word
+from dask_odm.learning.parameters import with_parameters
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions
 from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.solver_objects import SODM, Exact, Landmark, Newton
-from dask_odm.typing import Array
 
 SEARCHED = (Exact, Landmark, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
-SHARED = (  # parameters that the last fit, with the settings found, has too
-    "kernel", "degree", "coef0", "solver", "tol", "max_iter", "loo", "scale", "fit_intercept",
-    "class_weight", "multi_class", "dtype", "random_state", "memory_limit",
-)  # fmt: skip
 
 
-class ODMClassifierCV(ProbabilisticClassifier):
+@with_parameters
+class ODMClassifierCV(ODMEstimator):
     """`ODMClassifier` with γ, λ, υ and θ chosen for the data; the kernel and the number of landmarks, too, of several.
 
     Settings are tried on 2,000 rows, the best of them and their neighbours on 8,000, drawn by their numbers: about
@@ -57,10 +53,6 @@ class ODMClassifierCV(ProbabilisticClassifier):
         one. That is in closed form, see ``loo_score_`` of `ODMClassifier`. Splits of your own are pairs of numbers of
         rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
         scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
-    degree : int, default=3
-        Of the "poly" kernel.
-    coef0 : float, default=1.0
-        Of the "poly" kernel.
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
         Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`. Of
         `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
@@ -68,28 +60,16 @@ class ODMClassifierCV(ProbabilisticClassifier):
         Relative duality gap of the last fit; trials are solved to 1e-2.
     max_iter : int, default=200
         Most steps of the last fit.
-    loo : bool, default=False
-        Leave-one-out scores of the last fit, and probabilities, as in `ODMClassifier`.
     scale : {"minmax", "standard"} or None, default="minmax"
         Scaling of features, kept in the model.
-    fit_intercept : bool, default=True
-        Adds 1 to the kernel: a regularised intercept.
-    class_weight : dict, "balanced" or None, default=None
-        What the weights of a class's rows are multiplied by.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
-    dtype : {"float32", "float64"} or None, default=None
-        Number type to compute in. None keeps the rows' own.
     random_state : int, RandomState instance or None, default=None
         Seed of samples, folds and landmarks.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder written after the trials of every kernel.
     resume : bool, default=False
         Go on from ``checkpoint`` if it exists, to the same ``cv_results_``.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -119,13 +99,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
     _solvers: ClassVar[SolverClasses] = SEARCHED
     _instead: ClassVar[dict[str, str]] = {
-        **ProbabilisticClassifier._instead,
-        **moved_parameters(SEARCHED),
         "n_landmarks": "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a list of such objects "
         "is chosen from.",
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **{name: ODMClassifier._parameter_constraints[name] for name in SHARED},
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
         "solver": [SolverOptions(SEARCHED), "array-like"],
         **{name: ["array-like", None] for name in AXES},
@@ -136,85 +113,32 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
-        **RUN_CONSTRAINTS,
     }
-    _saved: ClassVar[tuple[str, ...]] = (*ODMClassifier._saved, "best_params_", "best_score_", "best_index_")
-    _unsaved: ClassVar[tuple[str, ...]] = (*ODMClassifier._unsaved, "cv_results_")
+    _saved: ClassVar[tuple[str, ...]] = (*ODMEstimator._saved, "best_params_", "best_score_", "best_index_")
+    _unsaved: ClassVar[tuple[str, ...]] = (*ODMEstimator._unsaved, "cv_results_")
 
-    def __init__(
-        self,
-        kernel: Any = "rbf",
-        *,
-        gammas: Any = None,
-        lams: Any = None,
-        upsilons: Any = None,
-        thetas: Any = None,
-        cv: Any = None,
-        degree: int = 3,
-        coef0: float = 1.0,
-        solver: Any = "auto",
-        tol: float = 1e-3,
-        max_iter: int = 200,
-        loo: bool = False,
-        scale: str | None = "minmax",
-        fit_intercept: bool = True,
-        class_weight: dict[Any, float] | str | None = None,
-        multi_class: str | None = None,
-        dtype: str | None = None,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.gammas = gammas
-        self.lams = lams
-        self.upsilons = upsilons
-        self.thetas = thetas
-        self.cv = cv
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.loo = loo
-        self.scale = scale
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.multi_class = multi_class
-        self.dtype = dtype
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    kernel: Any = "rbf"
+    _: KW_ONLY
+    gammas: Any = None
+    lams: Any = None
+    upsilons: Any = None
+    thetas: Any = None
+    cv: Any = None
+    solver: Any = "auto"
+    scale: str | None = "minmax"
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
-        kernels = self._several_kernels()
-        solvers = self._several_solvers()
-        first = {"kernel": self.kernel if kernels is None else kernels[0]}
-        first["solver"] = self.solver if solvers is None else solvers[0]
-        shared = {name: getattr(self, name) for name in SHARED}
-        plain = ODMClassifier(**shared | first)
-
-        def machines(kernel: str) -> Any:
-            own = ODMClassifier(**shared | first | {"kernel": kernel})
-            return own._scheme, own._joined
-
-        return SearchFit(
-            plain._settings(run),
-            solver_word(first["solver"]),
-            self._axis("gammas"),
-            self._axis("lams"),
-            self._axis("upsilons"),
-            self._axis("thetas"),
-            kernels,
-            solvers,
-            cv=self._splits(),
-            multi_class=self.multi_class,
-            machines=machines,
-        )
+        kernels = None if isinstance(self.kernel, str) else self._several("kernel")
+        solvers = None if isinstance(self.solver, str | SolverObject) else self._several_solvers()
+        shared = set(self._get_param_names()) & set(ODMClassifier._get_param_names())
+        first = {
+            **{name: getattr(self, name) for name in shared},
+            "kernel": self.kernel if kernels is None else kernels[0],
+            "solver": self.solver if solvers is None else solvers[0],
+        }
+        axes = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
+        plain = ODMClassifier(**first)
+        return SearchFit(run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits())
 
     def _splits(self) -> int | float | Given | Splitter | None:
         """Return ``cv`` in the form that the search takes."""
@@ -230,50 +154,31 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
                 f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
             ) from error
 
-    def _several_kernels(self) -> tuple[str, ...] | None:
-        """Return the kernels to choose from; None if a single one is given."""
-        if isinstance(self.kernel, str):
-            return None
-        kernels = self._sequence("kernel")
-        for kernel in kernels:
-            as_input_error(type(self)(kernel=kernel)._validate_params)
-        return tuple(dict.fromkeys(map(str, kernels)))
+    def _several(self, name: str) -> tuple[Any, ...]:
+        """Return the values of a parameter to choose from, each checked like the parameter of one value."""
+        given = getattr(self, name)
+        numbers = name in AXES
+        found = as_input_error(lambda: np.asarray(given, dtype=np.float64 if numbers else object))
+        if found.ndim != 1 or not len(found):
+            one = "" if numbers else "one value, or "
+            raise InputError(f"{name} must be {one}a sequence of one or more. Got {given!r} instead.")
+        values = tuple(dict.fromkeys(found.tolist()))
+        for value in values if name != "solver" else ():
+            one_value: Any = ODMClassifier(**{name[:-1]: value}) if numbers else type(self)(value)
+            as_input_error(one_value._validate_params)
+        return values
 
-    def _several_solvers(self) -> tuple[Landmark, ...] | None:
-        """Return the `Landmark` objects to choose from, one per number of landmarks; None for a single solver."""
-        if isinstance(self.solver, str | SolverObject):
-            return None
-        solvers = self._sequence("solver")
+    def _several_solvers(self) -> tuple[Landmark, ...]:
+        """Return the `Landmark` objects to choose from, one per number of landmarks."""
+        solvers = self._several("solver")
         for solver in solvers:
             if not isinstance(solver, Landmark):
                 raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
                                  f"choose from. Got {solver!r} among them.")  # fmt: skip
             as_input_error(solver.check)
-        by_count = {int(solver.n_landmarks): solver for solver in solvers}
         if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
             raise InputError("the solvers to choose from may differ in n_landmarks only.")
-        return tuple(by_count.values())
-
-    def _sequence(self, name: str) -> list[Any]:
-        """Return the values of a parameter that has several."""
-        values = np.asarray(getattr(self, name), dtype=object)
-        if values.ndim != 1 or not len(values) or any(value is None for value in values):
-            raise InputError(
-                f"{name} must be one value, or a sequence of one or more. Got {getattr(self, name)!r} instead."
-            )
-        return values.tolist()
-
-    def _axis(self, name: str) -> tuple[float, ...] | None:
-        """Return the values to choose from, each checked as a parameter of `ODMClassifier`."""
-        given = getattr(self, name)
-        if given is None:
-            return None
-        values: Array = as_input_error(lambda: np.asarray(given, dtype=np.float64))
-        if values.ndim != 1 or not len(values):
-            raise InputError(f"{name} must be a sequence of one number or more. Got {given!r} instead.")
-        for value in values.tolist():
-            as_input_error(ODMClassifier(**{name[:-1]: value})._validate_params)
-        return tuple(values.tolist())
+        return tuple({int(solver.n_landmarks): solver for solver in solvers}.values())
 
     def _choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
         return Choice("search", "settings are searched for", Recipe(train_search))

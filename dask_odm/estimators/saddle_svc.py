@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import KERNEL_CONSTRAINTS, RUN_CONSTRAINTS
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.solver_objects import (
     SolverClasses,
     SolverObject,
     SolverOptions,
-    moved_parameters,
     solver_word,
 )
 from dask_odm.learning.training.recipe import Choice
@@ -28,7 +28,8 @@ from dask_odm.methods.hulls.recipes import choose_hull_solver
 from dask_odm.methods.hulls.solver_objects import HULL_SOLVERS, SaddleFit
 
 
-class SaddleSVC(StoreClassifier):
+@with_parameters
+class SaddleSVC(KernelParameters, StoreClassifier):
     """Hard-margin SVM and ν-SVM, to a certified gap.
 
     Of more than two classes it is several machines of two. Of two, it finds the nearest points ``Aη`` and ``Bξ`` of
@@ -44,13 +45,6 @@ class SaddleSVC(StoreClassifier):
     kernel : {"linear", "rbf", "laplacian", "poly"}, default="linear"
         How alike two rows are. Others than "linear" see the rows' projections on the span of landmarks, whose hulls
         are found, and certified, by "mnp": their distance is at most that of the rows' own hulls.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
-        rows), ``"auto"`` 1 / n_features.
-    degree : int, default=3
-        Degree of the "poly" kernel.
-    coef0 : float, default=1.0
-        Constant of the "poly" kernel.
     solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
         How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says
         more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration, and
@@ -63,25 +57,15 @@ class SaddleSVC(StoreClassifier):
         Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
     max_iter : int, default=10000
         Most iterations; of "saddle", sweeps over all coordinates.
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
     class_weight : dict, "balanced" or None, default=None
         What the weights of rows are multiplied by. A row of weight c has the cap c·ν, as if it were there c times;
         numbers of rows are sums of weights.
     multi_class : {"ovr", "ovo"}, default="ovo"
         How more than two classes are learned: every two, whose hulls are apart more often, or each against the rest.
-    dtype : {"float32", "float64"} or None, default=None
-        What rows are kept in. None: their own type. Sums are in float64.
     random_state : int, RandomState instance or None, default=None
         Seed of the coordinates that "saddle" draws.
-    memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
         Folder written after every iteration, for ``resume``.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model.
-    callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
 
     Attributes
     ----------
@@ -130,64 +114,29 @@ class SaddleSVC(StoreClassifier):
 
     _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
     _instead: ClassVar[dict[str, str]] = {
-        **StoreClassifier._instead,
-        **moved_parameters(HULL_SOLVERS),
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
         "kernel": [StrOptions({"linear", "rbf", "laplacian", "poly"})],
-        **KERNEL_CONSTRAINTS,
         "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "multi_class": [StrOptions({"ovr", "ovo"})],
-        **RUN_CONSTRAINTS,
     }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "margin_", "nu_", "history_", "n_iter_", "support_", "dual_coef_")
 
-    def __init__(
-        self,
-        alpha: float | None = 0.85,
-        *,
-        kernel: str = "linear",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        solver: str | SolverObject = "auto",
-        offset: str = "kkt",
-        tol: float = 1e-3,
-        max_iter: int = 10_000,
-        scale: str | None = None,
-        class_weight: dict[Any, float] | str | None = None,
-        multi_class: str = "ovo",
-        dtype: str | None = None,
-        random_state: Any = None,
-        memory_limit: int | str | None = None,
-        checkpoint: str | None = None,
-        resume: bool = False,
-        callbacks: list[Callable[[Any], object]] | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.offset = offset
-        self.tol = tol
-        self.max_iter = max_iter
-        self.scale = scale
-        self.class_weight = class_weight
-        self.multi_class = multi_class
-        self.dtype = dtype
-        self.random_state = random_state
-        self.memory_limit = memory_limit
-        self.checkpoint = checkpoint
-        self.resume = resume
-        self.callbacks = callbacks
+    alpha: float | None = 0.85
+    _: KW_ONLY
+    kernel: str = "linear"
+    solver: str | SolverObject = "auto"
+    offset: str = "kkt"
+    tol: float = 1e-3
+    max_iter: int = 10_000
+    class_weight: dict[Any, float] | str | None = None
+    multi_class: str = "ovo"
 
     def alpha_path(self, X: Any, y: Any = None, *, alphas: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every alpha of ``alphas``, each starting from the solution for the next larger alpha.

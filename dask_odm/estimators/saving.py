@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -39,13 +40,21 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
     attributes = {
         "estimator": type(estimator).__name__,
         "model": model.description(),
-        "parameters": {k: encode(v) for k, v in estimator.get_params(deep=False).items() if _is_plain(v)},
+        "parameters": _plain_parameters(estimator),
         "schema": _schema(estimator),
         "fitted": {name: encode(value) for name, value in fitted.items() if name not in arrays},
     }
     if estimator._checkpointed is not None:
         attributes |= {"fit": estimator._checkpointed.fit, "seed": estimator._checkpointed.seed}
     write_record(path, "model", {**model.arrays(), **arrays}, attributes, overwrite=overwrite)
+
+
+def _plain_parameters(estimator: Any) -> dict[str, Any]:
+    found = {}
+    for name, value in estimator.get_params(deep=False).items():
+        with suppress(TypeError):
+            found[name] = encode(value)
+    return found
 
 
 def _schema(estimator: Any) -> dict[str, Any]:
@@ -124,9 +133,9 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     """Return the fitted attributes of a record; raise ValueError if one is not the estimator's, or has a wrong type."""
     plain = record.attributes["fitted"]
     arrays = set(record.arrays) - set(model.arrays())
-    unknown = sorted((set(plain) | arrays) - set(estimator._saved))
-    if unknown or set(plain) & arrays:
-        raise ValueError(f"{type(estimator).__name__} has no fitted attribute {(unknown or sorted(arrays))[0]!r:.60}")
+    unknown = (set(plain) | arrays) - set(estimator._saved) | set(plain) & (arrays | set(_ARRAYS))
+    if unknown:
+        raise ValueError(f"{type(estimator).__name__} has no fitted attribute {min(unknown)!r:.60} of this type")
     for name in arrays & set(_ARRAYS):
         layout, (kind, dimensions) = record.arrays[name], _ARRAYS[name]
         if np.dtype(layout.dtype).kind != kind or len(layout.shape) != dimensions:
@@ -145,10 +154,6 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     return fitted
 
 
-def _no_array(value: Any, name: str) -> None:
-    raise ValueError(f"{name} is no array")
-
-
 _HISTORY = mapping(dict.fromkeys(("gap", "objective", "seconds"), real(finite=False)), rest=scalar)
 _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "support_": ("i", 1),
@@ -165,37 +170,29 @@ _FITTED: dict[str, Check] = {
     "history_": each(_HISTORY),
     "shards_": each(scalar),
     "suspects_": each(scalar),
-    **dict.fromkeys(_ARRAYS, _no_array),
 }
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a parameter is saved. Callbacks and random number generators are not."""
-    if isinstance(value, dict):
-        return all(_is_plain(item) for pair in value.items() for item in pair)
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
-    if isinstance(value, SolverObject):
-        return all(map(_is_plain, value.get_params(deep=False).values()))
-    return value is None or numbers or isinstance(value, bool | int | float | str | np.generic | os.PathLike)
-
-
 def encode(value: Any) -> Any:
-    """Return a value as JSON, with dicts as lists of pairs (keys may be numbers), and NaN and infinity as strings."""
+    """Return a value as JSON, with dicts as lists of pairs (keys may be numbers), and NaN and infinity as strings.
+
+    Raises TypeError for a value that is not saved, such as a function or a random number generator.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     if isinstance(value, dict):
         return {"pairs": [[encode(k), encode(v)] for k, v in value.items()]}
     if isinstance(value, list | tuple):
         return [encode(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, np.ndarray):
-        value = encode(value.tolist())
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, SolverObject):
         return {"solver": type(value).__name__, "parameters": encode(value.get_params(deep=False))}
-    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{type(value).__name__} is not saved")
 
 
 def decode(value: Any) -> Any:

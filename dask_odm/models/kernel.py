@@ -64,6 +64,7 @@ class KernelModel:
     pairs: int = 0
     double_precision: bool = False
     kind: ClassVar[str] = "kernel"
+    parts: ClassVar[tuple[str, ...]] = ("shift", "factor", "support_vectors", "coefficients", "intercept")
 
     @property
     def outputs(self) -> int:
@@ -162,13 +163,9 @@ class KernelModel:
             yield tiles, [_SupportTile.of(tiles.pack_right(rows[part]), coefficients[:, part], kind) for part in parts]
 
     def arrays(self) -> dict[str, Any]:
-        return {
-            "shift": self.scaling.shift,
-            "factor": self.scaling.factor,
-            "support_vectors": self.support,
-            "coefficients": self.coefficients,
-            "intercept": self.intercept,
-        }
+        scaling = self.scaling
+        held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
+        return dict(zip(self.parts, held, strict=True))
 
     def description(self) -> dict[str, Any]:
         found = {"kind": self.kind, "kernel": self.kernel.parameters()} | ({"pairs": self.pairs} if self.pairs else {})
@@ -177,17 +174,14 @@ class KernelModel:
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
-        support = arrays["support_vectors"]
-        coefficients = arrays["coefficients"]
-        intercept = arrays["intercept"]
+        shift, factor, support, coefficients, intercept = (arrays[name] for name in cls.parts)
         held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
         require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
-        scaling = Scaling(arrays["shift"], arrays["factor"])
-        d = len(scaling.shift)
+        d = len(shift)
         if support.dtype.kind != "f":
             raise ValueError(f"support vectors of type {support.dtype}")
-        if not d or support.shape[1:] != (d,) or scaling.factor.shape != (d,):
+        if not d or support.shape[1:] != (d,) or factor.shape != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
         if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
@@ -195,4 +189,5 @@ class KernelModel:
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
-        return cls(from_parameters(description["kernel"]), scaling, support, coefficients, intercept, pairs, double)
+        kernel = from_parameters(description["kernel"])
+        return cls(kernel, Scaling(shift, factor), support, coefficients, intercept, pairs, double)

@@ -24,6 +24,7 @@ class LinearModel:
     intercept: Array
     pairs: int = 0
     kind: ClassVar[str] = "linear"
+    parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")  # names of the arrays of its record
 
     @property
     def outputs(self) -> int:
@@ -52,7 +53,7 @@ class LinearModel:
         return class_scores(np.ascontiguousarray(scores.T), self.pairs).T.astype(X.dtype)
 
     def arrays(self) -> dict[str, Any]:
-        return {"weights": self.weights, "intercept": self.intercept}
+        return {name: getattr(self, name) for name in self.parts}
 
     def description(self) -> dict[str, Any]:
         return {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
@@ -60,9 +61,8 @@ class LinearModel:
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
-        weights = arrays["weights"]
-        intercept = arrays["intercept"]
+        weights, intercept = (arrays[name] for name in cls.parts)
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
-        require_finite_parts({"weights": weights, "intercept": intercept})
+        require_finite_parts(arrays)
         return cls(weights, intercept, require_pairs(len(weights), description.get("pairs", 0)))

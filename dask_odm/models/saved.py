@@ -18,10 +18,6 @@ from dask_odm.typing import Array
 HELD_BYTES = 64 << 20  # support rows up to this size stay in memory; larger ones are read again for every block
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {each.kind: each for each in (KernelModel, LinearModel)}
-_ARRAYS = {
-    "kernel": ("shift", "factor", "support_vectors", "coefficients", "intercept"),
-    "linear": ("weights", "intercept"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +49,7 @@ def model_from(record: Record) -> Model:
     kind = description.get("kind") if isinstance(description, dict) else None
     if not isinstance(description, dict) or not isinstance(kind, str) or kind not in _KINDS:
         raise StoreError(f"model '{record.path}' is of a kind that this dask_odm does not know: {kind!r}; upgrade it.")
-    arrays = {name: _array(record, name) for name in _ARRAYS[kind]}
+    arrays = {name: _array(record, name) for name in _KINDS[kind].parts}
     try:
         return _KINDS[kind].from_parts(description, arrays)
     except (KeyError, TypeError, ValueError) as error:

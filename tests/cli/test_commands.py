@@ -250,7 +250,7 @@ def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
     def denied(*args, **kwargs):
         raise PermissionError(13, "Permission denied", "secret.csv")
 
-    monkeypatch.setattr("dask_odm.data.ingest.ingest", denied)
+    monkeypatch.setattr(dask_odm, "ingest", denied)
     assert refused("ingest", "secret.csv", "x.zarr") == "dask-odm: secret.csv: Permission denied"
 
 

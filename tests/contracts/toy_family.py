@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.estimators.base import RUN_CONSTRAINTS
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.events import IterationFinished, report
 from dask_odm.learning.training.recipe import Choice, Recipe
@@ -71,7 +70,7 @@ class CentroidClassifier(StoreClassifier):
 
     _learns_pairs: ClassVar[bool] = False
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        name: RUN_CONSTRAINTS[name] for name in ("dtype", "memory_limit", "callbacks")
+        name: StoreClassifier._parameter_constraints[name] for name in ("dtype", "memory_limit", "callbacks")
     }
 
     def __init__(self, *, dtype=None, memory_limit=None, callbacks=None) -> None:

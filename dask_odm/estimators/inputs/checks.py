@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from numbers import Real
@@ -60,10 +61,11 @@ class CheckedRows:
     codes: Array | None = None
 
 
-def as_input_error(validate: Callable[[], Any]) -> Any:
-    """Run scikit-learn's validation, and raise its errors as ours, which are ValueErrors (and TypeErrors) too."""
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Raise scikit-learn's errors as ours, which are ValueErrors (and TypeErrors) too."""
     try:
-        return validate()
+        yield
     except InputError:
         raise
     except TypeError as error:
@@ -72,25 +74,28 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
         raise InputError(str(error)) from error
 
 
+def as_input_error(validate: Callable[[], Any]) -> Any:
+    """Run a validation within `input_errors`."""
+    with input_errors():
+        return validate()
+
+
+@input_errors()
 def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
     """Check rows and labels in memory for training, without changing ``estimator``.
 
     ``options`` are further ones of scikit-learn's ``validate_data``. Raises InputError for rows, labels or weights that
     cannot be learned from.
     """
-
-    def check() -> CheckedRows:
-        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, options)
-        classes, codes = distinct(y_) if _are_numbers(y_) else (None, None)
-        if classes is None or 2 * len(classes) > len(y_):  # whole numbers that repeat are labels
-            _require_labels_of_classes(y_)
-            classes, codes = np.unique(y_, return_inverse=True)
-        return CheckedRows(X_, y_, weight, names, classes, codes)
-
-    checked: CheckedRows = as_input_error(check)
-    return checked
+    X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
+    classes, codes = distinct(y) if _are_numbers(y) else (None, None)
+    if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
+        _require_labels_of_classes(y)
+        classes, codes = np.unique(y, return_inverse=True)
+    return CheckedRows(X, y, weight, names, classes, codes)
 
 
+@input_errors()
 def check_regression(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool = False, **options: Any
 ) -> CheckedRows:
@@ -98,20 +103,15 @@ def check_regression(
 
     Otherwise it does what `check_classification` does.
     """
-
-    def check() -> CheckedRows:
-        given = {"multi_output": True, **options} if many else options
-        X_, y_, weight, names = _validated(estimator, X, y, sample_weight, given)
-        if y_.dtype.kind not in "biuf":
-            raise ValueError(f"y must be numbers, the targets of a regression. Got labels of type {y_.dtype}.")
-        if y_.ndim != 2 or y_.shape[1] == 1:
-            y_ = column_or_1d(y_, warn=True)
-        # copied to be writable and contiguous, since loops would be compiled again for other arrays
-        targets = _check_y(y_, multi_output=many, y_numeric=True).astype(np.float64)
-        return CheckedRows(X_, targets, weight, names)
-
-    checked: CheckedRows = as_input_error(check)
-    return checked
+    given = {"multi_output": True, **options} if many else options
+    X, y, weight, names = _validated(estimator, X, y, sample_weight, given)
+    if y.dtype.kind not in "biuf":
+        raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
+    if y.ndim != 2 or y.shape[1] == 1:
+        y = column_or_1d(y, warn=True)
+    # copied to be writable and contiguous, since loops would be compiled again for other arrays
+    targets = _check_y(y, multi_output=many, y_numeric=True).astype(np.float64)
+    return CheckedRows(X, targets, weight, names)
 
 
 def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Any:
@@ -165,25 +165,21 @@ def _require_labels_of_classes(y: Array) -> None:
         check_classification_targets(y)
 
 
+@input_errors()
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     """Check rows in memory for prediction, and return finite floats (n, d).
 
     ``options`` are those of `check_classification`.
     """
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
-
-    def check() -> Array:
-        # validate_data's order of checks: names, values, then the number of features
-        rows = rows_of(X)
-        _check_feature_names(estimator, rows, reset=False)
-        checked: Array = check_array(rows, input_name="X", **given)
-        names = getattr(estimator, "feature_names_in_", None)
-        require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
-        _check_n_features(estimator, checked, reset=False)
-        return checked
-
-    found: Array = as_input_error(check)
-    return found
+    # validate_data's order of checks: names, values, then the number of features
+    rows = rows_of(X)
+    _check_feature_names(estimator, rows, reset=False)
+    checked: Array = check_array(rows, input_name="X", **given)
+    names = getattr(estimator, "feature_names_in_", None)
+    require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
+    _check_n_features(estimator, checked, reset=False)
+    return checked
 
 
 def check_features(estimator: Any, count: int, names: Any, hint: str) -> None:

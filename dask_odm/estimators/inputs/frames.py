@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from dask_odm.data.readers.columns import LABEL_NAMES
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.input_types import is_dask_frame, is_of
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
@@ -63,8 +63,7 @@ def require_labels(y: Array | None) -> None:
 
 def refuse_arrow(X: Any) -> None:
     """Raise InputError if ``X`` is an Arrow table."""
-    arrow = sys.modules.get("pyarrow")
-    if arrow is not None and isinstance(X, arrow.Table | arrow.RecordBatch):
+    if is_of(X, "pyarrow", "Table", "RecordBatch"):
         raise InputError(
             "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
             "store with dask_odm.ingest."
@@ -107,18 +106,6 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
 def is_frame(X: Any) -> bool:
     """Return whether ``X`` is a pandas or dask DataFrame."""
     return isinstance(X, pd.DataFrame) or is_dask_frame(X)
-
-
-def is_dask_frame(X: Any) -> bool:
-    """Return whether ``X`` is a dask DataFrame, without importing dask.dataframe if nobody uses it."""
-    frame = sys.modules.get("dask.dataframe")
-    return frame is not None and isinstance(X, frame.DataFrame)
-
-
-def is_dask_series(y: Any) -> bool:
-    """Return whether ``y`` is a dask Series."""
-    frame = sys.modules.get("dask.dataframe")
-    return frame is not None and isinstance(y, frame.Series)
 
 
 def dask_rows(frame: Any) -> tuple[Any, Array | None]:

@@ -31,11 +31,6 @@ class LazyArrays:
     weight: Any = None
     feature_names: Array | None = None
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of X in memory."""
-        return int(self.X.nbytes)
-
 
 @dataclass(frozen=True, eq=False)
 class Features:
@@ -49,18 +44,22 @@ class Features:
 Resolved = Store | LazyArrays | Given
 
 
+def is_of(value: Any, library: str, *classes: str) -> bool:
+    """Return whether ``value`` is of one of a library's classes, without importing the library if nobody uses it."""
+    loaded = sys.modules.get(library)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
+
+
 def is_xarray(X: Any) -> bool:
-    """Return whether ``X`` is an xarray object, without importing xarray if nobody uses it."""
-    xarray = sys.modules.get("xarray")
-    return xarray is not None and isinstance(X, xarray.Dataset | xarray.DataArray)
-
-
-def is_dataset(X: Any) -> bool:
-    """Return whether ``X`` is an xarray Dataset."""
-    return is_xarray(X) and hasattr(X, "data_vars")
+    """Return whether ``X`` is an xarray object."""
+    return is_of(X, "xarray", "Dataset", "DataArray")
 
 
 def is_dask_array(X: Any) -> bool:
     """Return whether ``X`` is a dask array."""
-    array = sys.modules.get("dask.array")
-    return array is not None and isinstance(X, array.Array)
+    return is_of(X, "dask.array", "Array")
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return whether ``X`` is a dask DataFrame."""
+    return is_of(X, "dask.dataframe", "DataFrame")

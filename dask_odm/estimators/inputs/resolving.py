@@ -16,8 +16,6 @@ from dask_odm.estimators.inputs.frames import (
     column_by_name,
     dask_labels,
     dask_rows,
-    is_dask_frame,
-    is_dask_series,
     labels_of,
     refuse_arrow,
     refuse_labels_inside,
@@ -29,7 +27,8 @@ from dask_odm.estimators.inputs.input_types import (
     LazyArrays,
     Resolved,
     is_dask_array,
-    is_dataset,
+    is_dask_frame,
+    is_of,
     is_xarray,
 )
 from dask_odm.learning.training.run import read_limit
@@ -38,29 +37,17 @@ from dask_odm.learning.training.run import read_limit
 def resolve(
     X: Any, y: Any = None, sample_weight: Any = None, *, features: Features | None = None, lengths: bool = True
 ) -> Resolved:
-    """Return the store, the dask arrays or the rows in memory behind ``X``.
+    """Return the store, the dask arrays or the rows in memory behind the arguments of `fit`.
 
-    Parameters
-    ----------
-    X, y, sample_weight : as `fit` takes them
-    features : Features or None
-        Those of the model, which identify the dimensions of an xarray X.
-    lengths : bool
-        Compute unknown chunk sizes; False leaves those of dask rows without y and weights.
-
-    Raises
-    ------
-    InputError
-        y or sample_weight given besides a source that has its own, a Dataset without ``X``, a frame with columns
-        that are not numbers or without the column that y names, an Arrow table, or lengths, dimensions or
-        coordinates that do not match.
-    StoreError
-        The path is not a sound store.
+    ``features`` are those of a model; they identify the dimensions of an xarray X. Unknown chunk sizes are computed,
+    without ``lengths`` only if there are y or weights. Raises InputError if y or sample_weight are given besides a
+    source that has its own, for input of a wrong kind, and if lengths, dimensions or coordinates do not match;
+    StoreError if the path is not a sound store.
     """
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
-    if is_dataset(X):
+    if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
     refuse_arrow(X)
     if y is None and features is None:
@@ -88,7 +75,7 @@ def resolve_training(X: Any, y: Any, sample_weight: Any) -> tuple[Resolved, str 
     if isinstance(resolved, LazyArrays):
         if resolved.y is None:
             raise InputError("fit needs labels, but y is None.")
-        if resolved.nbytes <= read_limit():
+        if resolved.X.nbytes <= read_limit():
             resolved = to_memory(resolved)
     return resolved, dimension_of_features(X, y, sample_weight)
 
@@ -112,7 +99,7 @@ def _of_xarray(X: Any, y: Any, weight: Any, features: Features | None) -> Resolv
     from dask_odm.data.store.interchange import as_store
     from dask_odm.estimators.inputs.xarray_inputs import columns_of, feature_names, in_memory, is_lazy, oriented
 
-    store = as_store(X) if is_dataset(X) else None
+    store = as_store(X) if is_of(X, "xarray", "Dataset") else None
     if store is not None:
         return store
     rows, y, weight = oriented(*columns_of(X, y, weight), features)
@@ -142,7 +129,7 @@ def _lazy_column(column: Any) -> Any:
 
     if is_xarray(column):
         column = column.data
-    if is_dask_frame(column) or is_dask_series(column):
+    if is_of(column, "dask.dataframe", "DataFrame", "Series"):
         column = dask_labels(column)
     return column if column is None or is_dask_array(column) else da.from_array(labels_of(column), chunks=-1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,7 +56,7 @@ def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
             rows, y, *weight = computed(*block)
             X = np.asarray(rows).astype(dtype, copy=False)
             require_finite(X, arrays.feature_names, writer.rows)
-            targets = encoder.encode(np.asarray(y), _place(writer.rows))
+            targets = encoder.encode(np.asarray(y), lambda i: f"y, row {writer.rows + i}")
             writer.append(X, targets, _numbers(weight[0]) if weight else None)
             meter.add(len(X))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
@@ -66,7 +66,3 @@ def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
 def _numbers(weight: Any) -> Array:
     numbers: Array = as_input_error(lambda: np.asarray(weight, dtype=np.float64))
     return numbers
-
-
-def _place(first: int) -> Callable[[int], str]:
-    return lambda i: f"y, row {first + i}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -75,10 +75,6 @@ class SearchPoint(NamedTuple):
     theta: int
     landmark: int
 
-    def at(self, axis: str, place: int) -> SearchPoint:
-        """Return the point at another place of an axis."""
-        return self._replace(**{axis: place})
-
 
 Try = Callable[[int, Sequence[Setting]], Array]
 
@@ -110,7 +106,7 @@ class Axes:
         if axis == "landmark" and self._is_linear(point):
             return [point]
         values = self.gammas[point.kernel] if axis == "gamma" else getattr(self, f"{axis}s")
-        return [point.at(axis, place) for place in range(len(values))]
+        return [point._replace(**{axis: place}) for place in range(len(values))]
 
     def _is_linear(self, point: SearchPoint) -> bool:
         return self.kernels[point.kernel] == "linear"
@@ -142,6 +138,7 @@ class SearchState:
     history: list[Record]
 
 
+@dataclass(eq=False)
 class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
@@ -151,29 +148,19 @@ class Search:
     a larger γ.
     """
 
-    def __init__(
-        self,
-        axes: Axes,
-        tried: Try,
-        goes_on: Callable[[Setting], bool],
-        resume: SearchState | None,
-        on_state: Callable[[SearchState], object],
-    ) -> None:
-        self._axes = axes
-        self._tried = tried
-        self._goes_on = goes_on
-        self._on_state = on_state
-        self._known = [] if resume is None else list(zip(resume.scores, resume.points, resume.history, strict=True))
-        self._scores: list[Array] = []
-        self._points: list[SearchPoint] = []
-        self._history: list[Record] = []
-        self._found: dict[tuple[int, SearchPoint], float] = {}
-        self._expected = 0
+    axes: Axes
+    tried: Try
+    goes_on: Callable[[Setting], bool]
+    resume: SearchState | None
+    on_state: Callable[[SearchState], object]
+    _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
+    _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)
+    _expected: int = field(init=False, default=0)
 
     def run(self) -> SearchState:
         """Try settings stage by stage, and return all that were tried."""
-        axes = self._axes
-        kernels = range(len(self._axes.kernels))
+        axes = self.axes
+        kernels = range(len(axes.kernels))
         coarse = [points for kernel in kernels for points in axes.first(kernel)]
         self._expected = sum(map(len, coarse))
         for points in coarse:
@@ -185,16 +172,16 @@ class Search:
                 self._try(FINE, axes.along(self._best(FINE), axis))
             self._try(FINE, axes.near(self._best(FINE), "share"))
         self._change_landmarks()
-        if not self._good_enough(FINE) and self._goes_on(axes.setting(self._best(FINE))):
+        if not self._good_enough(FINE) and self.goes_on(axes.setting(self._best(FINE))):
             self._climb_further(self._best(FINE))
-        report(Progress("search", len(self._history), len(self._history), "settings"))
+        report(Progress("search", len(self._trials), len(self._trials), "settings"))
         return self._state()
 
     @property
     def best(self) -> int:
         """Number of the trial of the last stage's best setting."""
         stage = max(stage for stage, _ in self._found)
-        tried = [(record["stage"], point) for record, point in zip(self._history, self._points, strict=True)]
+        tried = [(record["stage"], point) for _, point, record in self._trials]
         return tried.index((stage, self._best(stage)))
 
     def _climb(self, starts: list[SearchPoint]) -> None:
@@ -203,14 +190,14 @@ class Search:
             self._try(FINE, self._about(start))
         for _ in range(TUNING.most_climbs):
             best = self._best(FINE)
-            for near in self._axes.near(best, "gamma"):
+            for near in self.axes.near(best, "gamma"):
                 self._try(FINE, self._about(near))
             if self._best(FINE)[:2] == best[:2]:
                 return
 
     def _about(self, at: SearchPoint) -> list[SearchPoint]:
         """Return a point and its neighbours along λ, or the point alone if the coarse stage was good enough."""
-        return [at] if self._good_enough(COARSE) else sorted([at, *self._axes.near(at, "share")])
+        return [at] if self._good_enough(COARSE) else sorted([at, *self.axes.near(at, "share")])
 
     def _change_landmarks(self) -> None:
         """Try all numbers of landmarks. If another one is better, try the neighbouring γ, too.
@@ -218,11 +205,11 @@ class Search:
         More landmarks support a larger γ.
         """
         before = self._best(FINE)
-        for point in self._axes.along(before, "landmark"):
+        for point in self.axes.along(before, "landmark"):
             self._try(FINE, [point])
         best = self._best(FINE)
         if best.landmark != before.landmark:
-            for near in self._axes.near(best, "gamma"):
+            for near in self.axes.near(best, "gamma"):
                 self._try(FINE, [near])
 
     def _good_enough(self, stage: int) -> bool:
@@ -232,7 +219,7 @@ class Search:
     def _climb_further(self, at: SearchPoint) -> None:
         """Try larger γ in the last stage, as long as they are better."""
         self._try(WHOLE, [at])
-        for larger in self._axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
+        for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
             self._try(WHOLE, [larger])
             if self._best(WHOLE) != larger:
                 return
@@ -246,29 +233,27 @@ class Search:
         new = [point for point in points if (stage, point) not in self._found]
         if not new:
             return
-        report(Progress("search", len(self._history), max(self._expected, len(self._history) + len(new)), "settings"))
+        done = len(self._trials)
+        report(Progress("search", done, max(self._expected, done + len(new)), "settings"))
         began = time.perf_counter()
-        if len(self._known) >= len(new):
-            kept = self._known[: len(new)]
-            self._known = self._known[len(new) :]
-            for (scores, at, record), point in zip(kept, new, strict=True):
-                if record["stage"] != stage or tuple(at) != point:
+        known = self.resume
+        if known is not None and len(known.history) >= done + len(new):
+            for i, point in enumerate(new, done):
+                if known.history[i]["stage"] != stage or tuple(known.points[i]) != point:
                     raise InputError("the checkpoint of the search has tried other settings; remove it.")
-                self._add(scores, record, point)
+                self._add(known.scores[i], point, known.history[i])
             return
-        settings = [self._axes.setting(point) for point in new]
-        found = self._tried(stage, settings)
+        settings = [self.axes.setting(point) for point in new]
+        found = self.tried(stage, settings)
         each = (time.perf_counter() - began) / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
             score = float(np.mean(scores))
-            record = step_record(len(self._history), 1.0 - score, score, 0.0, each, stage=stage)
-            self._add(scores, record | setting._asdict(), point)
-        self._on_state(self._state())
+            record = step_record(len(self._trials), 1.0 - score, score, 0.0, each, stage=stage)
+            self._add(scores, point, record | setting._asdict())
+        self.on_state(self._state())
 
-    def _add(self, scores: Array, record: Record, point: SearchPoint) -> None:
-        self._scores.append(scores)
-        self._points.append(point)
-        self._history.append(record)
+    def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
+        self._trials.append((scores, point, record))
         self._found[record["stage"], point] = float(np.mean(scores))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
@@ -284,7 +269,8 @@ class Search:
         return min(mine)[-1]
 
     def _state(self) -> SearchState:
-        return SearchState(np.array(self._scores), np.array(self._points, dtype=np.float64), list(self._history))
+        scores, points, history = zip(*self._trials, strict=True)
+        return SearchState(np.array(scores), np.array(points, dtype=np.float64), list(history))
 
 
 def _nearest(values: Sequence[float], wanted: float) -> int:

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dask_odm.errors import InputError
+from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
-from dask_odm.learning.machines import Scheme, train_machines
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.solver_objects import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.recipes import LEAVE_OUT, choose_for_machines, choose_solver
+from dask_odm.methods.recipes import LEAVE_OUT
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.solver_objects import Landmark
 from dask_odm.typing import Array
@@ -31,15 +31,13 @@ Splitter = Callable[[Array], Given]  # makes splits from the labels of all rows
 
 @dataclass(frozen=True)
 class SearchFit:
-    """Settings of a search: those of a fit with the first of all settings, the values to choose from, and the splits.
+    """Settings of a search: the classifier of the first of all settings, the values to choose from, and the splits.
 
-    ``solver`` is the word of the last fit's solver. Values to choose from are None where ``fit`` has the only one, or
-    where ranges that suit the data are taken. For a kernel, ``machines`` returns the scheme for more than two classes,
-    and the function that joins the fitted attributes of several machines.
+    Values to choose from are None where ``first`` has the only one, or where ranges that suit the data are taken.
     """
 
-    fit: ODMFit
-    solver: str
+    run: FitRun
+    first: ODMClassifier
     gammas: tuple[float, ...] | None
     lams: tuple[float, ...] | None
     upsilons: tuple[float, ...] | None
@@ -47,48 +45,53 @@ class SearchFit:
     kernels: tuple[str, ...] | None
     solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
-    multi_class: str | None
-    machines: Callable[[str], tuple[Scheme, Callable[..., dict[str, Any]]]]
-
-    @property
-    def run(self) -> FitRun:
-        return self.fit.run
 
     def identity(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("fit", "machines", "solvers")}
-        return plain | {"fit": self.fit.identity(), "landmarks": self.landmarks}
+        plain = {name: value for name, value in vars(self).items() if name not in ("run", "first", "solvers")}
+        first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
+        return plain | first | {"fit": self.first._settings(self.run).identity(), "landmarks": self.landmarks}
 
     @property
     def landmarks(self) -> tuple[int, ...] | None:
         """Numbers of landmarks to choose from; None if there is no choice."""
         return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
 
-    def solver_for(self, kernel: str) -> str:
-        """Return the word of the last fit's solver; a linear kernel among others has no landmarks."""
+    @property
+    def kernel(self) -> KernelChoice:
+        """Kernel of the first of all settings."""
+        return self.first._settings(self.run).kernel
+
+    def classifier(self, kernel: str, **parameters: Any) -> ODMClassifier:
+        """Return the classifier of a kernel; a linear one among others has no landmarks."""
         several = self.kernels is not None or self.solvers is not None
-        return "newton" if several and kernel == "linear" and self.solver == "landmark" else self.solver
+        if several and kernel == "linear" and solver_word(self.first.solver) == "landmark":
+            parameters["solver"] = "newton"
+        return ODMClassifier(**self.first.get_params(deep=False) | {"kernel": kernel, **parameters})
 
 
 def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     """Search for the best setting, and train all rows with it."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
-        chosen = replace(fit.fit, kernel=replace(fit.fit.kernel, kernel=kernel))
-        choose_solver(fit.solver_for(kernel), chosen, 1, 1)  # raises if the solver does not suit the kernel
+        chosen = fit.classifier(kernel)
+        chosen._choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
-    fit, splits = replace(fit, cv=cv), Splits(cv, fit.run.seed)
+    fit = replace(fit, cv=cv)
+    splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits))
     trials = _Trials(data, fit, splits)
     search = Search(axes, trials.scores, trials.go_on, resume, save)
     state = search.run()
-    results = _results(state, data, trials)
+    results = _results(state, trials)
     best = search.best
-    found = results["params"][best]
     trained = trials.trained(_setting(state.history[best]))
     trained.attributes.update(
-        best_params_=found, best_score_=results["mean_test_score"][best], best_index_=best, cv_results_=results
+        best_params_=results["params"][best],
+        best_score_=results["mean_test_score"][best],
+        best_index_=best,
+        cv_results_=results,
     )
     return trained
 
@@ -126,15 +129,20 @@ class _Trials:
         self._samples: dict[int, Any] = {}
         self._last: tuple[tuple[Any, ...], TrialRows] | None = None
 
-    @property
-    def searched(self) -> tuple[str, ...]:
-        """Names of those parameters that are searched for only if the user names several values."""
-        given = {"kernel": self._fit.kernels, "solver": self._fit.solvers}
-        return tuple(name for name, values in given.items() if values is not None)
+    def parameters(self, setting: Setting) -> dict[str, Any]:
+        """Return what `ODMClassifier` takes for a setting: kernel and solver only if there are several to choose from.
 
-    def solver_of(self, setting: Setting) -> Landmark | None:
-        """Return the solver of a setting; None if it is not searched for."""
-        return next((each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks), None)
+        A linear kernel has neither γ nor landmarks.
+        """
+        lam = setting.share * self._data.total_weight
+        found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
+        if self._fit.kernels is not None:
+            found["kernel"] = setting.kernel
+        if setting.kernel != "linear":
+            found["gamma"] = setting.gamma
+        if setting.n_landmarks is not None:
+            found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
+        return {name: found[name] for name in PARAMS if name in found}
 
     def sample(self, stage: int) -> Any:
         """Return the sample of a stage."""
@@ -157,7 +165,7 @@ class _Trials:
         """Return the sample of a stage with the features that a setting's kernel and landmarks give."""
         key = stage, setting.kernel, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
-            choice = replace(self._fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
+            choice = replace(self._fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
             sample = self.sample(min(stage, FINE))
             count = self._count(stage, setting)
             rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
@@ -178,8 +186,8 @@ class _Trials:
     @property
     def _most(self) -> int:
         """Most landmarks of the last fit."""
-        own = self._fit.fit.own
-        return int((own if isinstance(own, Landmark) else Landmark()).n_landmarks)
+        solver = self._fit.first.solver
+        return int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)
 
     def go_on(self, setting: Setting) -> bool:
         """Whether a last stage is worth its time.
@@ -193,7 +201,7 @@ class _Trials:
             return not asked and self._has_room and self._seen(FINE, setting).features.k > enough
         if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
-        return self._chosen(setting)[0].solver in LEAVE_OUT
+        return self._chosen(setting)[1].solver in LEAVE_OUT
 
     @property
     def _has_room(self) -> bool:
@@ -204,7 +212,7 @@ class _Trials:
 
     def _on_all(self, setting: Setting) -> float:
         """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
-        choice, fit = self._chosen(setting)
+        _, choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
@@ -213,32 +221,19 @@ class _Trials:
 
     def trained(self, setting: Setting) -> Trained:
         """Train all rows with a setting."""
-        choice, fit = self._chosen(setting)
-        if len(self._data.class_weights) == 2:
-            return choice.train(self._data, fit)
-        scheme, joined = self._fit.machines(setting.kernel)
-        if self._fit.solver == "auto":
-            choice = choose_for_machines(choice, self._data, fit, scheme)
-        return train_machines(choice, self._data, fit, scheme, joined)
+        classifier, choice, fit = self._chosen(setting)
+        return classifier._trained(choice, self._data, fit)
 
-    def _chosen(self, setting: Setting) -> tuple[Choice[ODMFit], ODMFit]:
-        """Return the solver and the settings of a fit of all rows with a setting of the search."""
-        data = self._data
-        fit = self._fit
-        chosen = replace(
-            fit.fit,
-            run=replace(fit.run, checkpoint=None, resume=False),
-            kernel=replace(fit.fit.kernel, kernel=setting.kernel, gamma=setting.gamma),
-            odm=ODMSettings(setting.share * data.total_weight, setting.upsilon, setting.theta),
-        )
-        if setting.n_landmarks is not None:
-            chosen = chosen.with_own(n_landmarks=setting.n_landmarks)
-        return choose_solver(fit.solver_for(setting.kernel), chosen, data.rows, data.features), chosen
+    def _chosen(self, setting: Setting) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:
+        """Return the classifier of all rows with a setting of the search, its solver and its settings."""
+        classifier = self._fit.classifier(**{"kernel": setting.kernel, **self.parameters(setting)})
+        fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
+        return classifier, classifier._choose(fit, self._data.rows, self._data.features), fit
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:
     """Return the values to choose from: the user's, or ranges that suit the data."""
-    kernels = fit.kernels or (str(fit.fit.kernel.kernel),)
+    kernels = fit.kernels or (str(fit.first.kernel),)
     gammas = tuple(_gammas(data, fit, kernel) for kernel in kernels)
     shares = TUNING.shares if fit.lams is None else tuple(lam / data.total_weight for lam in fit.lams)
     landmarks = (None,) if fit.landmarks is None else _ascending(fit.landmarks)
@@ -256,7 +251,7 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
         return (1.0,)
     if fit.gammas is not None:
         return _ascending(fit.gammas)
-    scale: Any = KernelChoice.make(replace(fit.fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
+    scale: Any = KernelChoice.make(replace(fit.kernel, kernel=kernel, gamma="scale"), data.statistics())
     return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
@@ -265,11 +260,11 @@ def _setting(record: dict[str, Any]) -> Setting:
     return Setting(**{name: record[name] for name in Setting._fields})
 
 
-def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[str, Any]:
+def _results(state: SearchState, trials: _Trials) -> dict[str, Any]:
     """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage."""
     history = state.history
     means = state.scores.mean(axis=1)
-    params = [_params(_setting(record), data, trials) for record in history]
+    params = [trials.parameters(_setting(record)) for record in history]
     stages = np.array([record["stage"] for record in history])
     # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
     k, g, s, u, t, n = state.points.T
@@ -287,16 +282,6 @@ def _results(state: SearchState, data: TrainingData, trials: _Trials) -> dict[st
         "std_test_score": state.scores.std(axis=1),
         "rank_test_score": ranks,
     }
-
-
-def _params(setting: Setting, data: TrainingData, trials: _Trials) -> dict[str, Any]:
-    """Return what `ODMClassifier` takes for a setting: the kernel and the solver only if they are searched for."""
-    linear = setting.kernel == "linear"
-    solver = trials.solver_of(setting)
-    values = setting._asdict() | {"lam": setting.share * data.total_weight, "solver": solver}
-    left_out = {"gamma", "solver"} if linear else set()
-    left_out |= {"kernel", "solver"} - set(trials.searched)
-    return {name: values[name] for name in PARAMS if name not in left_out}
 
 
 def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:

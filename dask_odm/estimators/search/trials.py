@@ -17,21 +17,20 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.scaling import ScaledRows
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import folds_of, uniforms_of
 from dask_odm.errors import InputError
-from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor, left_out
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.rows import ArrayRows
+from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.linear.hessian_updates import UpdatedProblem
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.typing import Array
@@ -193,22 +192,11 @@ def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, 
         pool = seen.pivots(count, "uniform")
         # a trial does not change by a share of 1e-4 of the Gram matrix's trace, which landmarks may leave
         landmarks = choose(seen.kernel, pool, method="uniform", seed=run.seed, count=count, trace=1e-4)
-        values = _features(landmarks, seen.scaled)
+        rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
+        values = coordinates(landmarks, rows, seen.scaled.dtype, CPU_COUNT)
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
 
 
 def trial_bytes(rows: int, landmarks: int) -> int:
     """Return the bytes that a trial takes, for the features of the rows and weighted copies of some."""
     return 12 * rows * landmarks
-
-
-def _features(landmarks: Landmarks, rows: Array | SparseRows | ScaledRows, step: int = 1024) -> Array:
-    """Return the Nyström features ``L⁻¹ k`` of every row, (n, r), in the rows' dtype, ``step`` rows at a time."""
-    out = np.empty((rows.shape[0], len(landmarks)), rows.dtype)
-    _ = landmarks.panels, landmarks._packed  # computes these cached properties before threads use them
-
-    def block(start: int) -> None:
-        out[start : start + step] = landmarks.features(np.ascontiguousarray(rows[start : start + step]))
-
-    run_threads(block, range(0, len(out), step), CPU_COUNT)
-    return out
