@@ -71,7 +71,12 @@ def input_errors() -> Iterator[None]:
     except TypeError as error:
         raise InputTypeError(str(error)) from error
     except ValueError as error:
-        raise InputError(str(error)) from error
+        said = str(error)
+        if said.startswith("could not convert string to float"):  # followed by all of a text
+            cut = "…" if len(said) > 100 else ""
+            said = f"{said[:100]}{cut}; numbers are needed: encode categories, as by scikit-learn's OneHotEncoder, and "
+            said += "texts, as by its TfidfVectorizer."
+        raise InputError(said) from error
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:

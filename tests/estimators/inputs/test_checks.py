@@ -126,6 +126,11 @@ def test_weights_that_are_none_to_score(rows, what, lazy):
         ODMClassifier().fit(*rows).score(X, y, weight)
 
 
+def test_texts_are_told_the_way_out_and_not_repeated():
+    with pytest.raises(InputError, match=r"could not convert .{80,100}…; numbers are needed: .*TfidfVectorizer\.$"):
+        ODMClassifier("linear").fit([["a text of many words " * 100], ["another"]], [0, 1])
+
+
 def test_type_errors_of_scikit_learn_are_ours_too(rows):
     X = rows[0].astype(object)
     X[0, 0] = {"a": 1}
