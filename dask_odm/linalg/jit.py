@@ -131,7 +131,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 def compiled_in_order(function: Callable[..., Any]) -> Any:
     """Make a loop whose sums keep their order."""
-    return Loop(function, cache=True, nogil=True)
+    return Loop(function, cache=True, nogil=True, error_model="numpy")
 
 
 def pointed(signature: str) -> Callable[[Callable[..., Any]], Any]:

@@ -86,4 +86,4 @@ def test_estimators_document_every_parameter_once(name):
     estimator = ESTIMATORS[name].load()
     entries = parameter_entries(getdoc(estimator))
     assert list(entries) == list(signature(estimator).parameters)
-    assert getdoc(estimator).count("\ncheckpoint : ") == 1
+    assert [getdoc(estimator).count(f"\n{name} : ") for name in ("dtype", "memory_limit", "callbacks")] == [1, 1, 1]

@@ -29,7 +29,7 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, StepLog, step_record
-from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -130,7 +130,9 @@ def descend_rows(
     return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps)
 
 
-@compiled
+# Loops over machines are compiled in order: else machines that fill no vector are rounded in another way, and bits would
+# depend on how many threads share the machines.
+@compiled_in_order
 def _scores(
     data: Array, indices: Array, start: int, stop: int, constant: float, W: Array, scores: Array
 ) -> None:  # fmt: skip
@@ -144,7 +146,7 @@ def _scores(
             scores[m] += value * weights[m]
 
 
-@compiled
+@compiled_in_order
 def sweep_machines(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, machines: Array, stiffness: Array,
     band: Array, norms: Array, order: Array, W: Array, S: Array,
@@ -184,7 +186,7 @@ def sweep_machines(
                 last[m] += constant * change[m]
 
 
-@compiled
+@compiled_in_order
 def judge_machines(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, machines: Array, stiffness: Array,
     band: Array, W: Array, S: Array, primal: Array, gap: Array,
