@@ -130,8 +130,8 @@ def descend_rows(
     return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps)
 
 
-# Loops over machines are compiled in order: else machines that fill no vector are rounded in another way, and bits would
-# depend on how many threads share the machines.
+# Loops over machines are compiled in order: else machines that fill no vector are rounded in another way, and bits
+# would depend on how many threads share the machines.
 @compiled_in_order
 def _scores(
     data: Array, indices: Array, start: int, stop: int, constant: float, W: Array, scores: Array
