@@ -50,12 +50,13 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 
 LONG_FOLDERS = {"benchmarks", "faults", "helm"}  # nothing of them is about learning
+LONG_FILES = {"test_demo.py", "test_examples.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is not about learning as slow."""
     for item in items:
-        if item.path.parent.name in LONG_FOLDERS or item.path.name == "test_examples.py":
+        if item.path.parent.name in LONG_FOLDERS or item.path.name in LONG_FILES:
             item.add_marker(pytest.mark.slow)
 
 
