@@ -66,7 +66,7 @@ CASES: dict[str, Case] = {
     "dsvrg": ("cod-rna", 1 << 20, _odm("dsvrg", "cod-rna", **LINEAR, max_iter=5)),
     "svrg": ("cod-rna", 1 << 20, _odm("svrg", "cod-rna", **LINEAR, max_iter=5)),
     "csvrg": ("cod-rna", 1 << 20, _odm("csvrg", "cod-rna", **LINEAR, max_iter=5)),
-    "pairs": ("letter", 6000, _any(odm.ODMClassifier(gamma=8.0, lam=1e4, theta=0.1, scale="minmax"))),
+    "pairs": ("letter", 6000, _any(odm.ODMClassifier(gamma=8.0, lam=1e4, theta=0.1, scale="minmax", random_state=0))),
     "SaddleSVC mnp": ("ijcnn1", 1 << 20, _any(odm.SaddleSVC(0.85, solver="mnp"))),
     "SaddleSVC saddle": ("ijcnn1", 20_000, _any(odm.SaddleSVC(0.85, solver="saddle", random_state=0))),
     "SaddleSVC gilbert": ("svmguide1", 3000, _any(odm.SaddleSVC(0.85, solver="gilbert", max_iter=2000))),

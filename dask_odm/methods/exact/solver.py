@@ -82,10 +82,8 @@ class ExactState:
         return self.double_since >= 0
 
     def changed(self, **changes: Any) -> ExactState:
-        """Return a state with these changes; `dataclasses.replace` takes as long as the products of a hundred rows."""
-        new = object.__new__(ExactState)
-        new.__dict__.update(self.__dict__, **changes)
-        return new
+        """Return a state with these changes: `dataclasses.replace`, whose time small problems would feel."""
+        return ExactState(**{**vars(self), **changes})
 
 
 def solve_exact(
