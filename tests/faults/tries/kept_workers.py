@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from distributed.scheduler import KilledWorker, NoWorkerError
 
+from dask_odm.errors import ClusterError
 from dask_odm.estimators.saving import load_model
 from tries.base import Kind, parts
 from tries.outcomes import BREAK, Outcome, digest_arrays, judge, left_in, with_leftovers
@@ -68,7 +70,11 @@ class OnWorkers:
     def predict(self) -> str:
         """Predict of a store, and the digest of what was predicted."""
         model = load_model(self.things.path("model.zarr"))
-        return digest_arrays({"f": model.decision_function(str(self.things.store)).compute()})
+        scores = model.decision_function(str(self.things.store))
+        try:
+            return digest_arrays({"f": scores.compute()})
+        except (KilledWorker, NoWorkerError) as error:  # what is lazy fails as Dask does
+            raise ClusterError(str(error)) from error
 
     def left(self) -> list[str]:
         """What stays in scratch, once tasks that outlive their fit have had time to end."""
