@@ -1,20 +1,197 @@
 """Preconditioners of the systems of Newton steps: landmarks, landmarks with blocks of neighbours, or kernel
 components.
+
+Landmarks alone leave many eigenvalues of a narrow kernel, most of which lie within a block of neighbouring rows. With
+such blocks and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ`` within a block and zero between
+blocks.
+
+Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007). Their
+partially independent conditional is a model; here it preconditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import blas, cho_factor, cho_solve
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.woodbury import Woodbury
-from dask_odm.methods.exact.block_preconditioner import BlockPreconditioner, blocks_of
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
+from dask_odm.methods.exact.gram import ActiveFactor
 from dask_odm.methods.exact.kernel_components import component_products, rows_of_components
 from dask_odm.typing import Array
+
+BLOCK_ROWS = 512  # most rows of a block
+BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
+GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
+
+
+def block_bytes(n: int) -> int:
+    """Return the bytes of the factors of the blocks of ``n`` rows, which are kept for a system."""
+    return n * 8 * BLOCK_ROWS
+
+
+def block_scratch_bytes(n: int, r: int, d: int) -> int:
+    """Return the bytes that splitting ``n`` rows and factoring their blocks takes besides, with ``r`` landmarks."""
+    gathered = min(n * GATHERED_BYTES, 2 * 8 * n * d)  # includes what is read for it
+    return n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
+
+
+def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
+    """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
+
+    The rows of each block ascend.
+    """
+    rows = _projected(products, rng)
+    cells: list[Array] = []
+    left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
+    while left:
+        index, count = left.pop()
+        if count == 1:
+            cells.append(np.sort(index))
+            continue
+        some = rows[index]
+        some -= some.mean(axis=0)
+        order = np.argsort(some @ _widest(some, rng), kind="stable")
+        at = len(index) * (count // 2) // count
+        left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
+    return cells
+
+
+def _projected(products: Products, rng: np.random.Generator, directions: int = 32, step: int = 4096) -> Array:
+    """Return all rows, float32 (n, d), or random projections to fewer ``directions``, which roughly keep distances.
+
+    ``step`` rows are read at a time.
+    """
+    starts = range(0, products.n, step)
+    blocks = (products.rows(np.arange(i, min(products.n, i + step))).astype(np.float32) for i in starts)
+    first = next(blocks)
+    d = first.shape[1]
+    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
+    return np.concatenate([block if onto is None else block @ onto for block in (first, *blocks)])
+
+
+def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
+    """Return approximately the direction in which centred rows vary most."""
+    direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
+    for _ in range(power_steps):
+        following = (some @ direction) @ some
+        length = np.linalg.norm(following)
+        if not length > 0:
+            break
+        direction = np.asarray(following / length)
+    return direction
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The active rows of a block, their places among all active rows, the factor of ``I + √c E √c``, and √c."""
+
+    rows: Array
+    at: Array
+    factor: ActiveFactor
+    root: Array
+
+
+class BlockPreconditioner:
+    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
+
+    ``cells`` are the ascending rows of every block.
+    """
+
+    def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
+        self._products = products
+        self._features = features
+        self._cells = cells
+        self._threads = threads
+
+    def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """Return the preconditioner as a function of residuals on the rows ``active``; ``stiffness`` (n,) is c."""
+        place = np.full(len(stiffness), -1)
+        place[active] = np.arange(len(active))
+        chosen = [cell[place[cell] >= 0] for cell in self._cells]
+        factored = self._factored(chosen, stiffness)
+        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)
+        root = np.sqrt(stiffness)
+        blocks = [_Block(cell, place[cell], factor, root[cell]) for each in factored for cell, factor in each.found]
+        shares = [
+            blocks[len(blocks) * g // BLOCK_GROUPS : len(blocks) * (g + 1) // BLOCK_GROUPS] for g in range(BLOCK_GROUPS)
+        ]
+
+        def apply(v: Array) -> Array:
+            out = np.empty_like(v)
+
+            def gather(share: list[_Block]) -> Array:
+                total = np.zeros(self._features.shape[1])
+                for block in share:
+                    out[block.at] = x = block.factor.solve(v[block.at])
+                    gather_features(self._features, block.rows, block.root * x, total)
+                return total
+
+            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads)))
+
+            def spread(share: list[_Block]) -> None:
+                for block in share:
+                    model = np.empty(len(block.at))
+                    spread_features(self._features, block.rows, inside, model)
+                    out[block.at] -= block.factor.solve(block.root * model)
+
+            run_threads(spread, shares, self._threads)
+            return out
+
+        return apply
+
+    def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
+        groups = [_Factored(self._features.shape[1]) for _ in range(BLOCK_GROUPS)]
+        each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
+        most = self._products.n * GATHERED_BYTES // (each * max(map(len, cells)))
+        step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
+        for start in range(0, len(cells), step):
+            some = cells[start : start + step]
+            index = np.sort(np.concatenate(some))
+            X = self._products.rows(index)
+
+            def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
+                for cell in some[g::BLOCK_GROUPS]:
+                    if len(cell):
+                        groups[g].add(cell, *self._system(cell, X[np.searchsorted(index, cell)], stiffness))
+
+            run_threads(factor, range(BLOCK_GROUPS), self._threads)
+        return groups
+
+    def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:
+        """Return ``√c E √c`` of a block whose rows are ``X``, and ``√c L``."""
+        root = np.sqrt(stiffness[cell])
+        B = root[:, None] * self._features[cell].astype(np.float64)
+        X = X.astype(np.float64)
+        system = self._products.kernel.tile(X, X)
+        system *= root
+        system *= root[:, None]
+        system -= B @ B.T
+        return system, B
+
+
+class _Factored:
+    """The blocks of a group with Cholesky factors of ``I + √c E √c``, and their share of the inner matrix."""
+
+    def __init__(self, r: int) -> None:
+        self.found: list[tuple[Array, ActiveFactor]] = []
+        self.total = np.zeros((r, r), order="F")
+
+    def add(self, cell: Array, system: Array, B: Array) -> None:
+        # rounding of L to float32 may make E indefinite
+        factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
+        Z = blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
+        self.total = blas.dsyrk(1.0, Z, beta=1.0, c=self.total, trans=1, lower=1, overwrite_c=1)
+        self.found.append((cell, factor))
+
 
 Solved = Callable[[Array], Array]
 Precondition = Callable[[Array, Array], Solved]

@@ -19,9 +19,9 @@ from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.exact.limits import solver_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import attributes_of
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array

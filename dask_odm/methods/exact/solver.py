@@ -37,12 +37,10 @@ from dask_odm.learning.problem.products import Products, RowProducts, Subset, qu
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.gram import HeldProducts, gram_of
-from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.kernel_components import in_components, share_of
-from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP, ExactLimits
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.systems import GramSystem, ProductSystem, System
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem, System
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."

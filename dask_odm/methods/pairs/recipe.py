@@ -35,8 +35,8 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
-from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP
 from dask_odm.methods.exact.solver import solve_gram
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel

@@ -18,7 +18,7 @@ from dask_odm.engine.cluster import memory_returned
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
+from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
 from dask_odm.typing import Array
 

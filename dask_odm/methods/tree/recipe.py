@@ -28,8 +28,8 @@ from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.checkpoint import LevelState, OnLevel, open_levels
 from dask_odm.methods.tree.node_workers import TreeJob, pass_all

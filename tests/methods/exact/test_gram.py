@@ -13,8 +13,7 @@ from dask_odm.learning.line_search import few_rows_step, least_row_step
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
-from dask_odm.methods.exact.gram import HeldProducts, gram_of
-from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, solve_exact, solve_gram
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 

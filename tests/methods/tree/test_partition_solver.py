@@ -13,7 +13,7 @@ from dask_odm.kernels.blocks import Gram
 from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
+from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import Resources, solve_features, solve_partition, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 

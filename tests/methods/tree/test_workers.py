@@ -20,7 +20,7 @@ from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
-from dask_odm.methods.exact.limits import ExactLimits
+from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.tree.checkpoint import LevelState
 from dask_odm.methods.tree.node_workers import pass_all, pass_support, projected_bytes
 from dask_odm.methods.tree.workers import TreeSettings, end_at_root, partitions_for, solve_whole
