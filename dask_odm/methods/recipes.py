@@ -20,8 +20,7 @@ from dask_odm.methods.linear.sparse_route import train_sparse
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.methods.tree.recipe import train_tree
-from dask_odm.methods.tree.rules import CASCADE, DC, DIP, SODM, TreeRule
+from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree
 
 logger = logging.getLogger("dask_odm")
 

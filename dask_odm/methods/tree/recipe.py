@@ -1,5 +1,10 @@
 """Recipe of SODM and its rivals: partition the rows, grow the tree, solve its root, and build the model.
 
+A `TreeRule` says how rows are dealt to partitions, which rows are passed up, and what a merger starts from. Sources:
+SODM (IJCAI-23) and the methods it is compared with there, each applied to ODM's objective. These are the cascade (Graf
+et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan, *DiP-SVM*, 2017) and
+DC (Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML 2014).
+
 A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. Newton over all rows
 (`dask_odm.methods.exact.solver`) solves a larger root, starting from the level below. Its products are spread over all
 workers, a large λ does not slow it down, and its kernel matrix need not fit anywhere. The number of rows and the kernel
@@ -12,17 +17,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from dask.system import CPU_COUNT
 
+from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.partition.clusters import ClusterPartitioner, MeansPartitioner
+from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.checkpoints import require_state
+from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
@@ -31,12 +42,12 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.checkpoint import LevelState, OnLevel, open_levels
-from dask_odm.methods.tree.node_workers import TreeJob, pass_all
+from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.methods.tree.partition_solver import exact_result
-from dask_odm.methods.tree.regroup_workers import Reclustering
-from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
 from dask_odm.methods.tree.workers import (
+    History,
+    LevelState,
+    OnLevel,
     Regroup,
     TreeResult,
     TreeSettings,
@@ -53,6 +64,53 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 GAP = ("gap",)  # the field of a tree's records that describes the model itself; their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
+WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
+LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
+
+
+@dataclass(frozen=True)
+class TreeRule:
+    """A method that solves partitions and merges them.
+
+    ``partitioner(fit, kernel, n_partitions, seed)`` makes the partitioner that deals rows to the leaves. ``pass_up``
+    and ``begin`` are the merge rule, as in `dask_odm.methods.tree.node_workers.TreeJob`.
+    """
+
+    name: str
+    partitioner: Callable[[ODMFit, Kernel, int, int], Partitioner]
+    pass_up: PassUp = pass_all
+    begin: Begin = Solution.rescaled
+    recluster: bool = False  # whether rows are grouped anew for every level, instead of merging partitions
+    whole_rows: int = LEAF_ROWS  # most rows in memory that are one partition, if the user does not choose their number
+    newton_root: bool = True  # whether Newton over all rows solves a large root, which is one more node otherwise
+
+
+def by_strata(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal each stratum evenly to the partitions. Strata are formed by landmarks of the kernel."""
+    return fit.partitioner(kernel, n_partitions)
+
+
+def at_random(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal rows at random."""
+    return RandomPartitioner(n_partitions, seed)
+
+
+def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal each k-means cluster of the features evenly to the partitions; InputError for a precomputed kernel."""
+    if isinstance(kernel, Precomputed):
+        raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
+    return MeansPartitioner(fit.own.n_clusters, n_partitions, seed)
+
+
+def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Make each cluster in the kernel's feature space a partition."""
+    return ClusterPartitioner(kernel, n_partitions, seed)
+
+
+SODM = TreeRule("sodm", by_strata, whole_rows=WHOLE_ROWS)
+CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)
+DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
+DC = TreeRule("dc", by_clusters, recluster=True)
 
 
 def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
@@ -64,7 +122,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    resume, on_level = open_levels(f"{rule.name} {parts}", data.fingerprint, fit)
+    resume, on_level = _open_levels(f"{rule.name} {parts}", data, fit)
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
@@ -82,6 +140,20 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         else:
             result = grow(fit)
         return _finish(seen, rows, job, result, fit, rule)
+
+
+def _open_levels(name: str, data: TrainingData, fit: ODMFit) -> tuple[LevelState | None, OnLevel]:
+    """Return the level from which the fit resumes, if any, and a function that saves a finished level.
+
+    Solutions are fetched only if the fit asks for a checkpoint. Raises StoreError as `open_steps`.
+    """
+    state, save = open_steps(name, data.fingerprint, fit, LevelState)
+
+    def on_level(number: int, fetch: Callable[[], list[Solution]], history: History) -> None:
+        if fit.run.checkpoint is not None:
+            save(LevelState.of(number, fetch(), history))
+
+    return state, on_level
 
 
 def tree_of(fit: ODMFit) -> TreeSettings:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -25,13 +25,67 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_e
 from dask_odm.engine.cluster import ADVICE, Cluster
 from dask_odm.engine.partition.base import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
+from dask_odm.learning.problem.odm import Point
 from dask_odm.learning.solution import Solution
-from dask_odm.methods.tree.checkpoint import History, LevelState, OnLevel
 from dask_odm.methods.tree.node_workers import PassUp, TreeJob, pass_all, projected_bytes, solve_node
 from dask_odm.typing import Array
 
+History = list[dict[str, Any]]
+OnLevel = Callable[[int, Callable[[], list[Solution]], History], object]
 Regroup = Callable[[int], Sequence[RowSet] | None]
+LEVEL_FIGURES = 14  # columns of `LevelState.figures`
 NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
+
+
+@dataclass(frozen=True, eq=False)
+class LevelState:
+    """A finished level of a tree, as a checkpoint has it."""
+
+    level: int
+    dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
+    # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
+    # at the start and at the solution, and ½‖w‖², (nodes, LEVEL_FIGURES)
+    figures: Array
+    history: History  # records of the levels up to this one
+
+    @classmethod
+    def of(cls, level: int, solutions: list[Solution], history: History) -> LevelState:
+        figures = []
+        for each in solutions:
+            counts = each.dual.shape[1], each.weight, each.rows, each.sweeps, each.steps
+            points = *astuple(each.start), *astuple(each.point)
+            figures.append([*counts, each.converged, each.seconds, *points, each.half_norm])
+        dual = np.concatenate([each.dual for each in solutions], axis=1)
+        return cls(level, dual, np.array(figures, dtype=np.float64), history)
+
+    def solutions(self) -> list[Solution]:
+        ends = np.cumsum(self.figures[:-1, 0]).astype(np.int64)
+        found = []
+        for dual, figures in zip(np.split(self.dual, ends, axis=1), self.figures.tolist(), strict=True):
+            _, weight, rows, sweeps, steps, converged, seconds = figures[:7]
+            points = Point(*figures[7:10]), Point(*figures[10:13])
+            found.append(
+                Solution(
+                    dual.copy(), weight, int(rows), *points,
+                    int(sweeps), int(steps), bool(converged), seconds, half_norm=figures[13],
+                )
+            )  # fmt: skip
+        return found
+
+    def is_level(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool) -> bool:
+        """Return whether this is a level of a tree of ``levels`` levels.
+
+        ``sizes(number)`` returns the rows of every node of a level. Without ``all_rows``, lower levels may have dropped
+        some.
+        """
+        if not 0 <= self.level < levels or len(self.history) != self.level + 1:
+            return False
+        rows = sizes(self.level)
+        if self.figures.shape != (len(rows), LEVEL_FIGURES) or self.dual.ndim != 2 or not len(self.dual):
+            return False
+        columns = slice(0, 3, 2) if all_rows else slice(0, 1)
+        same = (self.figures[:, columns] == np.array(rows)[:, None]).all() and self.dual.shape[1] == sum(rows)
+        return bool(same and (self.figures[:, 2] <= rows).all() and (self.figures[:, :7] >= 0).all())
 
 
 @dataclass(frozen=True)

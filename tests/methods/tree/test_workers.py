@@ -21,9 +21,8 @@ from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.methods.exact.systems import ExactLimits
-from dask_odm.methods.tree.checkpoint import LevelState
 from dask_odm.methods.tree.node_workers import pass_all, pass_support, projected_bytes
-from dask_odm.methods.tree.workers import TreeSettings, end_at_root, partitions_for, solve_whole
+from dask_odm.methods.tree.workers import LevelState, TreeSettings, end_at_root, partitions_for, solve_whole
 from small_problems import SETTINGS, SmallProblem, small_problem
 from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job, part_of
