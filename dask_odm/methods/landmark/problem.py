@@ -23,8 +23,8 @@ import numpy as np
 
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, span_pass_bytes
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 

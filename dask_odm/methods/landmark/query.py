@@ -22,7 +22,7 @@ from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_loops import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache

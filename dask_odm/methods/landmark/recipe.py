@@ -18,8 +18,10 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.bounds import certified_gap, span_gap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
 from dask_odm.learning.training.model_building import stopped_at
@@ -29,7 +31,6 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.landmark.certificate import certified, is_cheap
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, active_bytes, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
@@ -261,11 +262,43 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
         with seen.products(CERTIFICATE) as found:
             losses = RowLosses(fit.odm, found.y, found.weight)
             places = np.searchsorted(seen.product_rows, landmarks.index)
-            return certified(losses, found.products, landmarks, places, a, exact=fit.own.certify, threads=CPU_COUNT)
+            return _certified(losses, found.products, landmarks, places, a, exact=fit.own.certify)
     except MemoryLimitError:
         if fit.own.certify:
             raise
         return None  # it was not asked for
+
+
+def is_cheap(n: int, r: int) -> bool:
+    """Return whether the bound by the landmarks' residual costs next to nothing for ``n`` rows and ``r`` landmarks."""
+    # so many multiplications take a fraction of a second; if half of the rows are landmarks, the bound is worth more
+    return n * float(r) ** 2 <= (2e10 if 2 * r >= n else 4e9)
+
+
+def _certified(
+    losses: RowLosses, products: Products, landmarks: Landmarks, places: Array, a: Array, *, exact: bool
+) -> Claim | None:
+    """Return P of landmark coefficients ``a`` (r,) and a lower bound of P*, or None if the bound says nothing.
+
+    The landmarks are the training rows at ``places`` (r,). ``exact`` takes a pass over the kernel of all active rows;
+    otherwise the landmarks' Nyström residual gives the bound. Both are rigorous and use kernel values in float64.
+    Values in float32 would certify another kernel: they change P by 1e-5 of it, and the gap by up to 8e-2.
+    """
+    everyone = np.arange(products.n)
+    square_norm = float(a @ (landmarks.gram @ a))
+    margins = losses.y * products.cross(everyone, places, a, double_precision=True)
+    s = losses.dual_candidate(margins)
+    if exact:
+        point = certified_gap(losses, margins, square_norm, products)
+    else:
+        coefficients = losses.y * s
+        active = np.flatnonzero(coefficients)
+        dual_image = products.cross(places, active, coefficients[active], double_precision=True)
+        residual = landmarks.residual(products.rows(everyone), CPU_COUNT)
+        point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
+        if not point.gap <= 0.1:  # a larger bound says nothing
+            return None
+    return Claim(point.primal, point.dual, 0.5 * square_norm, s)
 
 
 def _finish(

@@ -23,10 +23,16 @@ from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import SKETCH, STEP, SketchedHessian, solve_factored, times_symmetric
+from dask_odm.methods.landmark.sketch import (
+    SKETCH,
+    STEP,
+    PrioritySample,
+    SketchedHessian,
+    solve_factored,
+    times_symmetric,
+)
 from dask_odm.typing import Array
 
 SpanIterate = Iterate[SpanSums]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.methods.landmark.priority_sampling import PrioritySample, uniform_numbers
+from dask_odm.methods.landmark.sketch import PrioritySample, uniform_numbers
 
 ROWS = np.arange(200.0)[:, None]
 CODES = np.arange(200) % 2
