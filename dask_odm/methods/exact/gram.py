@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgError, get_blas_funcs, get_lapack_funcs, lapack
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
-from dask_odm.learning.line_search import few_rows_step
+from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.odm import Operator, RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.dense import factored, mended
@@ -218,7 +218,7 @@ class GramLandmarks:
             length = 1.0
             primal = self._primal(losses, b + d, scores + change)
             if not primal < before:
-                length = few_rows_step(losses, scores, change, float(b @ d), float(d @ d))
+                length = least_row_step(losses, scores, change, float(b @ d), float(d @ d))
                 primal = self._primal(losses, b + length * d, scores + length * change)
             b = b + length * d
             scores = scores + length * change

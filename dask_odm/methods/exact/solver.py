@@ -30,7 +30,7 @@ from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.line_search import few_rows_step, least_row_step
+from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.bounds import scaled_dual
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
@@ -335,9 +335,7 @@ class _Run:
         if not primal < last["objective"] and not optimal:
             d = new - a
             change = after - scores
-            # steps may be tiny near the optimum, which only the slower search resolves
-            least = few_rows_step if held and last["gap"] > 1e-3 else least_row_step
-            length = least(self.losses, scores, change, float(a @ change), float(d @ change))
+            length = least_row_step(self.losses, scores, change, float(a @ change), float(d @ change))
             new = a + length * d
             after = scores + length * change
             primal = self.losses.primal(new, after)

@@ -17,6 +17,7 @@ from collections import deque
 
 import numpy as np
 
+from dask_odm.learning.line_search import slope_root
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.step_log import OnStep, StepLog
@@ -115,26 +116,11 @@ class _BestDual:
 
 
 def _length(problem: SparsePrimal, w: Array, scores: Array, direction: Array, change: Array) -> float:
-    """Return the step of least P along ``direction``, by Newton's method between bounds; 0 if float64 cannot tell."""
+    """Return the step of nearly least P along ``direction``; 0 if float64 cannot tell."""
     inner, norm = float(w @ direction), float(direction @ direction)
 
     def look(step: float) -> tuple[float, float]:
         slope, curvature = problem.slope(scores, change, step)
         return inner + step * norm + slope, norm + curvature
 
-    slope, curvature = look(0.0)
-    if not -slope > 0.0:
-        return 0.0
-    # a hundredth of the first slope may be left
-    enough = 1e-2 * -slope
-    low = 0.0
-    high = np.inf
-    step = 0.0
-    for _ in range(12):
-        low, high = (step, high) if slope < 0 else (low, step)
-        ahead = step - slope / curvature
-        step = ahead if low < ahead < high else 0.5 * (low + high)
-        slope, curvature = look(step)
-        if abs(slope) <= enough:
-            break
-    return step
+    return slope_root(look, np.inf, 1e-2, 12)

@@ -9,7 +9,6 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
-from dask_odm.learning.line_search import few_rows_step, least_row_step
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
@@ -136,12 +135,3 @@ def test_landmarks_precondition_and_start():
     found = landmarks.by_landmarks(active, c)(np.ones(115))
     np.testing.assert_allclose(system @ found, np.ones(115), atol=1e-2)
     assert p.primal(p.y * landmarks.start(p.losses)) <= 1.05 * p.primal(p.y * p.coefficients)
-
-
-def test_the_steps_of_few_rows_are_the_least():
-    p, rng = small_problem(200, SETTINGS[1]), np.random.default_rng(0)
-    scores, change = rng.normal(size=(2, 200))
-    inner = float((p.y * p.losses.dual_candidate(p.y * scores)) @ change) - 50.0  # a slope of −50
-    expected = least_row_step(p.losses, scores, change, inner, 200.0)
-    assert 0 < expected < 1
-    assert few_rows_step(p.losses, scores, change, inner, 200.0) == pytest.approx(expected, rel=1e-6)
