@@ -150,7 +150,7 @@ def in_components(products: Products) -> Products:
     here = products.here
     if not 1 < here.source.shape[1] <= 32:  # the rows that are searched are held in memory
         return products
-    X = _in_float32(here)
+    X = rows_in_float32(here)
     gamma = products.kernel.gamma
     # rounding may change the logarithm of a kernel value by a tenth
     if not NEGLIGIBLE_KERNEL_VALUE * gamma * np.einsum("ij,ij->i", X, X).max() <= 0.1:
@@ -161,13 +161,17 @@ def in_components(products: Products) -> Products:
     return apart if share_of(apart) <= 0.5 else products
 
 
-def _in_float32(products: RowProducts, step: int = 4096) -> Array:
-    """Return all rows in float32, reading ``step`` at a time; values too large for it are infinite."""
-    out = np.empty(products.source.shape, np.float32)
+def rows_in_float32(products: Products, onto: Array | None = None, step: int = 4096) -> Array:
+    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions), reading ``step`` at a time.
+
+    Values too large for float32 are infinite.
+    """
+    found = []
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
-            out[start : start + step] = products.rows(np.arange(start, min(products.n, start + step)))
-    return out
+            X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
+            found.append(X if onto is None else X @ onto)
+    return np.concatenate(found)
 
 
 def parts_of(X: Array, distance: float, most_boxes: int = 256) -> Array:

@@ -12,7 +12,7 @@ partially independent conditional is a model; here it preconditions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,9 +24,11 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
 from dask_odm.methods.exact.gram import ActiveFactor
-from dask_odm.methods.exact.kernel_components import component_products, rows_of_components
+from dask_odm.methods.exact.kernel_components import component_products, rows_in_float32, rows_of_components
 from dask_odm.typing import Array
 
+Solved = Callable[[Array], Array]
+Precondition = Callable[[Array, Array], Solved]
 BLOCK_ROWS = 512  # most rows of a block
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
@@ -64,17 +66,11 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
     return cells
 
 
-def _projected(products: Products, rng: np.random.Generator, directions: int = 32, step: int = 4096) -> Array:
-    """Return all rows, float32 (n, d), or random projections to fewer ``directions``, which roughly keep distances.
-
-    ``step`` rows are read at a time.
-    """
-    starts = range(0, products.n, step)
-    blocks = (products.rows(np.arange(i, min(products.n, i + step))).astype(np.float32) for i in starts)
-    first = next(blocks)
-    d = first.shape[1]
+def _projected(products: Products, rng: np.random.Generator, directions: int = 32) -> Array:
+    """Return all rows, float32 (n, d), or random projections to fewer ``directions``, which roughly keep distances."""
+    d = products.rows(np.zeros(1, np.int64)).shape[1]
     onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
-    return np.concatenate([block if onto is None else block @ onto for block in (first, *blocks)])
+    return rows_in_float32(products, onto)
 
 
 def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
@@ -91,12 +87,20 @@ def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Arra
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The active rows of a block, their places among all active rows, the factor of ``I + √c E √c``, and √c."""
+    """The active rows of a block, their places among all active rows, √c, and the factor of ``I + √c E √c``."""
 
     rows: Array
     at: Array
-    factor: ActiveFactor
     root: Array
+    factor: ActiveFactor
+
+
+@dataclass(eq=False)
+class _Group:
+    """Blocks that are factored one after the other, and their share of the inner matrix (r, r)."""
+
+    total: Array
+    blocks: list[_Block] = field(default_factory=list)
 
 
 class BlockPreconditioner:
@@ -111,15 +115,14 @@ class BlockPreconditioner:
         self._cells = cells
         self._threads = threads
 
-    def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
+    def on(self, active: Array, stiffness: Array) -> Solved:
         """Return the preconditioner as a function of residuals on the rows ``active``; ``stiffness`` (n,) is c."""
         place = np.full(len(stiffness), -1)
         place[active] = np.arange(len(active))
         chosen = [cell[place[cell] >= 0] for cell in self._cells]
-        factored = self._factored(chosen, stiffness)
-        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(each.total for each in factored), lower=True)
-        root = np.sqrt(stiffness)
-        blocks = [_Block(cell, place[cell], factor, root[cell]) for each in factored for cell, factor in each.found]
+        groups = self._factored(chosen, place, np.sqrt(stiffness))
+        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(group.total for group in groups), lower=True)
+        blocks = [block for group in groups for block in group.blocks]
         shares = [
             blocks[len(blocks) * g // BLOCK_GROUPS : len(blocks) * (g + 1) // BLOCK_GROUPS] for g in range(BLOCK_GROUPS)
         ]
@@ -147,9 +150,10 @@ class BlockPreconditioner:
 
         return apply
 
-    def _factored(self, cells: list[Array], stiffness: Array) -> list[_Factored]:
+    def _factored(self, cells: list[Array], place: Array, root: Array) -> list[_Group]:
         """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
-        groups = [_Factored(self._features.shape[1]) for _ in range(BLOCK_GROUPS)]
+        r = self._features.shape[1]
+        groups = [_Group(np.zeros((r, r), order="F")) for _ in range(BLOCK_GROUPS)]
         each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
         most = self._products.n * GATHERED_BYTES // (each * max(map(len, cells)))
         step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
@@ -161,40 +165,24 @@ class BlockPreconditioner:
             def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
                 for cell in some[g::BLOCK_GROUPS]:
                     if len(cell):
-                        groups[g].add(cell, *self._system(cell, X[np.searchsorted(index, cell)], stiffness))
+                        self._add(groups[g], cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
 
             run_threads(factor, range(BLOCK_GROUPS), self._threads)
         return groups
 
-    def _system(self, cell: Array, X: Array, stiffness: Array) -> tuple[Array, Array]:
-        """Return ``√c E √c`` of a block whose rows are ``X``, and ``√c L``."""
-        root = np.sqrt(stiffness[cell])
-        B = root[:, None] * self._features[cell].astype(np.float64)
+    def _add(self, group: _Group, rows: Array, at: Array, root: Array, X: Array) -> None:
+        """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d), and add it to a group."""
+        B = root[:, None] * self._features[rows].astype(np.float64)
         X = X.astype(np.float64)
         system = self._products.kernel.tile(X, X)
         system *= root
         system *= root[:, None]
         system -= B @ B.T
-        return system, B
-
-
-class _Factored:
-    """The blocks of a group with Cholesky factors of ``I + √c E √c``, and their share of the inner matrix."""
-
-    def __init__(self, r: int) -> None:
-        self.found: list[tuple[Array, ActiveFactor]] = []
-        self.total = np.zeros((r, r), order="F")
-
-    def add(self, cell: Array, system: Array, B: Array) -> None:
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
         Z = blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
-        self.total = blas.dsyrk(1.0, Z, beta=1.0, c=self.total, trans=1, lower=1, overwrite_c=1)
-        self.found.append((cell, factor))
-
-
-Solved = Callable[[Array], Array]
-Precondition = Callable[[Array, Array], Solved]
+        group.total = blas.dsyrk(1.0, Z, beta=1.0, c=group.total, trans=1, lower=1, overwrite_c=1)
+        group.blocks.append(_Block(rows, at, root, factor))
 
 
 def landmark_count(n: int) -> int:

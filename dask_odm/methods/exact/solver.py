@@ -129,36 +129,30 @@ def solve_gram(
     return solve_exact(losses, products, settings, start=start, threads=threads)
 
 
+@dataclass(eq=False)
 class _Run:
     """One solve; what changes from step to step is in its `ExactState`."""
 
-    def __init__(
-        self,
-        losses: RowLosses,
-        products: Products,
-        settings: SolverSettings,
-        threads: int,
-        certify: bool,
-        limits: ExactLimits,
-    ) -> None:
-        self.losses = losses
-        self.source = products
-        self.settings = settings
-        self.threads = threads
-        self.limits = limits
-        self.n = products.n
-        self.leads = True
+    losses: RowLosses
+    source: Products
+    settings: SolverSettings
+    threads: int
+    certify: bool
+    limits: ExactLimits
+    leads: bool = True  # whether growing λ may lead up to the solution
+
+    def __post_init__(self) -> None:
+        self.n = self.source.n
         self.double = False
         self.began = time.perf_counter()
         self.system: System | None = None
         self.landmarks: GramLandmarks | None = None
-        self.given = isinstance(products, HeldProducts)
-        self.to_rounding = self.n <= limits.rounding_rows and not self.given  # a caller who gives K says how far
-        self.d = 0 if self.given else products.rows(np.zeros(1, np.int64)).shape[1]
-        self.certify = certify
+        self.given = isinstance(self.source, HeldProducts)
+        self.to_rounding = self.n <= self.limits.rounding_rows and not self.given  # a caller who gives K says how far
+        self.d = 0 if self.given else self.source.rows(np.zeros(1, np.int64)).shape[1]
         # float64 costs little for so few rows
-        self.goes_on = certify or self.held(double=True)
-        self.tol = min(settings.tol, ROUNDING_GAP) if self.to_rounding else settings.tol
+        self.goes_on = self.certify or self.held(double=True)
+        self.tol = min(self.settings.tol, ROUNDING_GAP) if self.to_rounding else self.settings.tol
 
     def held(self, *, double: bool) -> bool:
         return self.given or self.limits.holds(self.n, self.d, double=double)
@@ -171,10 +165,7 @@ class _Run:
         self.system = None  # frees a matrix for the next
         if not self.held(double=double):
             self.products: Products = in_components(self.source)
-            limits = self.limits
-            self.system = ProductSystem(
-                self.products, self.preconditioner, direct_rows=limits.direct_rows, most=limits.products
-            )
+            self.system = ProductSystem(self.products, self.preconditioner, self.limits)
         else:
             self.products = held = self._held_products(double)
             many = self.n >= self.limits.landmark_rows and not self.given
@@ -377,10 +368,9 @@ class _Run:
             odm = self.losses.settings
             settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
-            run = _Run(losses, self.source, settings, self.threads, False, self.limits)
+            run = _Run(losses, self.source, settings, self.threads, False, self.limits, leads=False)
             run.preconditioner = self.preconditioner
             run.use(double=state.double)
-            run.leads = False
             led = run._recorded(led.changed(bound=0.0, exactness=exactness, history=[]))
             while not run.finished(led):
                 led = run.step(led)

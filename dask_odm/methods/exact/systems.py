@@ -45,6 +45,7 @@ class ExactLimits:
     start_rows: int = 400  # fewest rows that are first solved for a quarter of them
     direct_rows: int = 4096  # most active rows for which Cholesky may take over from slow conjugate gradients
     products: int = 400  # most products of one system
+    landmark_products: int = 16  # most of these with landmarks alone as preconditioner
     patience: int = 10  # steps that may pass without a smaller gap
     far: float = 0.5  # largest gap after two steps that does not call for smaller λ first
     # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
@@ -149,25 +150,12 @@ class ActiveSystem:
 
 
 class ProductSystem:
-    """Conjugate gradients by products, and Cholesky in float64 for up to ``direct_rows`` active rows that are slow.
+    """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow."""
 
-    A system takes up to ``most`` products, of which landmarks alone may take ``patience``.
-    """
-
-    def __init__(
-        self,
-        products: Products,
-        preconditioner: ActivePreconditioner,
-        *,
-        direct_rows: int = 4096,
-        most: int = 400,
-        patience: int = 16,
-    ) -> None:
+    def __init__(self, products: Products, preconditioner: ActivePreconditioner, limits: ExactLimits) -> None:
         self._products = products
         self._preconditioner = preconditioner
-        self._direct_rows = direct_rows
-        self._most = most
-        self._patience = patience
+        self._limits = limits
 
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
@@ -177,11 +165,11 @@ class ProductSystem:
         root = np.sqrt(stiffness[active])
         b = root * residual
         system = ActiveSystem(self._products.among(active, double_precision=double), root, b)
-        direct = len(active) <= self._direct_rows
+        direct = len(active) <= self._limits.direct_rows
         # after one product in 64 rows Cholesky would have been as fast
-        most = min(self._most, 1 + len(active) // 64) if direct else self._most
+        most = min(self._limits.products, 1 + len(active) // 64) if direct else self._limits.products
         least *= self._iterate(system, active, stiffness, least, most, slow)
-        slow = system.products >= self._patience
+        slow = system.products >= self._limits.landmark_products
         left = system.left
         if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
             factor = self._factor(active, root)
@@ -197,10 +185,10 @@ class ProductSystem:
         With blocks, a residual of a tenth costs few products and saves steps.
         """
         known = self._preconditioner
-        if not known.splits:
-            if not slow:
-                system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(self._patience, most))
-            if not slow and system.products < self._patience:
+        patience = self._limits.landmark_products
+        if not known.splits and not slow:
+            system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(patience, most))
+            if system.products < patience:
                 return 1.0
         system.go_on(known.by_blocks(active, stiffness), least=0.01 * least, most=most)
         return 0.01
