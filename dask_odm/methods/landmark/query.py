@@ -60,15 +60,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class RowRange:
-    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them."""
+    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them, indexed by slices."""
 
     rows: Any
     first: int
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop`` of the block."""
-        found: Array = self.rows[self.first + start : self.first + stop]
-        return found
+    def __getitem__(self, rows: slice) -> Any:
+        return self.rows[self.first + rows.start : self.first + rows.stop]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +110,8 @@ class SpanQuery:
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
-        running = RunningSums(self, a, draw)
-        for block in blocks:
-            add_block([running], [block])
-        return running.result()
+        found: SpanSums = self.of_many([(self, SpanQuery.sums, (a, draw), None)], ([block] for block in blocks))[0]
+        return found
 
     @staticmethod
     def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:
@@ -150,10 +146,9 @@ class SpanQuery:
         for block, curvature in zip(blocks, curvatures, strict=True):
             if self.streamed:
                 self._add_active(block, self.loss.unpack(curvature, block.y, block.weight), p, out)
-            elif block.values is not None:
-                span_product(block.values, curvature, p, out)
             else:
-                self._add_tiles(block, curvature, p, out)
+                for rows, K in self._tiles(block, whole=True, wanted=curvature):
+                    span_product(K, curvature[rows], p, out)
         return out
 
     def slopes(
@@ -255,15 +250,6 @@ class SpanQuery:
             rows = active[i : i + step]
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
-    def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """Add a block to a product in the tiles that could be kept, since BLAS rounds by place in a tile."""
-        buffer = self._buffer()
-        step = self.tile_rows
-        for start in range(0, len(block.y), step):
-            rows = slice(start, min(len(block.y), start + step))
-            if curvature[rows].any():
-                span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
-
     def _chances(self, block: RowBlock, a: Array) -> Array:
         """Return the `chances` of one block."""
         chances = np.empty(len(block.y))
@@ -282,9 +268,6 @@ class SpanQuery:
 
     def _read(self, block: RowBlock, rows: slice | Array) -> Array:
         """Return some rows of a block as the kernel sees them."""
-        if isinstance(block.X, RowRange):
-            assert isinstance(rows, slice)
-            return block.X.read(rows.start, rows.stop)
         X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
 
@@ -301,8 +284,14 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, out[: len(X)])
 
-    def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``."""
+    def _tiles(
+        self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``.
+
+        Values are computed in the tiles that could be kept, since BLAS rounds by place in a tile. A tile is left out if
+        ``wanted`` (n,) is zero in all of its rows.
+        """
         n = len(block.y)
         kept = block.values
         if whole and kept is not None:
@@ -311,7 +300,8 @@ class SpanQuery:
         buffer = self._buffer() if kept is None else kept
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
-            yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
+            if wanted is None or wanted[rows].any():
+                yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
 
 
 @dataclass(eq=False)

@@ -96,7 +96,8 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     query = SpanQuery(seen.kernel, landmarks.rows, loss, seen.scaling)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
-    data.require_pass(problem.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
+    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
+    data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")
     return problem
 
 
