@@ -101,10 +101,6 @@ class _HeldGram:
     products: HeldProducts
     index: Array
 
-    @property
-    def n(self) -> int:
-        return len(self.index)
-
     def matvec(self, v: Array) -> Array:
         return self.products.image(self.index, v)[self.index]
 

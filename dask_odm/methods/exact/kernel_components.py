@@ -40,13 +40,9 @@ class ComponentsGram:
     bias: float
     between: Callable[[Array], Array] | None
 
-    @property
-    def n(self) -> int:
-        return sum(map(len, self.places))
-
     def matvec(self, v: Array) -> Array:
         """Return ``K @ v``, float64 (n,)."""
-        out = np.full(self.n, self.bias * float(v.sum()))
+        out = np.full(len(v), self.bias * float(v.sum()))
         for at, gram in zip(self.places, self.grams, strict=True):
             out[at] += gram.matvec(v[at])
         return out if self.between is None else out + self.between(v)

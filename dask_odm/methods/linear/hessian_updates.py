@@ -32,10 +32,6 @@ class Changes:
     def __add__(self, other: Changes) -> Changes:
         return Changes(self.sums + other.sums, self.curvatures + other.curvatures)
 
-    def since(self, before: PrimalSums | None) -> PrimalSums:
-        """Return the whole sums, given those ``before`` with the known curvatures."""
-        return self.sums if before is None else replace(self.sums, curvature=before.curvature + self.sums.curvature)
-
 
 @dataclass(frozen=True, eq=False)
 class ChangesQuery(Query):
@@ -96,5 +92,8 @@ class UpdatedProblem(PrimalProblem):
         if self._last is None or w is not self._at:
             query = ChangesQuery(self._features, self._loss, w)
             found: Changes = self._passes.run(query, ChangesQuery.changes, of_groups=self._known)
-            self._at, self._last, self._known = w, found.since(self._last), found.curvatures
+            sums = found.sums
+            if self._last is not None:
+                sums = replace(sums, curvature=self._last.curvature + sums.curvature)
+            self._at, self._last, self._known = w, sums, found.curvatures
         return self._last

@@ -20,7 +20,6 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
@@ -70,8 +69,12 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
     data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {largest} rows", advice)
     given = data
-    data = _dense(data).merged()
-    seen = data.seen_by(fit.kernel, _scaling(data, fit))
+    data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
+    statistics = data.statistics()
+    scaling = fit.kernel.scaling(statistics)
+    if fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+        scaling = scaling.at_rest(data.X, statistics)
+    seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
@@ -79,18 +82,6 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
         for record in chain.from_iterable(solution.history for solution in found):
             report_step(record)
     return _finish(given, seen, rows, found, fit)
-
-
-def _dense(data: MemoryData) -> MemoryData:
-    """Return the same rows as a dense array."""
-    return replace(data, X=data.X.toarray()) if issparse(data.X) else data
-
-
-def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
-    """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0."""
-    statistics = data.statistics()
-    scaling = fit.kernel.scaling(statistics)
-    return scaling.at_rest(data.X, statistics) if fit.kernel.kernel == "rbf" else scaling
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
@@ -255,7 +246,8 @@ def _finish(
     attributes = [
         {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
     ]
-    short = [None if each.converged else _warning(each, fit) for each in found]
+    advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
+    short = [None if each.converged else f"{stopped_at(each.gap, fit.solver.tol)} {advice}" for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
 
 
@@ -266,9 +258,3 @@ def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int,
         cut = len(rows[pair[0]])
         for code, part in zip(pair, (solution.coefficients[:cut], solution.coefficients[cut:]), strict=True):
             yield i, slice(starts[code], starts[code + 1]), part
-
-
-def _warning(solution: PairSolution, fit: ODMFit) -> str:
-    return (
-        f"{stopped_at(solution.gap, fit.solver.tol)} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    )

@@ -192,30 +192,28 @@ class Reclustering:
             return None
         seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
         partitioner = self.partitioner(nodes, seed)
-        self._require(partitioner)
-        groups = partitioner.groups(self._sample(partitioner))
+        sample = min(sum(counts), partitioner.sample_rows(self.partitions.features, self.partitions.dtype.itemsize))
+        self._require(sample)
+        groups = partitioner.groups(self._sample(sample, partitioner.seed))
         arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
         of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
         found = (np.flatnonzero(of_row == g) for g in range(groups.count))
         return [RowSet.at(positions, counts) for positions in found if len(positions)]
 
-    def _require(self, partitioner: Partitioner) -> None:
+    def _require(self, sample: int) -> None:
         """Raise MemoryLimitError unless the sample's kernel matrix fits here, and a block's values fit every task."""
         d = self.partitions.features
         itemsize = self.partitions.dtype.itemsize
-        sample = min(sum(self.partitions.counts), partitioner.sample_rows(d, itemsize))
         block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
         needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
         what = f"Finding clusters by {sample} rows"
         self.cluster.require(8 * sample * (sample + 2 * d), 1, what)
         self.cluster.require(needed, len(self.partitions.counts), what)
 
-    def _sample(self, partitioner: Partitioner) -> Array:
-        """Draw the sample of scaled rows from which the clusters are made."""
-        partitions = self.partitions
-        total = sum(self.partitions.counts)
-        count = min(total, partitioner.sample_rows(partitions.features, partitions.dtype.itemsize))
-        rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
-        chosen = RowSet.at(np.sort(rng.choice(total, count, replace=False)), partitions.counts)
-        rows, _ = chosen.rows(partitions, self.scaling, 0)
+    def _sample(self, count: int, seed: int) -> Array:
+        """Draw the sample of ``count`` scaled rows from which the clusters are made."""
+        counts = self.partitions.counts
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+        chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
+        rows, _ = chosen.rows(self.partitions, self.scaling, 0)
         return np.concatenate([rows.read(i, min(rows.n, i + READ_ROWS)) for i in range(0, rows.n, READ_ROWS)])

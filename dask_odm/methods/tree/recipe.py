@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from dask.system import CPU_COUNT
 
@@ -62,7 +61,6 @@ from dask_odm.methods.tree.workers import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-GAP = ("gap",)  # the field of a tree's records that describes the model itself; their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
 WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
 LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
@@ -126,19 +124,23 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
-        regroup = _regroup(job, rows, fit, rule)
-        levels = tree_of(fit).levels(len(job.partitions.counts))
+        counts = job.partitions.counts
+        tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
+        levels = tree.levels(len(counts))
+        has_root = len(levels[-1]) == 2
+        regroup = _regroup(job, rows, fit, rule, levels)
         if resume is not None:
             require_state(fit, _is_sound(resume, job, levels, regroup))
-        grow = partial(_grow, job, rows, resume=resume, on_level=on_level, regroup=regroup)
-        if resume is not None and resume.level == len(levels) - 1 and len(levels[-1]) == 2:
+        logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
+        grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, on_level=on_level, regroup=regroup)
+        if resume is not None and resume.level == len(levels) - 1 and has_root:
             result = combine(resume.solutions(), resume.history)
-        elif rule.newton_root and has_large_root(job, fit):
-            result = _grow_to_root(job, rows, fit, grow, on_level)
-        elif len(job.partitions.counts) == 1 and data.in_memory:
+        elif rule.newton_root and has_root and sum(counts) > ROOT_ROWS and job.kernel.name != "linear":
+            result = _grow_to_root(job, rows, tree, grow, on_level)
+        elif len(counts) == 1 and data.in_memory:
             result = end_at_root(solve_whole(job, rows.cluster), 0, [], on_level)
         else:
-            result = grow(fit)
+            result = grow(tree)
         return _finish(seen, rows, job, result, fit, rule)
 
 
@@ -156,11 +158,6 @@ def _open_levels(name: str, data: TrainingData, fit: ODMFit) -> tuple[LevelState
     return state, on_level
 
 
-def tree_of(fit: ODMFit) -> TreeSettings:
-    """Return the shape of the tree that the solver object asks for."""
-    return TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
-
-
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
     """Log a warning if the rows make one partition, so that ``stop_at`` and ``early_stop`` change nothing.
 
@@ -175,11 +172,13 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
         )  # fmt: skip
 
 
-def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:
+def _regroup(
+    job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule, levels: list[list[int]]
+) -> Regroup | None:
     """Build the callable that clusters the rows anew for every level; None if the rule merges partitions instead."""
     if not rule.recluster:
         return None
-    nodes = [len(bounds) - 1 for bounds in tree_of(fit).levels(len(job.partitions.counts))]
+    nodes = [len(bounds) - 1 for bounds in levels]
     partitioner = partial(rule.partitioner, fit, job.kernel)
     return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
 
@@ -226,22 +225,18 @@ def _finish(
         trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, attributes)
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
     if gap > fit.solver.tol and (warning is None or rule.pass_up is not pass_all):
-        warning = _left_behind(rule, gap, fit.solver.tol)
+        warning = (
+            f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={fit.solver.tol:g}: "
+            "it leaves rows behind that a partition does without, and the whole does not. Use solver='sodm', which "
+            "keeps all rows, or a smaller n_partitions."
+        )
     trained = replace(trained, warning=warning)
     if whole is None or job.kernel.name == "linear":
         return trained
     point, half_norm = whole
     claim = Claim(point.primal, point.primal * (1.0 - point.gap), half_norm if half_norm >= 0 else None)
-    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, GAP)
-
-
-def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
-    """Return the warning for a tree that dropped rows in its partitions which the whole problem needs."""
-    return (
-        f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={tol:g}: it leaves rows "
-        "behind that a partition does without, and the whole does not. Use solver='sodm', which keeps all rows, or a "
-        "smaller n_partitions."
-    )
+    # the objective of a tree's records is the dual's
+    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, ("gap",))
 
 
 def _whole_point(
@@ -268,40 +263,26 @@ def _whole_point(
     return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)
 
 
-def _grow(job: TreeJob, rows: PartitionedRows, fit: ODMFit, **options: Any) -> TreeResult:
-    """Grow the tree, with the ``options`` of `grow_tree`."""
-    counts = job.partitions.counts
-    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
-    return grow_tree(job, tree_of(fit), rows.cluster, **options)
-
-
-def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
-    """Whether the tree has a root that is large enough for Newton over all rows.
-
-    It has none for a cascade and the linear kernel.
-    """
-    counts = job.partitions.counts
-    if job.pass_up is not pass_all or job.kernel.name == "linear":
-        return False
-    return sum(counts) > ROOT_ROWS and len(tree_of(fit).levels(len(counts))[-1]) == 2
-
-
 def _grow_to_root(
-    job: TreeJob, rows: PartitionedRows, fit: ODMFit, grow: Callable[[ODMFit], TreeResult], on_level: OnLevel
+    job: TreeJob,
+    rows: PartitionedRows,
+    tree: TreeSettings,
+    grow: Callable[[TreeSettings], TreeResult],
+    on_level: OnLevel,
 ) -> TreeResult:
     """Grow the tree by ``grow`` up to the level below the root, and solve the root from there.
 
     The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
-    levels = tree_of(fit).levels(len(job.partitions.counts))
+    levels = tree.levels(len(job.partitions.counts))
     number = len(levels) - 1
     with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
         start = None
         history = []
         if number:
-            result = grow(fit.with_own(stop_at=len(levels[-2]) - 1))
+            result = grow(replace(tree, stop_at=len(levels[-2]) - 1))
             history = result.history
-            if fit.own.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
+            if tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)
