@@ -86,6 +86,11 @@ class ComponentProducts:
                 )
         return out + self._between(targets, sources, v) if double_precision else out
 
+    def alone(self) -> list[tuple[Array, Products]]:
+        """Return the ascending rows of every component, and their products with the kernel without its bias."""
+        components = (np.flatnonzero(self.label == part) for part in np.unique(self.label))
+        return [(rows, Subset(self.within, rows)) for rows in components]
+
     def _places(self, index: Array) -> list[Array]:
         """Return the places in ``index`` of the rows of every component."""
         label = self.label[index]
@@ -100,32 +105,6 @@ class ComponentProducts:
             if len(there) and len(others):
                 out[there] = self.within.cross(targets[there], sources[others], v[others])
         return out
-
-
-def labels_of(products: Products) -> Array | None:
-    """Return the kernel component of every row, or None if products do not split into components."""
-    if isinstance(products, ComponentProducts):
-        return products.label
-    if isinstance(products, Subset):
-        label = labels_of(products.whole)
-        return None if label is None else label[products.index]
-    return None
-
-
-def rows_of_components(products: Products) -> list[Array]:
-    """Return the ascending rows of every component; all rows if there is only one."""
-    label = labels_of(products)
-    if label is None:
-        return [np.arange(products.n)]
-    return [np.flatnonzero(label == part) for part in np.unique(label)]
-
-
-def component_products(products: Products, rows: Array) -> Products:
-    """Return products of ``rows``, all of one component, with the kernel without its bias."""
-    if isinstance(products, Subset):
-        return component_products(products.whole, products.index[rows])
-    assert isinstance(products, ComponentProducts)
-    return Subset(products.within, rows)
 
 
 def share_of(products: Products) -> float:

@@ -24,7 +24,7 @@ from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
 from dask_odm.methods.exact.gram import ActiveFactor
-from dask_odm.methods.exact.kernel_components import component_products, rows_in_float32, rows_of_components
+from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
@@ -45,12 +45,15 @@ def block_scratch_bytes(n: int, r: int, d: int) -> int:
     return n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
 
 
-def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
+def blocks_of(products: Products, rng: np.random.Generator, directions: int = 32) -> list[Array]:
     """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
     """
-    rows = _projected(products, rng)
+    d = products.rows(np.zeros(1, np.int64)).shape[1]
+    # random projections to a few directions roughly keep distances
+    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
+    rows = rows_in_float32(products, onto)
     cells: list[Array] = []
     left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
     while left:
@@ -64,13 +67,6 @@ def blocks_of(products: Products, rng: np.random.Generator) -> list[Array]:
         at = len(index) * (count // 2) // count
         left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
     return cells
-
-
-def _projected(products: Products, rng: np.random.Generator, directions: int = 32) -> Array:
-    """Return all rows, float32 (n, d), or random projections to fewer ``directions``, which roughly keep distances."""
-    d = products.rows(np.zeros(1, np.int64)).shape[1]
-    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
-    return rows_in_float32(products, onto)
 
 
 def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
@@ -212,8 +208,7 @@ class ActivePreconditioner:
         self._products = products
         self._seed = seed
         self._threads = threads
-        self._components = rows_of_components(products)
-        self.splits = len(self._components) > 1
+        self.splits = isinstance(products, ComponentProducts)
         features = np.zeros((products.n, 1), np.float32) if self.splits else _features(products, rng, threads)
         self._woodbury = Woodbury(features, threads)
 
@@ -225,8 +220,8 @@ class ActivePreconditioner:
     @cached_property
     def by_blocks(self) -> Precondition:
         """The landmarks' preconditioner with the Nyström residual of K within blocks."""
-        if self.splits:
-            return ComponentBlocks(self._products, self._components, self._seed, self._threads).on
+        if isinstance(self._products, ComponentProducts):
+            return ComponentBlocks(self._products, self._seed, self._threads).on
         return _block_preconditioner(self._products, self._woodbury.features, self._seed, self._threads).on
 
     @property
@@ -245,11 +240,10 @@ class ComponentBlocks:
     Every component has landmarks and blocks of its own. The bias, which all share, is of rank one.
     """
 
-    def __init__(self, products: Products, components: list[Array], seed: int, threads: int) -> None:
+    def __init__(self, products: ComponentProducts, seed: int, threads: int) -> None:
         self._bias = products.kernel.bias
         self._each = []
-        for number, rows in enumerate(components):
-            alone = component_products(products, rows)
+        for number, (rows, alone) in enumerate(products.alone()):
             features = _features(alone, np.random.default_rng([seed, number]), threads)
             self._each.append((rows, _block_preconditioner(alone, features, seed, threads)))
 

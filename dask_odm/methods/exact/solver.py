@@ -174,7 +174,7 @@ class _Run:
         self.share = share_of(self.products)
 
     def _held_products(self, double: bool) -> HeldProducts:
-        """Compute the whole matrix."""
+        """Return products with the whole matrix, which is computed unless it was given."""
         if isinstance(self.source, HeldProducts):
             return self.source
         X = self.source.rows(np.arange(self.n))
