@@ -357,11 +357,6 @@ def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
     return PassBytes(8 * r + 2 * draw_size * row, 40, work)
 
 
-def active_bytes(r: int) -> int:
-    """Return the bytes of the active rows that a thread multiplies at once: gathered, joined, scaled."""
-    return 4 * 8 * ACTIVE_ROWS * r
-
-
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     """Return the bytes that a thread computes in, for ``n`` rows of ``d`` features in memory."""
     return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize

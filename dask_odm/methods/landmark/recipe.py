@@ -32,7 +32,7 @@ from dask_odm.learning.training.training_data import KernelData, Purpose, Traini
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, active_bytes, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.query import ACTIVE_ROWS, TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
@@ -241,8 +241,9 @@ def _left_out(
     """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
     if not fit.loo:
         return {}
-    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
-    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
+    r = len(landmarks)
+    work = 3 * TILE_BYTES + 4 * 8 * ACTIVE_ROWS * r  # the active rows are gathered, joined and scaled
+    data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
     return attributes_of(fit, given, data, span.leverages(a, inverse))

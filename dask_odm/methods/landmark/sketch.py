@@ -116,7 +116,13 @@ class SketchedHessian:
         values = self._filled(sample)
         self.whitened = not self._factored(values, self._landmarks.gram)
         if self.whitened:
-            self._whiten(values)
+            _ = self._landmarks.panels  # computed before threads ask for them
+
+            def whiten(start: int) -> None:
+                """Replace ``√w kᵀ`` of some rows by ``√w (L⁻¹ k)ᵀ``, in place."""
+                self._landmarks.whiten(values[start : start + STEP])
+
+            run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
             if not self._factored(values, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
@@ -138,15 +144,6 @@ class SketchedHessian:
 
         run_threads(fill, range(0, len(rows), STEP), self.threads, PHASE)
         return values
-
-    def _whiten(self, values: Array) -> None:
-        """Replace ``√w kᵀ`` of every row by ``√w (L⁻¹ k)ᵀ``, in place."""
-        _ = self._landmarks.panels  # computed before threads ask for them
-
-        def whiten(start: int) -> None:
-            self._landmarks.whiten(values[start : start + STEP])
-
-        run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""
