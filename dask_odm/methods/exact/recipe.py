@@ -70,13 +70,7 @@ def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFi
     require_state(fit, resume is None or _fits(resume, products.n))
     with rescaling_advised():
         return solve_exact(
-            losses,
-            products,
-            fit.solver,
-            resume=resume,
-            threads=CPU_COUNT,
-            on_step=report_step,
-            on_state=save,
+            losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
         )
 
 

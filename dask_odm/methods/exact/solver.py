@@ -118,15 +118,10 @@ def solve_exact(
             state = run.step(state)
 
 
-def solve_gram(
-    losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array | None = None, threads: int = 1
-) -> ExactSolution:
-    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,) or zeros."""
-    n = len(K)
-    source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(n))[:, None], 0)
-    products = HeldProducts(K, source, threads)
-    start = np.zeros(n) if start is None else start
-    return solve_exact(losses, products, settings, start=start, threads=threads)
+def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array) -> ExactSolution:
+    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,)."""
+    source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(len(K)))[:, None], 0)
+    return solve_exact(losses, HeldProducts(K, source, threads=1), settings, start=start)
 
 
 @dataclass(eq=False)
@@ -398,13 +393,10 @@ class _Run:
         new[active] = a[active] + found.x
         moved = np.flatnonzero(new != a)
         change = (new - a)[moved]
-        if found.Kx is None:
-            rest = np.arange(products.n)
-            after = scores + products.cross(rest, moved, change, double_precision=state.double)
-        else:
-            rest = np.flatnonzero(stiffness == 0)
-            after = np.empty_like(a)
+        rest = np.arange(products.n) if found.Kx is None else np.flatnonzero(stiffness == 0)
+        after = scores.copy()
+        after[rest] += products.cross(rest, moved, change, double_precision=state.double)
+        if found.Kx is not None:
             after[active] = inside + found.Kx
-            after[rest] = scores[rest] + products.cross(rest, moved, change, double_precision=state.double)
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
         return new, after, self.share * used / products.n**2, found.slow

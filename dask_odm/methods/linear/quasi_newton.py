@@ -14,6 +14,7 @@ first. Here every pass sees the rows that are active by then.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,10 +33,11 @@ def solve_quasi_newton(
 ) -> PrimalSolution[None]:
     """Minimise P from ``w`` (k,) in up to ``max_iter`` steps, to the relative duality gap ``tol``."""
     log = StepLog(on_step)
-    memory = _Memory()
+    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)  # steps, changes of the gradient, inverse products
     dual = _BestDual(problem)
     scores = problem.scores(w)
     steps = 0
+    step, before = np.empty((2, 0))  # the last step, and the gradient where it began
     while True:
         loss, u = problem.losses(scores)
         image = problem.image(u)
@@ -45,47 +47,36 @@ def solve_quasi_newton(
         log.add(gap, primal, 2 * steps + 1)
         if steps == max_iter or (gap <= tol and (steps or w.any())):
             break
-        direction = -memory.times(gradient)
+        if steps:
+            turn = gradient - before
+            pairs.append((step, turn, 1.0 / float(step @ turn)))  # at least ‖step‖², since P has the term ½‖w‖²
+        direction = -_inverse_hessian_times(pairs, gradient)
         change = problem.scores(direction)
         length = _length(problem, w, scores, direction, change)
         if length == 0.0:
             break
-        memory.moved(length * direction, gradient)
-        w = w + length * direction
+        step = length * direction
+        before = gradient
+        w = w + step
         scores = scores + length * change
         steps = steps + 1
     log.settle()
     return PrimalSolution(w, primal, gap, gap <= tol, log.history, steps)
 
 
-class _Memory:
-    """The last steps and changes of the gradient, which approximate the inverse Hessian."""
-
-    def __init__(self) -> None:
-        self._pairs: deque[tuple[Array, Array, float]] = deque(maxlen=MEMORY)
-        self._last: tuple[Array, Array] | None = None
-
-    def moved(self, step: Array, gradient: Array) -> None:
-        """Note a ``step`` that was taken from where the gradient was ``gradient``."""
-        self._last = step, gradient
-
-    def times(self, gradient: Array) -> Array:
-        """Return H times the current gradient, by the two-loop recursion."""
-        if self._last is not None:
-            step, before = self._last
-            turn = gradient - before
-            self._pairs.append((step, turn, 1.0 / float(step @ turn)))  # at least ‖step‖², since P has the term ½‖w‖²
-        q = gradient.copy()
-        along = []
-        for step, turn, inverse in reversed(self._pairs):
-            along.append(inverse * float(step @ q))
-            q -= along[-1] * turn
-        if self._pairs:
-            _, turn, inverse = self._pairs[-1]
-            q /= inverse * float(turn @ turn)
-        for (step, turn, inverse), a in zip(self._pairs, reversed(along), strict=True):
-            q += (a - inverse * float(turn @ q)) * step
-        return q
+def _inverse_hessian_times(pairs: Sequence[tuple[Array, Array, float]], gradient: Array) -> Array:
+    """Return H times the current gradient, by the two-loop recursion over the last ``pairs``."""
+    q = gradient.copy()
+    along = []
+    for step, turn, inverse in reversed(pairs):
+        along.append(inverse * float(step @ q))
+        q -= along[-1] * turn
+    if pairs:
+        _, turn, inverse = pairs[-1]
+        q /= inverse * float(turn @ turn)
+    for (step, turn, inverse), a in zip(pairs, reversed(along), strict=True):
+        q += (a - inverse * float(turn @ q)) * step
+    return q
 
 
 class _BestDual:

@@ -298,12 +298,6 @@ def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Soluti
     y, weight = job.partitions.labels(0, len(job.partitions.counts))
     losses = RowLosses(job.odm, y, weight)
     with rescaling_advised():
-        found = solve_exact(
-            losses,
-            products,
-            job.solver,
-            start=None if start is None else y * start,
-            threads=CPU_COUNT,
-            on_step=report_step,
-        )
+        begin = None if start is None else y * start
+        found = solve_exact(losses, products, job.solver, start=begin, threads=CPU_COUNT, on_step=report_step)
     return exact_result(losses, found, began)

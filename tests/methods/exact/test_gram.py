@@ -54,7 +54,7 @@ def test_refines_beyond_the_digits_of_the_matrix(lam, upsilon):
 def test_the_matrix_that_is_given_is_what_counts():
     """In float64 and without a certificate: the gap is that of the matrix."""
     p = small_problem(N, SETTINGS[1])
-    found = solve_gram(p.losses, p.K, SolverSettings(1e-8))
+    found = solve_gram(p.losses, p.K, SolverSettings(1e-8), start=np.zeros(N))
     assert found.converged
     assert p.gap(p.y * found.coefficients) <= 2e-8
 
@@ -87,7 +87,7 @@ def test_what_has_too_few_digits_says_so():
     p = small_problem(60, SETTINGS[1])
     X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
     p = SmallProblem(p.kernel, X, y, np.ones(180), 1e12, 0.3, 0.1)
-    found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12))
+    found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12), start=np.zeros(180))
     assert not found.converged
     assert np.isfinite(found.coefficients).all()
 
