@@ -249,19 +249,6 @@ class ComponentBlocks:
 
     def on(self, active: Array, stiffness: Array) -> Solved:
         """Return the preconditioner as a function of residuals on the active rows; ``stiffness`` (n,) is c."""
-        within = self._within(active, stiffness)
-        root = np.sqrt(stiffness[active])
-        constant = within(root)
-        share = self._bias / (1.0 + self._bias * float(root @ constant))
-
-        def apply(v: Array) -> Array:
-            out = within(v)
-            return out - share * float(root @ out) * constant
-
-        return apply
-
-    def _within(self, active: Array, stiffness: Array) -> Solved:
-        """Return the preconditioner of every component alone, without the bias."""
         place = np.full(len(stiffness), -1)
         place[active] = np.arange(len(active))
         each: list[tuple[Array, Solved]] = []
@@ -271,9 +258,18 @@ class ComponentBlocks:
                 each.append((place[rows[own]], blocks.on(own, stiffness[rows])))
 
         def within(v: Array) -> Array:
+            """Apply the preconditioner of every component alone, without the bias."""
             out = np.empty_like(v)
             for at, solved in each:
                 out[at] = solved(v[at])
             return out
 
-        return within
+        root = np.sqrt(stiffness[active])
+        constant = within(root)
+        share = self._bias / (1.0 + self._bias * float(root @ constant))
+
+        def apply(v: Array) -> Array:
+            out = within(v)
+            return out - share * float(root @ out) * constant
+
+        return apply

@@ -49,7 +49,12 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     with seen.products(NEWTON) as found:
         losses = RowLosses(fit.odm, found.y, found.weight)
-        solution = _solve(losses, found.products, data, fit)
+        resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
+        require_state(fit, resume is None or _fits(resume, found.products.n))
+        with rescaling_advised():
+            solution = solve_exact(
+                losses, found.products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
+            )
         left = _left_out(losses, found.products, solution, given, data, fit)
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
@@ -62,16 +67,6 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     trained = replace(trained, warning=_warning(solution, fit))
     claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
     return held_as_predicted(trained, claim, seen.kernel, data, fit)
-
-
-def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFit) -> ExactSolution:
-    """Solve, with checkpoints if they are asked for."""
-    resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
-    require_state(fit, resume is None or _fits(resume, products.n))
-    with rescaling_advised():
-        return solve_exact(
-            losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
-        )
 
 
 def _left_out(

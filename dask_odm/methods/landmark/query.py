@@ -244,8 +244,8 @@ class SpanQuery:
     def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
         """Add the active rows of a block to a product."""
         active = np.flatnonzero(curvature)
-        buffer = self._buffer()
         step = self.tile_rows
+        buffer = np.empty((step, self.r), self.dtype)
         for i in range(0, len(active), step):
             rows = active[i : i + step]
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
@@ -271,10 +271,6 @@ class SpanQuery:
         X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
 
-    def _buffer(self) -> Array:
-        """Allocate memory for one tile."""
-        return np.empty((self.tile_rows, self.r), self.dtype)
-
     def tile(self, X: Array) -> Array:
         """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks."""
         return self._tile(X, np.empty((len(X), self.r), self.dtype))
@@ -297,7 +293,7 @@ class SpanQuery:
         if whole and kept is not None:
             yield slice(0, n), kept
             return
-        buffer = self._buffer() if kept is None else kept
+        buffer = np.empty((self.tile_rows, self.r), self.dtype) if kept is None else kept
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
             if wanted is None or wanted[rows].any():

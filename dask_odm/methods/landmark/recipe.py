@@ -53,8 +53,6 @@ ADVICE = "Use a smaller n_landmarks, or more memory."
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
 FEW = 4  # a fit begins with one landmark in so many
 
-SpanSolution = PrimalSolution[SpanSums]
-
 
 def reads_store(store: TrainingData, fit: ODMFit) -> bool:
     """Return whether a store's rows are read into memory: if they, and their values at the landmarks, are few."""
@@ -193,7 +191,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 def _solve(
     seen: KernelData, chosen: Landmarks, count: int, memory: int, fit: ODMFit, began: float
-) -> tuple[Landmarks, SpanSolution, SpanProblem]:
+) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
     ``chosen`` are all landmarks, or the first of them if more are drawn by support. A problem with a few of them over a
@@ -308,7 +306,7 @@ def _finish(
     landmarks: Landmarks,
     raw: Any,
     numbers: Array,
-    solution: SpanSolution,
+    solution: PrimalSolution[SpanSums],
     claim: Claim | None,
     fit: ODMFit,
 ) -> Trained:

@@ -33,7 +33,6 @@ class Changes:
         return Changes(self.sums + other.sums, self.curvatures + other.curvatures)
 
 
-@dataclass(frozen=True, eq=False)
 class ChangesQuery(Query):
     """A `Query` over blocks that are taken whole."""
 
@@ -44,17 +43,15 @@ class ChangesQuery(Query):
         for i, block in enumerate(blocks):
             X = self.features.block(block.X)
             value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), block.y, block.weight)
-            second = self._second(X, c) if not known else self._changed(X, c, known[i])
+            if known:
+                more = c - known[i]
+                more[np.abs(more) <= 1e-5 * c] = 0.0  # a smaller change of a row's curvature is rounding
+                second = self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
+            else:
+                second = self._second(X, c)
             sums.append(PrimalSums(value, self.features.weighted_sum(X, dual), second))
             curvatures.append(c)
         return Changes(reduce(add, sums), [curvatures])
-
-    def _changed(self, X: Any, c: Array, known: Array) -> Array:
-        """Return `_second` of ``c`` minus that of ``known``."""
-        more = c - known
-        # a smaller change of a row's curvature is rounding
-        more[np.abs(more) <= 1e-5 * c] = 0.0
-        return self._second(X, np.maximum(more, 0.0)) - self._second(X, np.maximum(-more, 0.0))
 
 
 class UpdatedProblem(PrimalProblem):
