@@ -19,23 +19,13 @@ import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 PHASE = "preconditioner"
 SKETCH = 3  # rows of the sample per landmark
 STEP = 256  # rows of the sample, or columns of the matrix, that a thread takes at a time
-
-
-def uniform_numbers(numbers: Array, seed: int) -> Array:
-    """Return a float64 number in (0, 1) for each of ``numbers``, determined by it and ``seed``."""
-    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.random.SeedSequence(seed).generate_state(
-        1, np.uint64
-    )
-    # SplitMix64's finaliser; the products are meant to wrap around
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +58,7 @@ class PrioritySample:
         step = 1 << 14  # all at once take several times the memory
         for start in range(0, len(at), step):
             some = slice(start, start + step)
-            priority[some] /= uniform_numbers(first + at[some], seed)
+            priority[some] /= uniforms_of(first + at[some], seed) + 2.0**-54  # never by zero
         if len(at) > size + 1:
             # keep everything at the threshold and above, so that ties are decided by row number
             threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]

@@ -101,11 +101,7 @@ class TreeSettings:
 
     def depth(self, n_partitions: int) -> int:
         """Return how many merges lead from a level of ``n_partitions`` to the root, which is level 0."""
-        depth = 0
-        while n_partitions > 1:
-            n_partitions = -(-n_partitions // self.fan_in)
-            depth = depth + 1
-        return depth
+        return len(TreeSettings(self.fan_in).levels(n_partitions)) - 1
 
     def levels(self, n_partitions: int) -> list[list[int]]:
         """Return the bounds of every level, leaves first: node i has leaf partitions ``bounds[i]:bounds[i + 1]``."""
