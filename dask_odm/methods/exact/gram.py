@@ -46,6 +46,15 @@ def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1) ->
     return out
 
 
+def scaled_gram(kernel: Kernel, X: Array, root: Array) -> Array:
+    """Return ``√c K √c`` of the rows ``X`` (m, d) in float64; ``root`` (m,) is √c."""
+    X = X.astype(np.float64)
+    system = kernel.tile(X, X)
+    system *= root
+    system *= root[:, None]
+    return system
+
+
 @dataclass(frozen=True, eq=False)
 class HeldProducts:
     """`Products` with a matrix ``K`` (n, n) in memory. If it is float32, ``source`` computes float64 entries."""

@@ -86,6 +86,12 @@ class ComponentProducts:
                 )
         return out + self._between(targets, sources, v) if double_precision else out
 
+    @property
+    def share(self) -> float:
+        """Share of the matrix that a product in float32 computes."""
+        shares = np.bincount(self.label) / self.n
+        return float(shares @ shares)
+
     def alone(self) -> list[tuple[Array, Products]]:
         """Return the ascending rows of every component, and their products with the kernel without its bias."""
         components = (np.flatnonzero(self.label == part) for part in np.unique(self.label))
@@ -107,14 +113,6 @@ class ComponentProducts:
         return out
 
 
-def share_of(products: Products) -> float:
-    """Return the share of the matrix that a product in float32 computes."""
-    if not isinstance(products, ComponentProducts):
-        return 1.0
-    shares = np.bincount(products.label) / products.n
-    return float(shares @ shares)
-
-
 def in_components(products: Products) -> Products:
     """Return products within kernel components, if these make up at most half of the matrix; else the same products.
 
@@ -133,7 +131,7 @@ def in_components(products: Products) -> Products:
     label = parts_of(X, np.sqrt(-np.log(NEGLIGIBLE_KERNEL_VALUE) / gamma))
     within = replace(here, kernel=replace(products.kernel, bias=0.0))
     apart = ComponentProducts(within, products.kernel, label)
-    return apart if share_of(apart) <= 0.5 else products
+    return apart if apart.share <= 0.5 else products
 
 
 def rows_in_float32(products: Products, onto: Array | None = None, step: int = 4096) -> Array:

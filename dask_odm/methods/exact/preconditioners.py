@@ -23,7 +23,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
-from dask_odm.methods.exact.gram import ActiveFactor
+from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
@@ -169,10 +169,7 @@ class BlockPreconditioner:
     def _add(self, group: _Group, rows: Array, at: Array, root: Array, X: Array) -> None:
         """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d), and add it to a group."""
         B = root[:, None] * self._features[rows].astype(np.float64)
-        X = X.astype(np.float64)
-        system = self._products.kernel.tile(X, X)
-        system *= root
-        system *= root[:, None]
+        system = scaled_gram(self._products.kernel, X, root)
         system -= B @ B.T
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))

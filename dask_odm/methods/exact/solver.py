@@ -38,7 +38,7 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
-from dask_odm.methods.exact.kernel_components import in_components, share_of
+from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem, System
 from dask_odm.typing import Array
@@ -166,7 +166,7 @@ class _Run:
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
             self.system = GramSystem(held, self.landmarks)
-        self.share = share_of(self.products)
+        self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
 
     def _held_products(self, double: bool) -> HeldProducts:
         """Return products with the whole matrix, which is computed unless it was given."""

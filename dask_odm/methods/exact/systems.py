@@ -21,7 +21,7 @@ from dask_odm.errors import InputError
 from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.krylov import conjugate_gradients
-from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active
+from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
 from dask_odm.methods.exact.preconditioners import (
     ActivePreconditioner,
     block_bytes,
@@ -194,16 +194,9 @@ class ProductSystem:
         return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
-        X = self._products.rows(active).astype(np.float64)
-
-        def scaled() -> Array:
-            system = self._products.kernel.tile(X, X)
-            system *= root
-            system *= root[:, None]
-            return system
-
+        X = self._products.rows(active)
         try:
-            return ActiveFactor.of(scaled)
+            return ActiveFactor.of(lambda: scaled_gram(self._products.kernel, X, root))
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
 

@@ -23,7 +23,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.methods.tree.partition_solver import solve_partition, solver_bytes
 from dask_odm.typing import Array
 
 PassUp = Callable[[Solution], Array | None]
@@ -87,14 +87,14 @@ def solve_node(
     job = replace(job, solver=replace(job.solver, seed=seed))
     start, passed = _start(job, node, below, children)
     if passed is None:
-        return _solve_rows(job, node, None, start, Resources(memory, threads), certify)
+        return _solve_rows(job, node, None, start, memory, threads, certify)
     total = float(node.labels(job.partitions)[1].sum())
     dual = np.zeros((len(children[0].dual), len(passed)))
     if not passed.any():
         nothing = Point(0.0, 0.0, 0.0)
         return Solution(dual, total, 0, nothing, nothing)
     rows = RowSet.at(node.positions(counts)[passed], counts)
-    solution = _solve_rows(job, rows, total, start, Resources(memory, threads), certify)
+    solution = _solve_rows(job, rows, total, start, memory, threads, certify)
     dual[:, passed] = solution.dual
     return replace(solution, dual=dual, weight=total)
 
@@ -105,7 +105,8 @@ def _solve_rows(
     rows: RowSet,
     total: float | None,
     start: Callable[[float], Array],
-    resources: Resources,
+    memory: int,
+    threads: int,
     certify: bool,
 ) -> Solution:
     """Solve ``rows``, which keep the losses that they have among rows of ``total`` weight if they are a part of these.
@@ -115,16 +116,17 @@ def _solve_rows(
     y, weight = rows.labels(job.partitions)
     odm = job.odm if total is None else replace(job.odm, lam=job.odm.lam * (float(weight.sum()) / total))
     losses = RowLosses(odm, y, weight)
-    spare = resources.memory - projected_bytes(job, len(y), resources.threads, certify=certify)
+    spare = memory - projected_bytes(job, len(y), threads, certify=certify)
     # half of the memory may hold rows; the rest is for the solver and its tiles
-    read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, resources.memory // 2)))
+    read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, memory // 2)))
     return solve_partition(
         job.kernel,
         read,
         losses,
         start(losses.total_weight if total is None else total),
         job.solver,
-        replace(resources, memory=resources.memory - held),
+        memory=memory - held,
+        threads=threads,
         certify=certify,
         limits=job.limits,
     )
