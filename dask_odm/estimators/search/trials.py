@@ -31,8 +31,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
 from dask_odm.linalg.rows import ArrayRows, uniforms_of
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.linear.hessian_updates import UpdatedProblem
-from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
 from dask_odm.typing import Array
 
 TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that
