@@ -40,7 +40,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem, System
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
@@ -140,7 +140,7 @@ class _Run:
         self.n = self.source.n
         self.double = False
         self.began = time.perf_counter()
-        self.system: System | None = None
+        self.system: ProductSystem | GramSystem | None = None
         self.landmarks: GramLandmarks | None = None
         self.given = isinstance(self.source, HeldProducts)
         self.to_rounding = self.n <= self.limits.rounding_rows and not self.given  # a caller who gives K says how far

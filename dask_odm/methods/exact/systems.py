@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -94,21 +93,6 @@ class Correction:
 NOTHING = Correction(np.zeros(0), np.zeros(0), 0, False)
 
 
-class System(Protocol):
-    """The way in which the systems of a run are solved."""
-
-    def solve(
-        self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
-    ) -> Correction:
-        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
-
-        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
-        further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
-        entries of K in float64.
-        """
-        ...
-
-
 class ActiveSystem:
     """The system ``(1 + √c K √c) z = b``. It also keeps ``K √c z``, without products of its own.
 
@@ -160,6 +144,12 @@ class ProductSystem:
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
     ) -> Correction:
+        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
+
+        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
+        further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
+        entries of K in float64.
+        """
         if not len(active):
             return NOTHING
         root = np.sqrt(stiffness[active])
@@ -204,7 +194,8 @@ class ProductSystem:
 class GramSystem:
     """Cholesky of the active rows of a matrix in memory, and conjugate gradients with landmarks while they are fast.
 
-    ``landmarks`` is None if Cholesky is as fast from the first step on.
+    ``landmarks`` is None if Cholesky is as fast from the first step on. `solve` is like that of a `ProductSystem`, with
+    entries of K in its own dtype.
     """
 
     def __init__(self, products: HeldProducts, landmarks: GramLandmarks | None) -> None:

@@ -51,7 +51,7 @@ logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
 ADVICE = "Use a smaller n_landmarks, or more memory."
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
-FEW = 4  # a fit begins with one landmark in so many
+FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
 def reads_store(store: TrainingData, fit: ODMFit) -> bool:
@@ -167,7 +167,7 @@ def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
 def _first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
     by_support = _by_support(fit, count, seen.data.rows)
-    drawn = -(-count // FEW) if by_support else count
+    drawn = -(-count // FIRST_STRIDE) if by_support else count
     method = "uniform" if fit.own.choice == "support" else fit.own.choice
     pool = seen.pivots(drawn, method)
     # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
@@ -183,7 +183,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
     start = start_rows(n, r)
     sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it is drawn, and as it is joined
-    few = r // FEW + 1
+    few = r // FIRST_STRIDE + 1
     tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
     # the Gram matrix, its factor and buffers; the preconditioner, its parts and their kernel values
     return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
@@ -208,7 +208,11 @@ def _solve(
     start = np.zeros(len(chosen))
     by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
-        few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
+        few = (
+            chosen
+            if by_support
+            else Landmarks(chosen.kernel, chosen.rows[::FIRST_STRIDE], chosen.index[::FIRST_STRIDE])
+        )
         # of a sample, values are used twice: recomputing is faster
         rough = nystrom_problem(seen, few, loss, memory if 2 * size >= n else 0, size)
         a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
