@@ -88,22 +88,21 @@ class SpanProblem:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         if draw is None or self.rows is None:
             nbytes = 0 if draw is None else self._drawn_bytes(draw)
-            streamed: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
-            return streamed
+            return self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
         total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, None)
         return replace(total, sample=self._draw(list(chain.from_iterable(total.curvatures)), draw))
 
     def product(self, at: SpanSums, p: Array) -> Array:
         """Return ``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
-        return np.asarray(self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures))
+        return self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
-        return np.asarray(self.passes.run(self.query, SpanQuery.slopes, a, direction, steps))
+        return self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
 
     def hessian(self, a: Array) -> Array:
         """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
-        return np.asarray(self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2))
+        return self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
 
     def leverages(self, a: Array, inverse: Array) -> Array:
         """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
@@ -113,8 +112,7 @@ class SpanProblem:
         """Return rows drawn in proportion to their dual variables |u| at ``a``; rows without one come last."""
         if self.rows is not None:
             return self._draw(self.passes.run(self.query, SpanQuery.chances, a), draw)
-        drawn: PrioritySample = self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
-        return drawn
+        return self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
 
     def _drawn_bytes(self, draw: Draw) -> int:
         """Return the bytes of the rows that are drawn."""

@@ -110,8 +110,7 @@ class SpanQuery:
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
-        found: SpanSums = self.of_many([(self, SpanQuery.sums, (a, draw), None)], ([block] for block in blocks))[0]
-        return found
+        return self.of_many([(self, SpanQuery.sums, (a, draw), None)], ([block] for block in blocks))[0]
 
     @staticmethod
     def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:

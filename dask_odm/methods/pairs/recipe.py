@@ -91,8 +91,7 @@ def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
 
 def _class_sizes(data: MemoryData) -> list[int]:
     """Return the number of rows of every class."""
-    sizes: list[int] = np.bincount(data.y.astype(np.int64)).tolist()
-    return sizes
+    return np.bincount(data.y.astype(np.int64)).tolist()
 
 
 def _needed(data: MemoryData, fit: ODMFit) -> int:
