@@ -31,9 +31,8 @@ from dask_odm.learning.training.recipe import Machines
 from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.linear.quasi_newton import MEMORY, solve_quasi_newton
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.linear.sparse_descent import descend_machines, descend_rows
+from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
