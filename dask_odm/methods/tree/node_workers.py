@@ -69,6 +69,7 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
     return needed + threads * job.partitions.reading_bytes
 
 
+@memory_returned()
 def solve_node(
     job: TreeJob,
     node: RowSet,
@@ -81,86 +82,66 @@ def solve_node(
 ) -> Solution:
     """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
 
-    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up.
+    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up. The others
+    keep the losses that they have among all rows.
     """
     counts = job.partitions.counts
-    job = replace(job, solver=replace(job.solver, seed=seed))
-    start, passed = _start(job, node, below, children)
-    if passed is None:
-        return _solve_rows(job, node, None, start, memory, threads, certify)
-    total = float(node.labels(job.partitions)[1].sum())
-    dual = np.zeros((len(children[0].dual), len(passed)))
-    if not passed.any():
-        nothing = Point(0.0, 0.0, 0.0)
-        return Solution(dual, total, 0, nothing, nothing)
-    rows = RowSet.at(node.positions(counts)[passed], counts)
-    solution = _solve_rows(job, rows, total, start, memory, threads, certify)
-    dual[:, passed] = solution.dual
-    return replace(solution, dual=dual, weight=total)
-
-
-@memory_returned()
-def _solve_rows(
-    job: TreeJob,
-    rows: RowSet,
-    total: float | None,
-    start: Callable[[float], Array],
-    memory: int,
-    threads: int,
-    certify: bool,
-) -> Solution:
-    """Solve ``rows``, which keep the losses that they have among rows of ``total`` weight if they are a part of these.
-
-    ``start`` returns the dual variables to start from, given the weight of all.
-    """
-    y, weight = rows.labels(job.partitions)
-    odm = job.odm if total is None else replace(job.odm, lam=job.odm.lam * (float(weight.sum()) / total))
-    losses = RowLosses(odm, y, weight)
+    y, weight = node.labels(job.partitions)
+    total = float(weight.sum())
+    start, passed = _start(job, node, below, children, total)
+    rows = node
+    odm = job.odm
+    if passed is not None:
+        if not passed.any():
+            nothing = Point(0.0, 0.0, 0.0)
+            return Solution(np.zeros((len(children[0].dual), len(passed))), total, 0, nothing, nothing)
+        rows = RowSet.at(node.positions(counts)[passed], counts)
+        y = y[passed]
+        weight = weight[passed]
+        odm = replace(odm, lam=odm.lam * (float(weight.sum()) / total))
     spare = memory - projected_bytes(job, len(y), threads, certify=certify)
     # half of the memory may hold rows; the rest is for the solver and its tiles
     read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, memory // 2)))
-    return solve_partition(
+    solution = solve_partition(
         job.kernel,
         read,
-        losses,
-        start(losses.total_weight if total is None else total),
-        job.solver,
+        RowLosses(odm, y, weight),
+        start,
+        replace(job.solver, seed=seed),
         memory=memory - held,
         threads=threads,
         certify=certify,
         limits=job.limits,
     )
+    if passed is None:
+        return solution
+    dual = np.zeros((len(solution.dual), len(passed)))
+    dual[:, passed] = solution.dual
+    return replace(solution, dual=dual, weight=total)
 
 
 def _start(
-    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
-) -> tuple[Callable[[float], Array], Array | None]:
-    """Return a function of the total weight that makes a node's start, and the mask of the rows passed up to it.
+    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution], total: float
+) -> tuple[Array, Array | None]:
+    """Return the dual variables that a node of ``total`` weight starts from, and the mask of the rows passed up to it.
 
-    The mask is None if all rows were.
+    The mask is None if all rows were. The dual variables are those of the rows passed up.
     """
     counts = job.partitions.counts
     if not children:
-        n = node.size(counts)
-        return lambda weight: np.zeros(n), None
+        return np.zeros(node.size(counts)), None
     masks = [job.pass_up(child) for child in children]
+    starts = [job.begin(child, total)[0] for child in children]
     if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
-        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
+        return np.concatenate(starts), None
     own = node.positions(counts)
     passed = np.zeros(len(own), bool)
-    where = []
-    for rows, mask in zip(below, masks, strict=True):
+    dual = np.zeros(len(own))
+    for rows, mask, start in zip(below, masks, starts, strict=True):
         _, mine, theirs = np.intersect1d(own, rows.positions(counts), assume_unique=True, return_indices=True)
         passed[mine] = True if mask is None else mask[theirs]
-        where.append((mine, theirs))
-
-    def start(weight: float) -> Array:
-        dual = np.zeros(len(own))
-        for (mine, theirs), child in zip(where, children, strict=True):
-            dual[mine] = job.begin(child, weight)[0][theirs]
-        return dual[passed]
-
-    return start, None if passed.all() else passed
+        dual[mine] = start[theirs]
+    return dual[passed], None if passed.all() else passed
 
 
 def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
