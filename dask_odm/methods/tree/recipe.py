@@ -44,10 +44,9 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.workers import (
-    History,
     LevelState,
-    OnLevel,
     Regroup,
+    Save,
     TreeResult,
     TreeSettings,
     advice_at_root,
@@ -120,7 +119,8 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    resume, on_level = _open_levels(f"{rule.name} {parts}", data, fit)
+    resume, save_level = open_steps(f"{rule.name} {parts}", data.fingerprint, fit, LevelState)
+    save = save_level if fit.run.checkpoint is not None else None  # else solutions need not be fetched
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
@@ -132,30 +132,16 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         if resume is not None:
             require_state(fit, _is_sound(resume, job, levels, regroup))
         logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
-        grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, on_level=on_level, regroup=regroup)
+        grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, save=save, regroup=regroup)
         if resume is not None and resume.level == len(levels) - 1 and has_root:
             result = combine(resume.solutions(), resume.history)
         elif rule.newton_root and has_root and sum(counts) > ROOT_ROWS and job.kernel.name != "linear":
-            result = _grow_to_root(job, rows, tree, grow, on_level)
+            result = _grow_to_root(job, rows, tree, grow, save)
         elif len(counts) == 1 and data.in_memory:
-            result = end_at_root(solve_whole(job, rows.cluster), 0, [], on_level)
+            result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)
         else:
             result = grow(tree)
         return _finish(seen, rows, job, result, fit, rule)
-
-
-def _open_levels(name: str, data: TrainingData, fit: ODMFit) -> tuple[LevelState | None, OnLevel]:
-    """Return the level from which the fit resumes, if any, and a function that saves a finished level.
-
-    Solutions are fetched only if the fit asks for a checkpoint. Raises StoreError as `open_steps`.
-    """
-    state, save = open_steps(name, data.fingerprint, fit, LevelState)
-
-    def on_level(number: int, fetch: Callable[[], list[Solution]], history: History) -> None:
-        if fit.run.checkpoint is not None:
-            save(LevelState.of(number, fetch(), history))
-
-    return state, on_level
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
@@ -264,11 +250,7 @@ def _whole_point(
 
 
 def _grow_to_root(
-    job: TreeJob,
-    rows: PartitionedRows,
-    tree: TreeSettings,
-    grow: Callable[[TreeSettings], TreeResult],
-    on_level: OnLevel,
+    job: TreeJob, rows: PartitionedRows, tree: TreeSettings, grow: Callable[[TreeSettings], TreeResult], save: Save
 ) -> TreeResult:
     """Grow the tree by ``grow`` up to the level below the root, and solve the root from there.
 
@@ -286,7 +268,7 @@ def _grow_to_root(
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)
-    return end_at_root(solution, number, history, on_level)
+    return end_at_root(solution, number, history, save)
 
 
 def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Solution:
