@@ -14,7 +14,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.odm import Operator, RowLosses
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import SourcedProducts
 from dask_odm.linalg.dense import factored, mended
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -56,27 +56,11 @@ def scaled_gram(kernel: Kernel, X: Array, root: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldProducts:
+class HeldProducts(SourcedProducts):
     """`Products` with a matrix ``K`` (n, n) in memory. If it is float32, ``source`` computes float64 entries."""
 
     K: Array
-    source: Products
     threads: int
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.source.kernel
-
-    @property
-    def n(self) -> int:
-        return len(self.K)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    def rows(self, index: Array) -> Array:
-        return self.source.rows(index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         if double_precision and self.K.dtype == np.float32:

@@ -13,16 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.radial import RBF
 from dask_odm.learning.problem.odm import Operator
-from dask_odm.learning.problem.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
+from dask_odm.learning.problem.products import (
+    ChosenRows,
+    Products,
+    ReadableProducts,
+    RowProducts,
+    SourcedProducts,
+    Subset,
+)
 from dask_odm.typing import Array
 
 NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
@@ -49,23 +55,16 @@ class ComponentsGram:
 
 
 @dataclass(frozen=True, eq=False)
-class ComponentProducts:
+class ComponentProducts(SourcedProducts):
     """`Products` of rows in several kernel components; ``label`` (n,) is the component of each row."""
 
-    within: RowProducts  # with the kernel without its bias
-    kernel: Kernel
+    source: RowProducts
     label: Array
 
-    @property
-    def n(self) -> int:
-        return self.within.n
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.within.dtype
-
-    def rows(self, index: Array) -> Array:
-        return self.within.rows(index)
+    @cached_property
+    def within(self) -> RowProducts:
+        """Products with the kernel without its bias."""
+        return replace(self.source, kernel=replace(self.source.kernel, bias=0.0))
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         places = [at for at in self._places(index) if len(at)]
@@ -129,8 +128,7 @@ def in_components(products: Products) -> Products:
     if not NEGLIGIBLE_KERNEL_VALUE * gamma * np.einsum("ij,ij->i", X, X).max() <= 0.1:
         return products
     label = parts_of(X, np.sqrt(-np.log(NEGLIGIBLE_KERNEL_VALUE) / gamma))
-    within = replace(here, kernel=replace(products.kernel, bias=0.0))
-    apart = ComponentProducts(within, products.kernel, label)
+    apart = ComponentProducts(here, label)
     return apart if apart.share <= 0.5 else products
 
 

@@ -121,7 +121,7 @@ def solve_exact(
 def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array) -> ExactSolution:
     """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,)."""
     source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(len(K)))[:, None], 0)
-    return solve_exact(losses, HeldProducts(K, source, threads=1), settings, start=start)
+    return solve_exact(losses, HeldProducts(source, K, threads=1), settings, start=start)
 
 
 @dataclass(eq=False)
@@ -162,20 +162,16 @@ class _Run:
             self.products: Products = in_components(self.source)
             self.system = ProductSystem(self.products, self.preconditioner, self.limits)
         else:
-            self.products = held = self._held_products(double)
+            held = self.source
+            if not isinstance(held, HeldProducts):
+                X = held.rows(np.arange(self.n))
+                K = gram_of(held.kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
+                held = HeldProducts(RowProducts(held.kernel, X, 0, self.threads), K, self.threads)
+            self.products = held
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
             self.system = GramSystem(held, self.landmarks)
         self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
-
-    def _held_products(self, double: bool) -> HeldProducts:
-        """Return products with the whole matrix, which is computed unless it was given."""
-        if isinstance(self.source, HeldProducts):
-            return self.source
-        X = self.source.rows(np.arange(self.n))
-        kernel = self.source.kernel
-        K = gram_of(kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
-        return HeldProducts(K, RowProducts(kernel, X, 0, self.threads), self.threads)
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:

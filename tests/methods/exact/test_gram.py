@@ -108,7 +108,7 @@ def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
     ):
         held = gram_of(kernel, rows, np.dtype(np.float32))
         np.testing.assert_allclose(held, K + 0.5, rtol=1e-5)
-        products = HeldProducts(held, RowProducts(kernel, rows, 0), 1)
+        products = HeldProducts(RowProducts(kernel, rows, 0), held, 1)
         found = products.among(np.arange(30), double_precision=True).matvec(a)
         np.testing.assert_allclose(found, (K + 0.5) @ a, rtol=1e-12)
     assert dtypes == {np.dtype(np.float64)}
