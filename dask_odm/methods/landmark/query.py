@@ -110,7 +110,10 @@ class SpanQuery:
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
-        return self.of_many([(self, SpanQuery.sums, (a, draw), None)], ([block] for block in blocks))[0]
+        running = RunningSums(self, a, draw)
+        for block in blocks:
+            add_block([running], [block])
+        return running.result()
 
     @staticmethod
     def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:

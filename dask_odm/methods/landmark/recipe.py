@@ -49,7 +49,6 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
-ADVICE = "Use a smaller n_landmarks, or more memory."
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
 FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
@@ -158,7 +157,7 @@ def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
-    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    here.require(needed, 1, f"Newton over {count} landmarks", "Use a smaller n_landmarks, or more memory.")
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
