@@ -207,11 +207,9 @@ def _solve(
     start = np.zeros(len(chosen))
     by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
-        few = (
-            chosen
-            if by_support
-            else Landmarks(chosen.kernel, chosen.rows[::FIRST_STRIDE], chosen.index[::FIRST_STRIDE])
-        )
+        few = chosen
+        if not by_support:
+            few = Landmarks(chosen.kernel, chosen.rows[::FIRST_STRIDE], chosen.index[::FIRST_STRIDE])
         # of a sample, values are used twice: recomputing is faster
         rough = nystrom_problem(seen, few, loss, memory if 2 * size >= n else 0, size)
         a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
