@@ -34,15 +34,14 @@ BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
-def block_bytes(n: int) -> int:
-    """Return the bytes of the factors of the blocks of ``n`` rows, which are kept for a system."""
-    return n * 8 * BLOCK_ROWS
+def block_bytes(n: int, r: int, d: int) -> tuple[int, int]:
+    """Return the bytes of the factors of the blocks of ``n`` rows, and those that making them takes besides.
 
-
-def block_scratch_bytes(n: int, r: int, d: int) -> int:
-    """Return the bytes that splitting ``n`` rows and factoring their blocks takes besides, with ``r`` landmarks."""
+    The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
+    """
     gathered = min(n * GATHERED_BYTES, 2 * 8 * n * d)  # includes what is read for it
-    return n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
+    scratch = n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
+    return n * 8 * BLOCK_ROWS, scratch
 
 
 def blocks_of(products: Products, rng: np.random.Generator, directions: int = 32) -> list[Array]:

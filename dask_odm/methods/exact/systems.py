@@ -21,12 +21,7 @@ from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
-from dask_odm.methods.exact.preconditioners import (
-    ActivePreconditioner,
-    block_bytes,
-    block_scratch_bytes,
-    landmark_count,
-)
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner, block_bytes, landmark_count
 from dask_odm.typing import Array
 
 ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
@@ -73,8 +68,8 @@ def solver_bytes(n: int, d: int, itemsize: int, limits: ExactLimits = LIMITS) ->
     m = min(n, limits.direct_rows)
     held = 2 * 4 * n * n + 3 * 4 * n * (n // 10) + packed if limits.holds(n, d, double=False) else 0
     landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize
-    largest = max(held, 8 * m * (m + 2 * d), block_scratch_bytes(n, r, d))  # one after the other
-    return largest + landmarks + rows + block_bytes(n)
+    blocks, scratch = block_bytes(n, r, d)
+    return max(held, 8 * m * (m + 2 * d), scratch) + landmarks + rows + blocks  # the former one after the other
 
 
 @dataclass(frozen=True, eq=False)
