@@ -28,7 +28,7 @@ from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods import solver_objects as solvers
 from dask_odm.methods.recipes import tree_recipe
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.rules import TreeRule, at_random, by_clusters, by_means, by_strata
+from dask_odm.methods.tree.recipe import TreeRule, at_random, by_clusters, by_means, by_strata
 
 Settings = dict[str, float]
 GAMMAS = (0.03, 0.12, 0.5, 2.0, 8.0, 32.0, 128.0)

@@ -8,7 +8,7 @@ from sklearn.datasets import make_classification
 
 import dask_odm.estimators.search.trials as trials
 import dask_odm.methods.linear.recipe as recipe
-import dask_odm.methods.linear.sparse_route as sparse_route
+import dask_odm.methods.linear.routes as linear_routes
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
 from dask_odm.learning.problem.linear import PrimalProblem
@@ -40,7 +40,7 @@ def routes(scale: float) -> Routes:
         "descent in the dual first",
         f"{n // 4:,} × 8,000 text, or quasi-Newton alone",
         lambda: model.fit(wider, y[: n // 4]),
-        sparse_route,
+        linear_routes,
         descend_rows=lambda problem, *_: _zero(problem),
     )
     n = int(1000 * scale)
@@ -66,6 +66,6 @@ def routes(scale: float) -> Routes:
     )
 
 
-def _zero(problem: sparse_route.SparsePrimal) -> sparse_route.PrimalSolution[None]:
+def _zero(problem: linear_routes.SparsePrimal) -> linear_routes.PrimalSolution[None]:
     """Return zero weights as the result of no descent."""
-    return sparse_route.PrimalSolution(np.zeros(problem.features.k), np.inf, np.inf, False, [], 0)
+    return linear_routes.PrimalSolution(np.zeros(problem.features.k), np.inf, np.inf, False, [], 0)

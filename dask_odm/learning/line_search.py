@@ -32,32 +32,39 @@ def least_step(slopes: Callable[[Array], Array], first: float, refinements: int 
     return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
 
 
+def slope_root(look: Callable[[float], tuple[float, float]], high: float, share: float, most: int) -> float:
+    """Return the step below ``high`` of least P by Newton's method between bounds; 0 if P does not fall there.
+
+    ``look`` returns the derivative of P by the step at a step, and the second derivative. It is called up to ``most``
+    times after step 0, until the derivative is at most a ``share`` of that at step 0.
+    """
+    slope, curvature = look(0.0)
+    if not -slope > 0.0:
+        return 0.0
+    enough = share * -slope
+    low = 0.0
+    step = 0.0
+    for _ in range(most):
+        low, high = (step, high) if slope < 0 else (low, step)
+        ahead = step - slope / max(curvature, np.finfo(float).tiny)
+        step = ahead if low < ahead < high else 0.5 * (low + high)
+        slope, curvature = look(step)
+        if abs(slope) <= enough:
+            break
+    return step
+
+
 def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
-    """Return the step in [0, 1] of least P for rows in memory, by bisection.
+    """Return the step in [0, 1] of least P for rows in memory, to rounding.
 
     ``change`` (n,) is how scores change by a whole step along d, ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩.
     """
-
-    def slope(step: float) -> float:
-        dual = losses.y * losses.dual_candidate(losses.y * (scores + step * change))
-        return inner + step * norm - float(dual @ change)
-
-    if slope(1.0) <= 0:
-        return 1.0
-    low = 0.0
-    high = 1.0
-    for _ in range(40):  # halvings of [0, 1]
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
-    return 0.5 * (low + high)
-
-
-def few_rows_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
-    """Return the step of `least_row_step` by `least_step`, which is faster for up to a few thousand rows."""
+    margins = losses.y * scores
     moving = losses.y * change
 
-    def slopes(steps: Array) -> Array:
-        duals = losses.dual_candidate(losses.y * scores + steps[:, None] * moving)
-        return np.asarray(inner + steps * norm - duals @ moving)
+    def look(step: float) -> tuple[float, float]:
+        ahead = margins + step * moving
+        slope = inner + step * norm - float(losses.dual_candidate(ahead) @ moving)
+        return slope, norm + float(losses.curvature(ahead) @ moving**2)
 
-    return least_step(slopes, float(slopes(np.zeros(1))[0]))
+    return 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-9, 40)

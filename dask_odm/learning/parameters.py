@@ -40,8 +40,10 @@ def with_parameters(cls: type[C]) -> type[C]:
 
 
 def _with_entries(docstring: str, entries: list[str]) -> str:
-    """Return a docstring with these entries of parameters, each once."""
+    """Return a docstring with these entries of parameters, each once, at its end if it has no section of them."""
     section = "\n".join(["Parameters", "-" * 10, *dict.fromkeys(entries)])
+    if entries and not _SECTION.search(docstring):
+        return f"{docstring}\n\n{section}"
     return _SECTION.sub(lambda found: f"{section}\n\n", docstring, count=1)
 
 

@@ -24,11 +24,15 @@ class SolverObject(BaseEstimator):
     Attributes
     ----------
     word : str
-        What names the solver in ``solver=`` and on the command line.
+        What names the solver in ``solver=`` and on the command line: the name of its class in lower case.
     """
 
     word: ClassVar[str]
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.word = cls.__name__.lower()
 
     def __eq__(self, other: object) -> bool:
         """Whether ``other`` is a solver of the same kind with the same parameters, as of a clone or a loaded model."""

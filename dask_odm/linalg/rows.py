@@ -80,3 +80,17 @@ def read_scattered(rows: Rows, index: Array, out: Array | None = None) -> Array:
         out[at:upto] = rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
         at = upto
     return out
+
+
+def uniforms_of(numbers: Array, seed: int) -> Array:
+    """Draw a number in [0, 1) for each row in ``numbers`` (n,), float64. It depends on row number and seed only."""
+    return (hash_of(numbers, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def hash_of(numbers: Array, seed: int) -> Array:
+    """Return SplitMix64 hashes of row numbers, uint64 (n,)."""
+    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))

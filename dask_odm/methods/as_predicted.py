@@ -146,7 +146,13 @@ def _settled(
     told = {"gap": gap, "objective": found.primal}
     history = [*before, last | {name: told[name] for name in figures}]
     attributes = trained.attributes | {"dual_gap_": gap, "history_": history}
-    warning = trained.warning if gap <= enough else _warning(gap, tol)
+    warning = trained.warning
+    if gap > enough:
+        warning = (
+            f"Rounding leaves the model, as it predicts, at a relative gap of {gap:.1e}, above tol={tol:g}: its "
+            "coefficients are too large for the digits of its kernel. Scale the features (scale='minmax'), or decrease "
+            "lam."
+        )
     return replace(trained, attributes=attributes, warning=warning)
 
 
@@ -160,13 +166,6 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
 def _in_float64(model: Any, data: TrainingData) -> bool:
     """Return whether the rows are predicted in float64."""
     return data.raw_dtype == np.float64 and (not isinstance(model, KernelModel) or model.support.dtype == np.float64)
-
-
-def _warning(gap: float, tol: float) -> str:
-    return (
-        f"Rounding leaves the model, as it predicts, at a relative gap of {gap:.1e}, above tol={tol:g}: its "
-        "coefficients are too large for the digits of its kernel. Scale the features (scale='minmax'), or decrease lam."
-    )
 
 
 def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> tuple[float, float]:

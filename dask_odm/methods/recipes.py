@@ -12,16 +12,15 @@ from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.recipe import train_exact
+from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
 from dask_odm.methods.linear.recipe import train_newton
-from dask_odm.methods.linear.sparse_route import train_sparse
+from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.methods.tree.recipe import train_tree
-from dask_odm.methods.tree.rules import CASCADE, DC, DIP, SODM, TreeRule
+from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree
 
 logger = logging.getLogger("dask_odm")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -21,16 +22,12 @@ class Exact(SolverObject):
     Up to 256 rows are solved to rounding. Time grows with the square of the rows and more.
     """
 
-    word: ClassVar[str] = "exact"
-
 
 class Newton(SolverObject):
     """Newton's method in the weights of the features, for the linear kernel, to a certified gap."""
 
-    word: ClassVar[str] = "newton"
 
-
-@dataclass(eq=False, repr=False)
+@with_parameters
 class Landmark(SolverObject):
     """Newton's method over the span of some rows, the landmarks: much faster than `Exact`, and near its optimum.
 
@@ -49,7 +46,6 @@ class Landmark(SolverObject):
         float64, O(n²), and is spread over the workers. All other solvers certify anyway.
     """
 
-    word: ClassVar[str] = "landmark"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
         "choice": [StrOptions({"support", *READS_ROWS})],
@@ -62,9 +58,21 @@ class Landmark(SolverObject):
     certify: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class _Tree(SolverObject):
-    """What the solvers have in common that merge partitions in a tree."""
+    """What the solvers have in common that merge partitions in a tree.
+
+    Parameters
+    ----------
+    n_partitions : int or None, default=None
+        Partitions that the tree starts from. None: so many that each has at most 8,192 rows.
+    fan_in : int, default=4
+        Partitions that are merged into one.
+    stop_at : int, default=1
+        End the tree at the first level of at most so many partitions; their models are averaged.
+    early_stop : bool, default=False
+        End the tree at the first level whose merged starts had all converged.
+    """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_partitions": _COUNT_OR_NONE,
@@ -80,7 +88,7 @@ class _Tree(SolverObject):
     early_stop: bool = False
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class SODM(_Tree):
     """A tree of partition solves: stratified partitions are solved and merged until one is left.
 
@@ -91,12 +99,6 @@ class SODM(_Tree):
     n_partitions : int or None, default=None
         Partitions that the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
         256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows in each.
-    fan_in : int, default=4
-        Partitions that are merged into one.
-    stop_at : int, default=1
-        End the tree at the first level of at most so many partitions; their models are averaged.
-    early_stop : bool, default=False
-        End the tree at the first level whose merged starts had all converged.
     n_strata : int, default=64
         The most landmarks, and so strata, that partitions are balanced by.
 
@@ -105,57 +107,39 @@ class SODM(_Tree):
     Wang, Cao, Zhang, Shi, Jin: *Scalable Optimal Margin Distribution Machine*, IJCAI-23.
     """
 
-    word: ClassVar[str] = "sodm"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**_Tree._parameter_constraints, "n_strata": _COUNT}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_strata": _COUNT}
 
     _: KW_ONLY
     n_strata: int = 64
 
 
+@with_parameters
 class Cascade(_Tree):
-    """The cascade: random partitions, of which only rows with a coefficient are merged; it ends near the optimum only.
-
-    Parameters
-    ----------
-    n_partitions, fan_in, stop_at, early_stop
-        As of `SODM`, but None makes partitions of at most 8,192 rows of any data.
-    """
-
-    word: ClassVar[str] = "cascade"
+    """The cascade: of random partitions only rows with a coefficient are merged, so it ends near the optimum only."""
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class DiP(_Tree):
     """The cascade over partitions that have their share of every k-means cluster; it ends near the optimum only.
 
     Parameters
     ----------
-    n_partitions, fan_in, stop_at, early_stop
-        As of `SODM`, but None makes partitions of at most 8,192 rows of any data.
     n_clusters : int, default=64
         The most k-means clusters.
     """
 
-    word: ClassVar[str] = "dip"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {**_Tree._parameter_constraints, "n_clusters": _COUNT}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clusters": _COUNT}
 
     _: KW_ONLY
     n_clusters: int = 64
 
 
+@with_parameters
 class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree.
-
-    Parameters
-    ----------
-    n_partitions, fan_in, stop_at, early_stop
-        As of `SODM`, but None makes partitions of at most 8,192 rows of any data.
-    """
-
-    word: ClassVar[str] = "dc"
+    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree."""
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class SVRG(SolverObject):
     """Stochastic variance-reduced gradient steps, for the linear kernel and rows in memory.
 
@@ -166,7 +150,6 @@ class SVRG(SolverObject):
         Barzilai and Borwein's of every epoch, up to 1/L.
     """
 
-    word: ClassVar[str] = "svrg"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
     }
@@ -174,14 +157,12 @@ class SVRG(SolverObject):
     step_size: float | str = "auto"
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class DSVRG(SVRG):
     """SVRG that hands the weights round the workers, partition by partition, for the linear kernel.
 
     Parameters
     ----------
-    step_size : {"auto", "bb"} or float, default="auto"
-        Step η, as of `SVRG`.
     n_partitions : int or None, default=None
         Partitions that the hops go round. None: eight, fewer below 128 rows.
     stage_steps : int or None, default=None
@@ -190,9 +171,7 @@ class DSVRG(SVRG):
         The most landmarks, and so strata, that partitions are balanced by.
     """
 
-    word: ClassVar[str] = "dsvrg"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SVRG._parameter_constraints,
         "n_partitions": _COUNT_OR_NONE,
         "stage_steps": _COUNT_OR_NONE,
         "n_strata": _COUNT,
@@ -204,26 +183,19 @@ class DSVRG(SVRG):
     n_strata: int = 64
 
 
-@dataclass(eq=False, repr=False)
+@with_parameters
 class CSVRG(SVRG):
     """SVRG that takes its snapshots from a coreset, for the linear kernel; it ends near the optimum only.
 
     Parameters
     ----------
-    step_size : {"auto", "bb"} or float, default="auto"
-        Step η, as of `SVRG`.
     coreset_size : int, default=1024
         Rows that the snapshots are made of, drawn from every stratum.
     n_strata : int, default=64
         The most landmarks, and so strata, that the coreset is drawn from.
     """
 
-    word: ClassVar[str] = "csvrg"
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **SVRG._parameter_constraints,
-        "coreset_size": _COUNT,
-        "n_strata": _COUNT,
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"coreset_size": _COUNT, "n_strata": _COUNT}
 
     _: KW_ONLY
     coreset_size: int = 1024

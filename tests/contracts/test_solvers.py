@@ -19,8 +19,8 @@ from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.exact.limits import ExactLimits
 from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.solver import solve_landmark

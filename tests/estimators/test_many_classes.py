@@ -15,7 +15,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
-from dask_odm.methods.exact.limits import ExactLimits
+from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.landmark import recipe as landmark_recipe
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.models.pairs import class_scores

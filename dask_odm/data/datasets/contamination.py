@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.targets import uniforms_of
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import uniforms_of
 
 POSITIVE = (0.1, 0.9)  # the smallest and the largest share of positives in shards with random labels
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.store.store import StoreBlock
+from dask_odm.linalg.rows import hash_of, uniforms_of
 from dask_odm.typing import Array
 
 NEGLIGIBLE_WEIGHT = 1e-200  # weights up to this count as zero, since products with them underflow
@@ -176,27 +177,13 @@ class RealValues:
 
 def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the fold, in [0, of), of each row in ``numbers`` (n,)."""
-    return (_hash_of(numbers, seed) % np.uint64(of)).astype(np.int64)
-
-
-def uniforms_of(numbers: Array, seed: int) -> npt.NDArray[np.float64]:
-    """Draw a number in [0, 1) for each row in ``numbers`` (n,). It depends on row number and seed only."""
-    return (_hash_of(numbers, seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (hash_of(numbers, seed) % np.uint64(of)).astype(np.int64)
 
 
 def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
     """Return ascending positions of ``count`` rows drawn from ``numbers``: those with the smallest `uniforms_of`."""
     chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
     return chosen
-
-
-def _hash_of(numbers: Array, seed: int) -> npt.NDArray[np.uint64]:
-    """Return SplitMix64 hashes of row numbers."""
-    key = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key  # wrapping is meant
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _y_of(block: StoreBlock) -> Array:

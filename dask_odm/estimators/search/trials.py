@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.targets import folds_of, uniforms_of
+from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor, left_out
@@ -29,10 +29,9 @@ from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
-from dask_odm.linalg.rows import ArrayRows
+from dask_odm.linalg.rows import ArrayRows, uniforms_of
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.linear.hessian_updates import UpdatedProblem
-from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
 from dask_odm.typing import Array
 
 TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that

@@ -133,6 +133,4 @@ class Point:
 class Operator(Protocol):
     """A Gram matrix that can be multiplied with a vector."""
 
-    @property
-    def n(self) -> int: ...
     def matvec(self, v: Array) -> Array: ...

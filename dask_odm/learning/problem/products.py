@@ -195,32 +195,45 @@ class RowProducts:
 
 
 @dataclass(frozen=True, eq=False)
-class Subset:
-    """`Products` of the rows at ``index`` of other products."""
+class SourcedProducts:
+    """What `Products` have in common whose kernel and rows are those of other products, their ``source``."""
 
-    whole: Products
-    index: Array
+    source: Products
 
     @property
     def kernel(self) -> Kernel:
-        return self.whole.kernel
+        return self.source.kernel
+
+    @property
+    def n(self) -> int:
+        return self.source.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def rows(self, index: Array) -> Array:
+        return self.source.rows(index)
+
+
+@dataclass(frozen=True, eq=False)
+class Subset(SourcedProducts):
+    """`Products` of the rows at ``index`` of other products."""
+
+    index: Array
 
     @property
     def n(self) -> int:
         return len(self.index)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.whole.dtype
-
     def rows(self, index: Array) -> Array:
-        return self.whole.rows(self.index[index])
+        return self.source.rows(self.index[index])
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
-        return self.whole.among(self.index[index], double_precision=double_precision)
+        return self.source.among(self.index[index], double_precision=double_precision)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
-        return self.whole.cross(self.index[targets], self.index[sources], v, double_precision=double_precision)
+        return self.source.cross(self.index[targets], self.index[sources], v, double_precision=double_precision)
 
 
 def scores_of(products: Products, a: Array, *, double_precision: bool = False) -> Array:

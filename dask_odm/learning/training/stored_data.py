@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, uniforms_of
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -38,6 +38,7 @@ from dask_odm.learning.training.training_data import (
     WeightedProducts,
 )
 from dask_odm.linalg.row_passes import PassBytes
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
 

@@ -1,16 +1,22 @@
-"""Gram matrices that are held whole: how they are computed, and products with them."""
+"""Gram matrices in memory: how they are computed, products with them, their factors over active rows, and landmarks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError, get_blas_funcs, get_lapack_funcs, lapack
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
-from dask_odm.learning.problem.odm import Operator
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.line_search import least_row_step
+from dask_odm.learning.problem.odm import Operator, RowLosses
+from dask_odm.learning.problem.products import SourcedProducts
+from dask_odm.linalg.dense import factored, mended
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -40,28 +46,21 @@ def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1) ->
     return out
 
 
+def scaled_gram(kernel: Kernel, X: Array, root: Array) -> Array:
+    """Return ``√c K √c`` of the rows ``X`` (m, d) in float64; ``root`` (m,) is √c."""
+    X = X.astype(np.float64)
+    system = kernel.tile(X, X)
+    system *= root
+    system *= root[:, None]
+    return system
+
+
 @dataclass(frozen=True, eq=False)
-class HeldProducts:
+class HeldProducts(SourcedProducts):
     """`Products` with a matrix ``K`` (n, n) in memory. If it is float32, ``source`` computes float64 entries."""
 
     K: Array
-    source: Products
     threads: int
-
-    @property
-    def kernel(self) -> Kernel:
-        return self.source.kernel
-
-    @property
-    def n(self) -> int:
-        return len(self.K)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    def rows(self, index: Array) -> Array:
-        return self.source.rows(index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         if double_precision and self.K.dtype == np.float32:
@@ -95,9 +94,154 @@ class _HeldGram:
     products: HeldProducts
     index: Array
 
-    @property
-    def n(self) -> int:
-        return len(self.index)
-
     def matvec(self, v: Array) -> Array:
         return self.products.image(self.index, v)[self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveFactor:
+    """Cholesky factor of ``1 + √c K √c`` over active rows, through which every direct solution of a Newton system goes.
+
+    Scaling by the root of the stiffness c on both sides keeps the matrix well-conditioned for any λ. The factor is in
+    the lower half of a C-contiguous array (m, m); ``ridge`` made the matrix definite.
+    """
+
+    lower: Array
+    ridge: float
+
+    @classmethod
+    def of(cls, scaled: Callable[[], Array], threads: int = 1, unit: float | None = None) -> ActiveFactor:
+        """Factor ``1 + S``; ``scaled()`` returns the lower half of S = √c K √c in memory that may be overwritten.
+
+        Rounding, by ``unit`` or that of the matrix's dtype, may make S indefinite; then a larger diagonal mends it.
+        Raises LinAlgError if S is not finite.
+        """
+        first_ridge = 0.0
+
+        def attempt(ridge: float) -> ActiveFactor | None:
+            nonlocal first_ridge
+            system = scaled()
+            largest = float(np.abs(system.diagonal()).max())
+            if not np.isfinite(largest):
+                raise LinAlgError("the matrix is not finite")
+            first_ridge = max(1.0, largest) * (unit or float(np.finfo(system.dtype).eps) * len(system))
+            system.flat[:: len(system) + 1] += 1.0 + ridge
+            return cls(system, ridge) if factored(system, threads) else None
+
+        return mended(attempt, lambda: first_ridge)
+
+    def solve(self, b: Array) -> Array:
+        """Return ``(1 + S)⁻¹ b`` (m,)."""
+        potrs = lapack.spotrs if self.lower.dtype == np.float32 else lapack.dpotrs
+        return np.asarray(potrs(self.lower.T, b, lower=0)[0], dtype=np.float64)
+
+
+def gather_active(K: Array, active: Array, root: Array, threads: int) -> Array:
+    """Return the lower half of ``√c K √c`` (m, m) over ``active`` rows of a matrix in memory; ``root`` (m,) is √c."""
+    out = np.empty((len(active), len(active)), K.dtype)
+    scale = root.astype(K.dtype)
+    starts = range(0, len(active), 512)[::-1]  # the longest rows first
+
+    def fill(start: int) -> None:
+        _gather(K, active, scale, out, start, min(start + 512, len(active)))
+
+    run_threads(fill, starts, threads if len(active) > 1024 else 1)
+    return out
+
+
+@compiled
+def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        row = K[active[i]]
+        scale = root[i]
+        into = out[i]
+        for j in range(i + 1):
+            into[j] = scale * root[j] * row[active[j]]
+
+
+class GramLandmarks:
+    """Landmark rows ``index`` (r,) of a Gram matrix ``K`` (n, n): they give its solver a start and a preconditioner.
+
+    ``WᵀW`` with ``W = L⁻¹ K_rn`` and ``L Lᵀ = K_rr`` is the Nyström approximation of K. Newton in r numbers solves the
+    Nyström problem, whose solution starts the solve over all rows. Each of its steps factors ``1 + W C Wᵀ``, which by
+    Woodbury's formula gives the inverse of ``1 + √C WᵀW √C``. All are in the dtype of K. Raises LinAlgError if the
+    landmarks' part of the matrix is not positive definite.
+    """
+
+    def __init__(self, K: Array, index: Array) -> None:
+        self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
+        self._syrk = get_blas_funcs("syrk", dtype=K.dtype)
+        rows = K[index]
+        inner = rows[:, index]
+        inner.flat[:: len(index) + 1] += 1e-5 * inner.trace() / len(index)  # float32 resolves no less
+        self.index = index
+        self._factor = self._factored(inner)
+        self.W: Array = np.ascontiguousarray(self._trtrs(self._factor, rows, lower=1)[0])
+
+    @classmethod
+    def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
+        """Draw a tenth of the rows; None if they would leave too much of K for conjugate gradients to be fast."""
+        n = len(K)
+        index = np.sort(np.random.default_rng(seed).choice(n, n // 10, replace=False))
+        with suppress(LinAlgError):
+            found = cls(K, index)
+            left = float(K.diagonal().mean() - np.square(found.W).sum(axis=0).mean())
+            if float(losses.stiffness_low.max()) * left < 10.0:
+                return found
+        return None
+
+    def start(self, losses: RowLosses) -> Array:
+        """Return coefficients (n,) that are zero except for landmarks', and nearly minimise P over the landmarks."""
+        y = losses.y
+        b = np.zeros(len(self.index))
+        scores = np.zeros(len(y))
+        primal = np.inf
+        for _ in range(8):
+            before = primal
+            margins = y * scores
+            c = losses.curvature(margins)
+            target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
+            factor = self._inner(self.W * np.sqrt(c).astype(self.W.dtype))
+            d = self._solved(factor, self.W @ (c * target).astype(self.W.dtype)) - b
+            change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)
+            length = 1.0
+            primal = self._primal(losses, b + d, scores + change)
+            if not primal < before:
+                length = least_row_step(losses, scores, change, float(b @ d), float(d @ d))
+                primal = self._primal(losses, b + length * d, scores + length * change)
+            b = b + length * d
+            scores = scores + length * change
+            if not before - primal > 0.03 * primal:
+                break
+        a = np.zeros(len(y))
+        a[self.index] = self._trtrs(self._factor, b.astype(self.W.dtype), lower=1, trans=1)[0]
+        return a
+
+    def by_landmarks(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
+        """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
+        scaled = self.W[:, active] * np.sqrt(stiffness[active]).astype(self.W.dtype)
+        factor = self._inner(scaled)
+
+        def apply(v: Array) -> Array:
+            inside = self._solved(factor, scaled @ v.astype(scaled.dtype))
+            return v - inside.astype(scaled.dtype) @ scaled
+
+        return apply
+
+    def _inner(self, scaled: Array) -> Array:
+        """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
+        inner = self._syrk(1.0, scaled.T, trans=1, lower=1)
+        inner.flat[:: len(inner) + 1] += 1
+        return self._factored(inner)
+
+    def _factored(self, A: Array) -> Array:
+        factor, info = self._potrf(A, lower=1)
+        if info or not np.isfinite(factor.diagonal()).all():
+            raise LinAlgError("not positive definite")
+        return np.asarray(factor)
+
+    def _solved(self, factor: Array, v: Array) -> Array:
+        return np.asarray(self._potrs(factor, v, lower=1)[0], dtype=np.float64)
+
+    def _primal(self, losses: RowLosses, b: Array, scores: Array) -> float:
+        return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

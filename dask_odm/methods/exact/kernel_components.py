@@ -13,16 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.radial import RBF
 from dask_odm.learning.problem.odm import Operator
-from dask_odm.learning.problem.products import ChosenRows, Products, ReadableProducts, RowProducts, Subset
+from dask_odm.learning.problem.products import (
+    ChosenRows,
+    Products,
+    ReadableProducts,
+    RowProducts,
+    SourcedProducts,
+    Subset,
+)
 from dask_odm.typing import Array
 
 NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
@@ -40,36 +46,25 @@ class ComponentsGram:
     bias: float
     between: Callable[[Array], Array] | None
 
-    @property
-    def n(self) -> int:
-        return sum(map(len, self.places))
-
     def matvec(self, v: Array) -> Array:
         """Return ``K @ v``, float64 (n,)."""
-        out = np.full(self.n, self.bias * float(v.sum()))
+        out = np.full(len(v), self.bias * float(v.sum()))
         for at, gram in zip(self.places, self.grams, strict=True):
             out[at] += gram.matvec(v[at])
         return out if self.between is None else out + self.between(v)
 
 
 @dataclass(frozen=True, eq=False)
-class ComponentProducts:
+class ComponentProducts(SourcedProducts):
     """`Products` of rows in several kernel components; ``label`` (n,) is the component of each row."""
 
-    within: RowProducts  # with the kernel without its bias
-    kernel: Kernel
+    source: RowProducts
     label: Array
 
-    @property
-    def n(self) -> int:
-        return self.within.n
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.within.dtype
-
-    def rows(self, index: Array) -> Array:
-        return self.within.rows(index)
+    @cached_property
+    def within(self) -> RowProducts:
+        """Products with the kernel without its bias."""
+        return replace(self.source, kernel=replace(self.source.kernel, bias=0.0))
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         places = [at for at in self._places(index) if len(at)]
@@ -90,6 +85,17 @@ class ComponentProducts:
                 )
         return out + self._between(targets, sources, v) if double_precision else out
 
+    @property
+    def share(self) -> float:
+        """Share of the matrix that a product in float32 computes."""
+        shares = np.bincount(self.label) / self.n
+        return float(shares @ shares)
+
+    def alone(self) -> list[tuple[Array, Products]]:
+        """Return the ascending rows of every component, and their products with the kernel without its bias."""
+        components = (np.flatnonzero(self.label == part) for part in np.unique(self.label))
+        return [(rows, Subset(self.within, rows)) for rows in components]
+
     def _places(self, index: Array) -> list[Array]:
         """Return the places in ``index`` of the rows of every component."""
         label = self.label[index]
@@ -106,40 +112,6 @@ class ComponentProducts:
         return out
 
 
-def labels_of(products: Products) -> Array | None:
-    """Return the kernel component of every row, or None if products do not split into components."""
-    if isinstance(products, ComponentProducts):
-        return products.label
-    if isinstance(products, Subset):
-        label = labels_of(products.whole)
-        return None if label is None else label[products.index]
-    return None
-
-
-def rows_of_components(products: Products) -> list[Array]:
-    """Return the ascending rows of every component; all rows if there is only one."""
-    label = labels_of(products)
-    if label is None:
-        return [np.arange(products.n)]
-    return [np.flatnonzero(label == part) for part in np.unique(label)]
-
-
-def component_products(products: Products, rows: Array) -> Products:
-    """Return products of ``rows``, all of one component, with the kernel without its bias."""
-    if isinstance(products, Subset):
-        return component_products(products.whole, products.index[rows])
-    assert isinstance(products, ComponentProducts)
-    return Subset(products.within, rows)
-
-
-def share_of(products: Products) -> float:
-    """Return the share of the matrix that a product in float32 computes."""
-    if not isinstance(products, ComponentProducts):
-        return 1.0
-    shares = np.bincount(products.label) / products.n
-    return float(shares @ shares)
-
-
 def in_components(products: Products) -> Products:
     """Return products within kernel components, if these make up at most half of the matrix; else the same products.
 
@@ -150,24 +122,27 @@ def in_components(products: Products) -> Products:
     here = products.here
     if not 1 < here.source.shape[1] <= 32:  # the rows that are searched are held in memory
         return products
-    X = _in_float32(here)
+    X = rows_in_float32(here)
     gamma = products.kernel.gamma
     # rounding may change the logarithm of a kernel value by a tenth
     if not NEGLIGIBLE_KERNEL_VALUE * gamma * np.einsum("ij,ij->i", X, X).max() <= 0.1:
         return products
     label = parts_of(X, np.sqrt(-np.log(NEGLIGIBLE_KERNEL_VALUE) / gamma))
-    within = replace(here, kernel=replace(products.kernel, bias=0.0))
-    apart = ComponentProducts(within, products.kernel, label)
-    return apart if share_of(apart) <= 0.5 else products
+    apart = ComponentProducts(here, label)
+    return apart if apart.share <= 0.5 else products
 
 
-def _in_float32(products: RowProducts, step: int = 4096) -> Array:
-    """Return all rows in float32, reading ``step`` at a time; values too large for it are infinite."""
-    out = np.empty(products.source.shape, np.float32)
+def rows_in_float32(products: Products, onto: Array | None = None, step: int = 4096) -> Array:
+    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions), reading ``step`` at a time.
+
+    Values too large for float32 are infinite.
+    """
+    found = []
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
-            out[start : start + step] = products.rows(np.arange(start, min(products.n, start + step)))
-    return out
+            X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
+            found.append(X if onto is None else X @ onto)
+    return np.concatenate(found)
 
 
 def parts_of(X: Array, distance: float, most_boxes: int = 256) -> Array:

@@ -1,23 +1,180 @@
 """Preconditioners of the systems of Newton steps: landmarks, landmarks with blocks of neighbours, or kernel
 components.
+
+Landmarks alone leave many eigenvalues of a narrow kernel, most of which lie within a block of neighbouring rows. With
+such blocks and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ`` within a block and zero between
+blocks.
+
+Source: Snelson and Ghahramani, *Local and global sparse Gaussian process approximations* (AISTATS 2007). Their
+partially independent conditional is a model; here it preconditions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import blas, cho_factor, cho_solve
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.woodbury import Woodbury
-from dask_odm.methods.exact.block_preconditioner import BlockPreconditioner, blocks_of
-from dask_odm.methods.exact.kernel_components import component_products, rows_of_components
+from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
+from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
+from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
 Precondition = Callable[[Array, Array], Solved]
+BLOCK_ROWS = 512  # most rows of a block
+BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
+GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
+
+
+def block_bytes(n: int, r: int, d: int) -> tuple[int, int]:
+    """Return the bytes of the factors of the blocks of ``n`` rows, and those that making them takes besides.
+
+    The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
+    """
+    gathered = min(n * GATHERED_BYTES, 2 * 8 * n * d)  # includes what is read for it
+    scratch = n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
+    return n * 8 * BLOCK_ROWS, scratch
+
+
+def blocks_of(products: Products, rng: np.random.Generator, directions: int = 32) -> list[Array]:
+    """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
+
+    The rows of each block ascend.
+    """
+    d = products.rows(np.zeros(1, np.int64)).shape[1]
+    # random projections to a few directions roughly keep distances
+    onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
+    rows = rows_in_float32(products, onto)
+    cells: list[Array] = []
+    left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
+    while left:
+        index, count = left.pop()
+        if count == 1:
+            cells.append(np.sort(index))
+            continue
+        some = rows[index]
+        some -= some.mean(axis=0)
+        order = np.argsort(some @ _widest(some, rng), kind="stable")
+        at = len(index) * (count // 2) // count
+        left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
+    return cells
+
+
+def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
+    """Return approximately the direction in which centred rows vary most."""
+    direction = np.asarray(rng.standard_normal(some.shape[1]), some.dtype)
+    for _ in range(power_steps):
+        following = (some @ direction) @ some
+        length = np.linalg.norm(following)
+        if not length > 0:
+            break
+        direction = np.asarray(following / length)
+    return direction
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The active rows of a block, their places among all active rows, √c, and the factor of ``I + √c E √c``."""
+
+    rows: Array
+    at: Array
+    root: Array
+    factor: ActiveFactor
+
+
+@dataclass(eq=False)
+class _Group:
+    """Blocks that are factored one after the other, and their share of the inner matrix (r, r)."""
+
+    total: Array
+    blocks: list[_Block] = field(default_factory=list)
+
+
+class BlockPreconditioner:
+    """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
+
+    ``cells`` are the ascending rows of every block.
+    """
+
+    def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
+        self._products = products
+        self._features = features
+        self._cells = cells
+        self._threads = threads
+
+    def on(self, active: Array, stiffness: Array) -> Solved:
+        """Return the preconditioner as a function of residuals on the rows ``active``; ``stiffness`` (n,) is c."""
+        place = np.full(len(stiffness), -1)
+        place[active] = np.arange(len(active))
+        chosen = [cell[place[cell] >= 0] for cell in self._cells]
+        groups = self._factored(chosen, place, np.sqrt(stiffness))
+        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(group.total for group in groups), lower=True)
+        blocks = [block for group in groups for block in group.blocks]
+        shares = [
+            blocks[len(blocks) * g // BLOCK_GROUPS : len(blocks) * (g + 1) // BLOCK_GROUPS] for g in range(BLOCK_GROUPS)
+        ]
+
+        def apply(v: Array) -> Array:
+            out = np.empty_like(v)
+
+            def gather(share: list[_Block]) -> Array:
+                total = np.zeros(self._features.shape[1])
+                for block in share:
+                    out[block.at] = x = block.factor.solve(v[block.at])
+                    gather_features(self._features, block.rows, block.root * x, total)
+                return total
+
+            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads)))
+
+            def spread(share: list[_Block]) -> None:
+                for block in share:
+                    model = np.empty(len(block.at))
+                    spread_features(self._features, block.rows, inside, model)
+                    out[block.at] -= block.factor.solve(block.root * model)
+
+            run_threads(spread, shares, self._threads)
+            return out
+
+        return apply
+
+    def _factored(self, cells: list[Array], place: Array, root: Array) -> list[_Group]:
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
+        r = self._features.shape[1]
+        groups = [_Group(np.zeros((r, r), order="F")) for _ in range(BLOCK_GROUPS)]
+        each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
+        most = self._products.n * GATHERED_BYTES // (each * max(map(len, cells)))
+        step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
+        for start in range(0, len(cells), step):
+            some = cells[start : start + step]
+            index = np.sort(np.concatenate(some))
+            X = self._products.rows(index)
+
+            def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
+                for cell in some[g::BLOCK_GROUPS]:
+                    if len(cell):
+                        self._add(groups[g], cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
+
+            run_threads(factor, range(BLOCK_GROUPS), self._threads)
+        return groups
+
+    def _add(self, group: _Group, rows: Array, at: Array, root: Array, X: Array) -> None:
+        """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d), and add it to a group."""
+        B = root[:, None] * self._features[rows].astype(np.float64)
+        system = scaled_gram(self._products.kernel, X, root)
+        system -= B @ B.T
+        # rounding of L to float32 may make E indefinite
+        factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
+        Z = blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
+        group.total = blas.dsyrk(1.0, Z, beta=1.0, c=group.total, trans=1, lower=1, overwrite_c=1)
+        group.blocks.append(_Block(rows, at, root, factor))
 
 
 def landmark_count(n: int) -> int:
@@ -47,8 +204,7 @@ class ActivePreconditioner:
         self._products = products
         self._seed = seed
         self._threads = threads
-        self._components = rows_of_components(products)
-        self.splits = len(self._components) > 1
+        self.splits = isinstance(products, ComponentProducts)
         features = np.zeros((products.n, 1), np.float32) if self.splits else _features(products, rng, threads)
         self._woodbury = Woodbury(features, threads)
 
@@ -60,8 +216,8 @@ class ActivePreconditioner:
     @cached_property
     def by_blocks(self) -> Precondition:
         """The landmarks' preconditioner with the Nyström residual of K within blocks."""
-        if self.splits:
-            return ComponentBlocks(self._products, self._components, self._seed, self._threads).on
+        if isinstance(self._products, ComponentProducts):
+            return ComponentBlocks(self._products, self._seed, self._threads).on
         return _block_preconditioner(self._products, self._woodbury.features, self._seed, self._threads).on
 
     @property
@@ -80,29 +236,15 @@ class ComponentBlocks:
     Every component has landmarks and blocks of its own. The bias, which all share, is of rank one.
     """
 
-    def __init__(self, products: Products, components: list[Array], seed: int, threads: int) -> None:
+    def __init__(self, products: ComponentProducts, seed: int, threads: int) -> None:
         self._bias = products.kernel.bias
         self._each = []
-        for number, rows in enumerate(components):
-            alone = component_products(products, rows)
+        for number, (rows, alone) in enumerate(products.alone()):
             features = _features(alone, np.random.default_rng([seed, number]), threads)
             self._each.append((rows, _block_preconditioner(alone, features, seed, threads)))
 
     def on(self, active: Array, stiffness: Array) -> Solved:
         """Return the preconditioner as a function of residuals on the active rows; ``stiffness`` (n,) is c."""
-        within = self._within(active, stiffness)
-        root = np.sqrt(stiffness[active])
-        constant = within(root)
-        share = self._bias / (1.0 + self._bias * float(root @ constant))
-
-        def apply(v: Array) -> Array:
-            out = within(v)
-            return out - share * float(root @ out) * constant
-
-        return apply
-
-    def _within(self, active: Array, stiffness: Array) -> Solved:
-        """Return the preconditioner of every component alone, without the bias."""
         place = np.full(len(stiffness), -1)
         place[active] = np.arange(len(active))
         each: list[tuple[Array, Solved]] = []
@@ -112,9 +254,18 @@ class ComponentBlocks:
                 each.append((place[rows[own]], blocks.on(own, stiffness[rows])))
 
         def within(v: Array) -> Array:
+            """Apply the preconditioner of every component alone, without the bias."""
             out = np.empty_like(v)
             for at, solved in each:
                 out[at] = solved(v[at])
             return out
 
-        return within
+        root = np.sqrt(stiffness[active])
+        constant = within(root)
+        share = self._bias / (1.0 + self._bias * float(root @ constant))
+
+        def apply(v: Array) -> Array:
+            out = within(v)
+            return out - share * float(root @ out) * constant
+
+        return apply

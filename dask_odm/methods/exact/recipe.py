@@ -19,12 +19,11 @@ from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.exact.limits import solver_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import attributes_of
 from dask_odm.methods.settings import ODMFit
-from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
@@ -39,11 +38,23 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     given = data
     if fit.kernel.kernel != "precomputed":
         data = data.merged()
-    _warn_of_entries(data.rows)
+    entries = data.rows * (data.rows + 1) // 2
+    if entries > MANY_ENTRIES:  # only users who ask for this solver have as many
+        logger.warning(
+            "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
+            "take hours where solver='landmark' takes minutes.",
+            data.rows,
+            entries,
+        )
     seen = data.seen_by(fit.kernel)
     with seen.products(NEWTON) as found:
         losses = RowLosses(fit.odm, found.y, found.weight)
-        solution = _solve(losses, found.products, data, fit)
+        resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
+        require_state(fit, resume is None or _fits(resume, found.products.n))
+        with rescaling_advised():
+            solution = solve_exact(
+                losses, found.products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
+            )
         left = _left_out(losses, found.products, solution, given, data, fit)
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
@@ -56,34 +67,6 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     trained = replace(trained, warning=_warning(solution, fit))
     claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
     return held_as_predicted(trained, claim, seen.kernel, data, fit)
-
-
-def _warn_of_entries(n: int) -> None:
-    """Log what so many rows cost; only users who ask for this solver have as many."""
-    entries = n * (n + 1) // 2
-    if entries > MANY_ENTRIES:
-        logger.warning(
-            "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
-            "take hours where solver='landmark' takes minutes.",
-            n,
-            entries,
-        )
-
-
-def _solve(losses: RowLosses, products: Products, data: TrainingData, fit: ODMFit) -> ExactSolution:
-    """Solve, with checkpoints if they are asked for."""
-    resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
-    require_state(fit, resume is None or _fits(resume, products.n))
-    with rescaling_advised():
-        return solve_exact(
-            losses,
-            products,
-            fit.solver,
-            resume=resume,
-            threads=CPU_COUNT,
-            on_step=report_step,
-            on_state=save,
-        )
 
 
 def _left_out(
@@ -100,17 +83,12 @@ def _left_out(
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     pairs = kernel_leverages(losses, products, solution.scores)
-    if not data.in_memory:
-        pairs = _at_all_rows(pairs, data)
+    if not data.in_memory:  # rows of the store that take no part have zeros
+        y, weight = data.columns()
+        of_all = np.zeros((2, len(y)))
+        of_all[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
+        pairs = of_all
     return attributes_of(fit, given, data, pairs)
-
-
-def _at_all_rows(pairs: Array, data: TrainingData) -> Array:
-    """Return scores and leverages of all rows of a store: those of the rows that take part, zeros elsewhere."""
-    y, weight = data.columns()
-    found = np.zeros((2, len(y)))
-    found[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
-    return found
 
 
 def _fits(state: ExactState, n: int) -> bool:

@@ -30,19 +30,17 @@ from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.line_search import few_rows_step, least_row_step
+from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.bounds import scaled_dual
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.gram import HeldProducts, gram_of
-from dask_odm.methods.exact.gram_landmarks import GramLandmarks
-from dask_odm.methods.exact.kernel_components import in_components, share_of
-from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP, ExactLimits
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
+from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.systems import GramSystem, ProductSystem, System
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
@@ -120,47 +118,36 @@ def solve_exact(
             state = run.step(state)
 
 
-def solve_gram(
-    losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array | None = None, threads: int = 1
-) -> ExactSolution:
-    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,) or zeros."""
-    n = len(K)
-    source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(n))[:, None], 0)
-    products = HeldProducts(K, source, threads)
-    start = np.zeros(n) if start is None else start
-    return solve_exact(losses, products, settings, start=start, threads=threads)
+def solve_gram(losses: RowLosses, K: Array, settings: SolverSettings, *, start: Array) -> ExactSolution:
+    """Minimise P for a float64 Gram matrix ``K`` (n, n), C-contiguous, from coefficients ``start`` (n,)."""
+    source = RowProducts(Precomputed(bias=0.0, matrix=K), np.arange(float(len(K)))[:, None], 0)
+    return solve_exact(losses, HeldProducts(source, K, threads=1), settings, start=start)
 
 
+@dataclass(eq=False)
 class _Run:
     """One solve; what changes from step to step is in its `ExactState`."""
 
-    def __init__(
-        self,
-        losses: RowLosses,
-        products: Products,
-        settings: SolverSettings,
-        threads: int,
-        certify: bool,
-        limits: ExactLimits,
-    ) -> None:
-        self.losses = losses
-        self.source = products
-        self.settings = settings
-        self.threads = threads
-        self.limits = limits
-        self.n = products.n
-        self.leads = True
+    losses: RowLosses
+    source: Products
+    settings: SolverSettings
+    threads: int
+    certify: bool
+    limits: ExactLimits
+    leads: bool = True  # whether growing λ may lead up to the solution
+
+    def __post_init__(self) -> None:
+        self.n = self.source.n
         self.double = False
         self.began = time.perf_counter()
-        self.system: System | None = None
+        self.system: ProductSystem | GramSystem | None = None
         self.landmarks: GramLandmarks | None = None
-        self.given = isinstance(products, HeldProducts)
-        self.to_rounding = self.n <= limits.rounding_rows and not self.given  # a caller who gives K says how far
-        self.d = 0 if self.given else products.rows(np.zeros(1, np.int64)).shape[1]
-        self.certify = certify
+        self.given = isinstance(self.source, HeldProducts)
+        self.to_rounding = self.n <= self.limits.rounding_rows and not self.given  # a caller who gives K says how far
+        self.d = 0 if self.given else self.source.rows(np.zeros(1, np.int64)).shape[1]
         # float64 costs little for so few rows
-        self.goes_on = certify or self.held(double=True)
-        self.tol = min(settings.tol, ROUNDING_GAP) if self.to_rounding else settings.tol
+        self.goes_on = self.certify or self.held(double=True)
+        self.tol = min(self.settings.tol, ROUNDING_GAP) if self.to_rounding else self.settings.tol
 
     def held(self, *, double: bool) -> bool:
         return self.given or self.limits.holds(self.n, self.d, double=double)
@@ -173,25 +160,18 @@ class _Run:
         self.system = None  # frees a matrix for the next
         if not self.held(double=double):
             self.products: Products = in_components(self.source)
-            limits = self.limits
-            self.system = ProductSystem(
-                self.products, self.preconditioner, direct_rows=limits.direct_rows, most=limits.products
-            )
+            self.system = ProductSystem(self.products, self.preconditioner, self.limits)
         else:
-            self.products = held = self._held_products(double)
+            held = self.source
+            if not isinstance(held, HeldProducts):
+                X = held.rows(np.arange(self.n))
+                K = gram_of(held.kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
+                held = HeldProducts(RowProducts(held.kernel, X, 0, self.threads), K, self.threads)
+            self.products = held
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
             self.system = GramSystem(held, self.landmarks)
-        self.share = share_of(self.products)
-
-    def _held_products(self, double: bool) -> HeldProducts:
-        """Compute the whole matrix."""
-        if isinstance(self.source, HeldProducts):
-            return self.source
-        X = self.source.rows(np.arange(self.n))
-        kernel = self.source.kernel
-        K = gram_of(kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
-        return HeldProducts(K, RowProducts(kernel, X, 0, self.threads), self.threads)
+        self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
@@ -337,9 +317,7 @@ class _Run:
         if not primal < last["objective"] and not optimal:
             d = new - a
             change = after - scores
-            # steps may be tiny near the optimum, which only the slower search resolves
-            least = few_rows_step if held and last["gap"] > 1e-3 else least_row_step
-            length = least(self.losses, scores, change, float(a @ change), float(d @ change))
+            length = least_row_step(self.losses, scores, change, float(a @ change), float(d @ change))
             new = a + length * d
             after = scores + length * change
             primal = self.losses.primal(new, after)
@@ -381,10 +359,9 @@ class _Run:
             odm = self.losses.settings
             settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
             losses = RowLosses(replace(odm, lam=share * odm.lam), self.losses.y, self.losses.weight)
-            run = _Run(losses, self.source, settings, self.threads, False, self.limits)
+            run = _Run(losses, self.source, settings, self.threads, False, self.limits, leads=False)
             run.preconditioner = self.preconditioner
             run.use(double=state.double)
-            run.leads = False
             led = run._recorded(led.changed(bound=0.0, exactness=exactness, history=[]))
             while not run.finished(led):
                 led = run.step(led)
@@ -412,13 +389,10 @@ class _Run:
         new[active] = a[active] + found.x
         moved = np.flatnonzero(new != a)
         change = (new - a)[moved]
-        if found.Kx is None:
-            rest = np.arange(products.n)
-            after = scores + products.cross(rest, moved, change, double_precision=state.double)
-        else:
-            rest = np.flatnonzero(stiffness == 0)
-            after = np.empty_like(a)
+        rest = np.arange(products.n) if found.Kx is None else np.flatnonzero(stiffness == 0)
+        after = scores.copy()
+        after[rest] += products.cross(rest, moved, change, double_precision=state.double)
+        if found.Kx is not None:
             after[active] = inside + found.Kx
-            after[rest] = scores[rest] + products.cross(rest, moved, change, double_precision=state.double)
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
         return new, after, self.share * used / products.n**2, found.slow

@@ -1,17 +1,17 @@
 """Solution of the linear system of a Newton step, ``(K_SS + D_S) x = r`` over the active rows S.
 
 `ProductSystem` needs products with K alone: conjugate gradients, with landmarks as preconditioner, and then with
-landmarks and blocks of neighbouring rows (`dask_odm.methods.exact.block_preconditioner`) or per kernel component
+landmarks and blocks of neighbouring rows (`dask_odm.methods.exact.preconditioners`) or per kernel component
 (`dask_odm.methods.exact.kernel_components`). A small system that is slow is solved by Cholesky in float64. `GramSystem`
 has K in memory: conjugate gradients with landmarks if there are many rows, and Cholesky in the dtype of K if there are
-few or once these were slow. Both end in an `ActiveFactor` where they solve directly.
+few or once these were slow. Both end in an `ActiveFactor` where they solve directly. `ExactLimits` has the sizes that
+decide between these ways, and `solver_bytes` the memory that they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -20,11 +20,56 @@ from dask_odm.errors import InputError
 from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.krylov import conjugate_gradients
-from dask_odm.methods.exact.cholesky import ActiveFactor, gather_active
-from dask_odm.methods.exact.gram import HeldProducts
-from dask_odm.methods.exact.gram_landmarks import GramLandmarks
-from dask_odm.methods.exact.preconditioners import ActivePreconditioner
+from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner, block_bytes, landmark_count
 from dask_odm.typing import Array
+
+ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
+
+
+@dataclass(frozen=True)
+class ExactLimits:
+    """Sizes, counts and shares at which one way of solving takes over from another."""
+
+    whole_rows: int = 3072  # most rows whose Gram matrix is held whole, in float32
+    whole_numbers: int = 1 << 22  # most numbers in these rows
+    dense_rows: int = 1024  # most of these rows whose matrix is held in float64 if float32 has too few digits
+    rounding_rows: int = 256  # most rows that are solved in float64 to rounding, which takes no longer for them
+    landmark_rows: int = 900  # fewest rows for which landmarks precondition the systems of a matrix that is held
+    start_rows: int = 400  # fewest rows that are first solved for a quarter of them
+    direct_rows: int = 4096  # most active rows for which Cholesky may take over from slow conjugate gradients
+    products: int = 400  # most products of one system
+    landmark_products: int = 16  # most of these with landmarks alone as preconditioner
+    patience: int = 10  # steps that may pass without a smaller gap
+    far: float = 0.5  # largest gap after two steps that does not call for smaller λ first
+    # an inexact step may leave a gap of this times min(0.1, √gap) · gap; more makes rows change sides
+    forcing: float = 0.003
+    rough: float = 0.03  # gap to which a start is solved
+    exactest: float = 1e-8  # no system is solved further than this times what the gap requires
+
+    def holds(self, n: int, d: int, *, double: bool) -> bool:
+        """Return whether the matrix of ``n`` rows of ``d`` features is held whole in float32, or in ``double``."""
+        if n <= self.rounding_rows:
+            return True
+        return n <= (self.dense_rows if double else self.whole_rows) and n * d <= self.whole_numbers
+
+
+LIMITS = ExactLimits()
+NODE_LIMITS = ExactLimits(rounding_rows=1024)  # of a tree, whose small nodes pass on what they find
+
+
+def solver_bytes(n: int, d: int, itemsize: int, limits: ExactLimits = LIMITS) -> int:
+    """Return the peak bytes of a solve, without rows and what products take."""
+    rows = 40 * 8 * n
+    packed = 48 * n * (d + 10)
+    if limits.holds(n, d, double=True):  # the matrix, a system of that size, and a tenth of the rows as landmarks
+        return 2 * 8 * n * n + 3 * 4 * n * (n // 10) + packed + rows
+    r = landmark_count(n)
+    m = min(n, limits.direct_rows)
+    held = 2 * 4 * n * n + 3 * 4 * n * (n // 10) + packed if limits.holds(n, d, double=False) else 0
+    landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize
+    blocks, scratch = block_bytes(n, r, d)
+    return max(held, 8 * m * (m + 2 * d), scratch) + landmarks + rows + blocks  # the former one after the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,21 +86,6 @@ class Correction:
 
 
 NOTHING = Correction(np.zeros(0), np.zeros(0), 0, False)
-
-
-class System(Protocol):
-    """The way in which the systems of a run are solved."""
-
-    def solve(
-        self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
-    ) -> Correction:
-        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
-
-        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
-        further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
-        entries of K in float64.
-        """
-        ...
 
 
 class ActiveSystem:
@@ -99,39 +129,32 @@ class ActiveSystem:
 
 
 class ProductSystem:
-    """Conjugate gradients by products, and Cholesky in float64 for up to ``direct_rows`` active rows that are slow.
+    """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow."""
 
-    A system takes up to ``most`` products, of which landmarks alone may take ``patience``.
-    """
-
-    def __init__(
-        self,
-        products: Products,
-        preconditioner: ActivePreconditioner,
-        *,
-        direct_rows: int = 4096,
-        most: int = 400,
-        patience: int = 16,
-    ) -> None:
+    def __init__(self, products: Products, preconditioner: ActivePreconditioner, limits: ExactLimits) -> None:
         self._products = products
         self._preconditioner = preconditioner
-        self._direct_rows = direct_rows
-        self._most = most
-        self._patience = patience
+        self._limits = limits
 
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
     ) -> Correction:
+        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
+
+        ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
+        further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
+        entries of K in float64.
+        """
         if not len(active):
             return NOTHING
         root = np.sqrt(stiffness[active])
         b = root * residual
         system = ActiveSystem(self._products.among(active, double_precision=double), root, b)
-        direct = len(active) <= self._direct_rows
+        direct = len(active) <= self._limits.direct_rows
         # after one product in 64 rows Cholesky would have been as fast
-        most = min(self._most, 1 + len(active) // 64) if direct else self._most
+        most = min(self._limits.products, 1 + len(active) // 64) if direct else self._limits.products
         least *= self._iterate(system, active, stiffness, least, most, slow)
-        slow = system.products >= self._patience
+        slow = system.products >= self._limits.landmark_products
         left = system.left
         if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
             factor = self._factor(active, root)
@@ -147,25 +170,18 @@ class ProductSystem:
         With blocks, a residual of a tenth costs few products and saves steps.
         """
         known = self._preconditioner
-        if not known.splits:
-            if not slow:
-                system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(self._patience, most))
-            if not slow and system.products < self._patience:
+        patience = self._limits.landmark_products
+        if not known.splits and not slow:
+            system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(patience, most))
+            if system.products < patience:
                 return 1.0
         system.go_on(known.by_blocks(active, stiffness), least=0.01 * least, most=most)
         return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
-        X = self._products.rows(active).astype(np.float64)
-
-        def scaled() -> Array:
-            system = self._products.kernel.tile(X, X)
-            system *= root
-            system *= root[:, None]
-            return system
-
+        X = self._products.rows(active)
         try:
-            return ActiveFactor.of(scaled)
+            return ActiveFactor.of(lambda: scaled_gram(self._products.kernel, X, root))
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
 
@@ -173,7 +189,8 @@ class ProductSystem:
 class GramSystem:
     """Cholesky of the active rows of a matrix in memory, and conjugate gradients with landmarks while they are fast.
 
-    ``landmarks`` is None if Cholesky is as fast from the first step on.
+    ``landmarks`` is None if Cholesky is as fast from the first step on. `solve` is like that of a `ProductSystem`, with
+    entries of K in its own dtype.
     """
 
     def __init__(self, products: HeldProducts, landmarks: GramLandmarks | None) -> None:

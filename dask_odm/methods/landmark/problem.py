@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
-from dask_odm.methods.landmark.query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, span_pass_bytes
+from dask_odm.methods.landmark.query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 
@@ -84,38 +84,25 @@ class SpanProblem:
         budget = self.budget - held if held <= self.budget else self.budget
         return SpanProblem.over_rows(query, self.rows, self.y, self.weight, budget, self.threads)
 
-    def pass_bytes(self, draw_size: int) -> PassBytes:
-        """Return the bytes that a task holds in a pass over streamed rows that draws ``draw_size`` of them."""
-        return span_pass_bytes(self.query.r, self.query.landmarks.shape[1], self.query.landmarks.itemsize, draw_size)
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of a row that is drawn."""
-        return drawn_bytes(self.query.landmarks.shape[1], self.query.landmarks.itemsize)
-
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         if draw is None or self.rows is None:
-            nbytes = 0 if draw is None else draw.size * self._row_bytes
-            streamed: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
-            return streamed
+            nbytes = 0 if draw is None else self._drawn_bytes(draw)
+            return self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
         total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, None)
         return replace(total, sample=self._draw(list(chain.from_iterable(total.curvatures)), draw))
 
     def product(self, at: SpanSums, p: Array) -> Array:
         """Return ``Kᵀ (c ∘ K p)`` with the curvatures c of ``at``, float64 (r,)."""
-        total: Array = self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
-        return total
+        return self.passes.run(self.query, SpanQuery.product, p, of_groups=at.curvatures)
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
-        total: Array = self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
-        return total
+        return self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
 
     def hessian(self, a: Array) -> Array:
         """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
-        total: Array = self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
-        return total
+        return self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
 
     def leverages(self, a: Array, inverse: Array) -> Array:
         """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
@@ -125,16 +112,17 @@ class SpanProblem:
         """Return rows drawn in proportion to their dual variables |u| at ``a``; rows without one come last."""
         if self.rows is not None:
             return self._draw(self.passes.run(self.query, SpanQuery.chances, a), draw)
-        nbytes = draw.size * self._row_bytes
-        drawn: PrioritySample = self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=nbytes)
-        return drawn
+        return self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
+
+    def _drawn_bytes(self, draw: Draw) -> int:
+        """Return the bytes of the rows that are drawn."""
+        return draw.size * drawn_bytes(self.query.landmarks.shape[1], self.query.landmarks.itemsize)
 
     def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:
         """Draw rows in memory by the ``weights`` of all rows, which are given part by part."""
-        rows = self.rows
-        y = self.y
-        assert y is not None
-        return PrioritySample.draw(np.concatenate(weights), y, 0, lambda index: rows[index], draw.size, draw.seed)
+        assert self.y is not None
+        read = self.rows.__getitem__
+        return PrioritySample.draw(np.concatenate(weights), self.y, 0, read, draw.size, draw.seed)
 
 
 def _values_bytes(n: int, query: SpanQuery) -> int:

@@ -22,7 +22,7 @@ from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_loops import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
@@ -60,15 +60,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class RowRange:
-    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them."""
+    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them, indexed by slices."""
 
     rows: Any
     first: int
 
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop`` of the block."""
-        found: Array = self.rows[self.first + start : self.first + stop]
-        return found
+    def __getitem__(self, rows: slice) -> Any:
+        return self.rows[self.first + rows.start : self.first + rows.stop]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,10 +148,9 @@ class SpanQuery:
         for block, curvature in zip(blocks, curvatures, strict=True):
             if self.streamed:
                 self._add_active(block, self.loss.unpack(curvature, block.y, block.weight), p, out)
-            elif block.values is not None:
-                span_product(block.values, curvature, p, out)
             else:
-                self._add_tiles(block, curvature, p, out)
+                for rows, K in self._tiles(block, whole=True, wanted=curvature):
+                    span_product(K, curvature[rows], p, out)
         return out
 
     def slopes(
@@ -249,20 +246,11 @@ class SpanQuery:
     def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
         """Add the active rows of a block to a product."""
         active = np.flatnonzero(curvature)
-        buffer = self._buffer()
         step = self.tile_rows
+        buffer = np.empty((step, self.r), self.dtype)
         for i in range(0, len(active), step):
             rows = active[i : i + step]
             span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
-
-    def _add_tiles(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """Add a block to a product in the tiles that could be kept, since BLAS rounds by place in a tile."""
-        buffer = self._buffer()
-        step = self.tile_rows
-        for start in range(0, len(block.y), step):
-            rows = slice(start, min(len(block.y), start + step))
-            if curvature[rows].any():
-                span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
 
     def _chances(self, block: RowBlock, a: Array) -> Array:
         """Return the `chances` of one block."""
@@ -282,15 +270,8 @@ class SpanQuery:
 
     def _read(self, block: RowBlock, rows: slice | Array) -> Array:
         """Return some rows of a block as the kernel sees them."""
-        if isinstance(block.X, RowRange):
-            assert isinstance(rows, slice)
-            return block.X.read(rows.start, rows.stop)
         X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
-
-    def _buffer(self) -> Array:
-        """Allocate memory for one tile."""
-        return np.empty((self.tile_rows, self.r), self.dtype)
 
     def tile(self, X: Array) -> Array:
         """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks."""
@@ -301,17 +282,24 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, out[: len(X)])
 
-    def _tiles(self, block: RowBlock, *, whole: bool = False) -> Iterator[tuple[slice, Array]]:
-        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``."""
+    def _tiles(
+        self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
+    ) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel values of a block, some rows at a time in the same memory; kept ones at once if ``whole``.
+
+        Values are computed in the tiles that could be kept, since BLAS rounds by place in a tile. A tile is left out if
+        ``wanted`` (n,) is zero in all of its rows.
+        """
         n = len(block.y)
         kept = block.values
         if whole and kept is not None:
             yield slice(0, n), kept
             return
-        buffer = self._buffer() if kept is None else kept
+        buffer = np.empty((self.tile_rows, self.r), self.dtype) if kept is None else kept
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
-            yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
+            if wanted is None or wanted[rows].any():
+                yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
 
 
 @dataclass(eq=False)
@@ -365,11 +353,6 @@ def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
     row = drawn_bytes(d, itemsize)
     work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
     return PassBytes(8 * r + 2 * draw_size * row, 40, work)
-
-
-def active_bytes(r: int) -> int:
-    """Return the bytes of the active rows that a thread multiplies at once: gathered, joined, scaled."""
-    return 4 * 8 * ACTIVE_ROWS * r
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:

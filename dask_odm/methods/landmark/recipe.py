@@ -18,8 +18,10 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.bounds import certified_gap, span_gap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
 from dask_odm.learning.training.model_building import stopped_at
@@ -29,9 +31,8 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.landmark.certificate import certified, is_cheap
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, active_bytes, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.query import ACTIVE_ROWS, TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
@@ -48,11 +49,8 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
-ADVICE = "Use a smaller n_landmarks, or more memory."
 AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
-FEW = 4  # a fit begins with one landmark in so many
-
-SpanSolution = PrimalSolution[SpanSums]
+FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
 def reads_store(store: TrainingData, fit: ODMFit) -> bool:
@@ -95,7 +93,8 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     query = SpanQuery(seen.kernel, landmarks.rows, loss, seen.scaling)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
-    data.require_pass(problem.pass_bytes(draws), f"A pass over the store for {len(landmarks)} landmarks")
+    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
+    data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")
     return problem
 
 
@@ -158,7 +157,7 @@ def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     needed += more
-    here.require(needed, 1, f"Newton over {count} landmarks", ADVICE)
+    here.require(needed, 1, f"Newton over {count} landmarks", "Use a smaller n_landmarks, or more memory.")
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
@@ -167,7 +166,7 @@ def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
 def _first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
     by_support = _by_support(fit, count, seen.data.rows)
-    drawn = -(-count // FEW) if by_support else count
+    drawn = -(-count // FIRST_STRIDE) if by_support else count
     method = "uniform" if fit.own.choice == "support" else fit.own.choice
     pool = seen.pivots(drawn, method)
     # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
@@ -183,7 +182,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
     start = start_rows(n, r)
     sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it is drawn, and as it is joined
-    few = r // FEW + 1
+    few = r // FIRST_STRIDE + 1
     tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
     # the Gram matrix, its factor and buffers; the preconditioner, its parts and their kernel values
     return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
@@ -191,7 +190,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 def _solve(
     seen: KernelData, chosen: Landmarks, count: int, memory: int, fit: ODMFit, began: float
-) -> tuple[Landmarks, SpanSolution, SpanProblem]:
+) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
     ``chosen`` are all landmarks, or the first of them if more are drawn by support. A problem with a few of them over a
@@ -208,7 +207,9 @@ def _solve(
     start = np.zeros(len(chosen))
     by_support = _by_support(fit, count, n)
     if by_support or (resume is None and 2 * size < n):
-        few = chosen if by_support else Landmarks(chosen.kernel, chosen.rows[::FEW], chosen.index[::FEW])
+        few = chosen
+        if not by_support:
+            few = Landmarks(chosen.kernel, chosen.rows[::FIRST_STRIDE], chosen.index[::FIRST_STRIDE])
         # of a sample, values are used twice: recomputing is faster
         rough = nystrom_problem(seen, few, loss, memory if 2 * size >= n else 0, size)
         a = rough_solution(rough, few, n, size, seed, memory, CPU_COUNT)
@@ -239,8 +240,9 @@ def _left_out(
     """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
     if not fit.loo:
         return {}
-    needed = PassBytes(8 * len(landmarks) ** 2, 16, 3 * TILE_BYTES + active_bytes(len(landmarks)))
-    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
+    r = len(landmarks)
+    work = 3 * TILE_BYTES + 4 * 8 * ACTIVE_ROWS * r  # the active rows are gathered, joined and scaled
+    data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
     return attributes_of(fit, given, data, span.leverages(a, inverse))
@@ -261,11 +263,43 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
         with seen.products(CERTIFICATE) as found:
             losses = RowLosses(fit.odm, found.y, found.weight)
             places = np.searchsorted(seen.product_rows, landmarks.index)
-            return certified(losses, found.products, landmarks, places, a, exact=fit.own.certify, threads=CPU_COUNT)
+            return _certified(losses, found.products, landmarks, places, a, exact=fit.own.certify)
     except MemoryLimitError:
         if fit.own.certify:
             raise
         return None  # it was not asked for
+
+
+def is_cheap(n: int, r: int) -> bool:
+    """Return whether the bound by the landmarks' residual costs next to nothing for ``n`` rows and ``r`` landmarks."""
+    # so many multiplications take a fraction of a second; if half of the rows are landmarks, the bound is worth more
+    return n * float(r) ** 2 <= (2e10 if 2 * r >= n else 4e9)
+
+
+def _certified(
+    losses: RowLosses, products: Products, landmarks: Landmarks, places: Array, a: Array, *, exact: bool
+) -> Claim | None:
+    """Return P of landmark coefficients ``a`` (r,) and a lower bound of P*, or None if the bound says nothing.
+
+    The landmarks are the training rows at ``places`` (r,). ``exact`` takes a pass over the kernel of all active rows;
+    otherwise the landmarks' Nyström residual gives the bound. Both are rigorous and use kernel values in float64.
+    Values in float32 would certify another kernel: they change P by 1e-5 of it, and the gap by up to 8e-2.
+    """
+    everyone = np.arange(products.n)
+    square_norm = float(a @ (landmarks.gram @ a))
+    margins = losses.y * products.cross(everyone, places, a, double_precision=True)
+    s = losses.dual_candidate(margins)
+    if exact:
+        point = certified_gap(losses, margins, square_norm, products)
+    else:
+        coefficients = losses.y * s
+        active = np.flatnonzero(coefficients)
+        dual_image = products.cross(places, active, coefficients[active], double_precision=True)
+        residual = landmarks.residual(products.rows(everyone), CPU_COUNT)
+        point = span_gap(losses, margins, square_norm, dual_image, landmarks, residual)
+        if not point.gap <= 0.1:  # a larger bound says nothing
+            return None
+    return Claim(point.primal, point.dual, 0.5 * square_norm, s)
 
 
 def _finish(
@@ -273,7 +307,7 @@ def _finish(
     landmarks: Landmarks,
     raw: Any,
     numbers: Array,
-    solution: SpanSolution,
+    solution: PrimalSolution[SpanSums],
     claim: Claim | None,
     fit: ODMFit,
 ) -> Trained:

@@ -1,4 +1,4 @@
-"""Sketched Hessian of the Nyström problem: summed over a sample of the active rows, and factored.
+"""Sketched Hessian of the Nyström problem: summed over a priority sample of the active rows, and factored.
 
 It is in float64 for rows of any dtype, since sums in float32 would drown the small eigenvalues of G. Half of the time
 of a fit is spent here, at the speed of matrix products. The memory of one sketch is reused by the next, because fresh
@@ -12,17 +12,79 @@ again, so it is done only if needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.typing import Array
 
 PHASE = "preconditioner"
 SKETCH = 3  # rows of the sample per landmark
 STEP = 256  # rows of the sample, or columns of the matrix, that a thread takes at a time
+
+
+@dataclass(frozen=True, eq=False)
+class PrioritySample:
+    """A weighted sample of rows that several workers draw together.
+
+    Every row has a uniform number, determined by a seed and the row's number. The rows of largest priority, weight over
+    uniform number, are kept: ``rows`` (m, d), m ≤ size + 1, one more than the sample's size, since the last sets the
+    threshold. Samples of parts of the rows merge into the sample of all, whoever drew them. With the weights of
+    `weighted`, sums over the sample are unbiased.
+    Source: Duffield, Lund, Thorup, *Priority sampling for estimation of arbitrary subset sums*, J. ACM 2007.
+
+    ``priority`` (m,) descends; ``y``, ``weight`` and ``numbers`` (m,) are the rows' targets, weights and numbers.
+    """
+
+    size: int
+    rows: Array
+    y: Array
+    weight: Array
+    priority: Array
+    numbers: Array
+
+    @classmethod
+    def draw(
+        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
+    ) -> PrioritySample:
+        """Draw rows, numbered from ``first``, by ``weight`` (n,); ``read`` returns rows at ascending positions."""
+        at = np.flatnonzero(weight)
+        priority = weight[at]
+        step = 1 << 14  # all at once take several times the memory
+        for start in range(0, len(at), step):
+            some = slice(start, start + step)
+            priority[some] /= uniforms_of(first + at[some], seed) + 2.0**-54  # never by zero
+        if len(at) > size + 1:
+            # keep everything at the threshold and above, so that ties are decided by row number
+            threshold = np.partition(priority, len(at) - size - 1)[len(at) - size - 1]
+            best = np.flatnonzero(priority >= threshold)
+            at = at[best]
+            priority = priority[best]
+        order = np.argsort(-priority, kind="stable")[: size + 1]
+        chosen = at[order]
+        ascending = np.sort(chosen)
+        rows = read(ascending)[np.searchsorted(ascending, chosen)]
+        return cls(size, rows, y[chosen], weight[chosen], priority[order], first + chosen)
+
+    def __add__(self, other: PrioritySample) -> PrioritySample:
+        priority = np.concatenate([self.priority, other.priority])
+        best = np.argsort(-priority, kind="stable")[: self.size + 1]
+        rows, y, weight, numbers = (
+            np.concatenate([getattr(self, name), getattr(other, name)])[best]
+            for name in ("rows", "y", "weight", "numbers")
+        )
+        return PrioritySample(self.size, rows, y, weight, priority[best], numbers)
+
+    def weighted(self) -> tuple[Array, Array, Array]:
+        """Return rows (m, d), m ≤ size, targets (m,), and weights (m,) by which sums estimate those over all rows."""
+        if len(self.rows) <= self.size:
+            return self.rows, self.y, self.weight
+        return self.rows[:-1], self.y[:-1], np.maximum(self.weight[:-1], self.priority[-1])
 
 
 class SketchedHessian:
@@ -44,7 +106,13 @@ class SketchedHessian:
         values = self._filled(sample)
         self.whitened = not self._factored(values, self._landmarks.gram)
         if self.whitened:
-            self._whiten(values)
+            _ = self._landmarks.panels  # computed before threads ask for them
+
+            def whiten(start: int) -> None:
+                """Replace ``√w kᵀ`` of some rows by ``√w (L⁻¹ k)ᵀ``, in place."""
+                self._landmarks.whiten(values[start : start + STEP])
+
+            run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
             if not self._factored(values, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
@@ -66,15 +134,6 @@ class SketchedHessian:
 
         run_threads(fill, range(0, len(rows), STEP), self.threads, PHASE)
         return values
-
-    def _whiten(self, values: Array) -> None:
-        """Replace ``√w kᵀ`` of every row by ``√w (L⁻¹ k)ᵀ``, in place."""
-        _ = self._landmarks.panels  # computed before threads ask for them
-
-        def whiten(start: int) -> None:
-            self._landmarks.whiten(values[start : start + STEP])
-
-        run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
 
     def _factored(self, values: Array, gram: Array | None) -> bool:
         """Factor ``gram``, or the identity, plus the sum of the values' squares; return whether it kept any digits."""

@@ -23,10 +23,16 @@ from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.priority_sampling import PrioritySample
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import SKETCH, STEP, SketchedHessian, solve_factored, times_symmetric
+from dask_odm.methods.landmark.sketch import (
+    SKETCH,
+    STEP,
+    PrioritySample,
+    SketchedHessian,
+    solve_factored,
+    times_symmetric,
+)
 from dask_odm.typing import Array
 
 SpanIterate = Iterate[SpanSums]
@@ -131,37 +137,29 @@ class _SpanNewton(Newton[SpanSums]):
     def direction(self, at: SpanIterate) -> Array:
         if self.tired:
             self._make_sketch(at)
-        x, products = self._whitened_step(at) if self.sketch.whitened else self._plain_step(at)
+        factor = self.landmarks.factor
+        whitened = self.sketch.whitened  # then the system is that of the coordinates Lᵀα
+
+        def coefficients(p: Array) -> Array:
+            return np.asarray(blas.dtrsv(factor, p, lower=1, trans=1)) if whitened else p
+
+        def apply(p: Array) -> Array:
+            image = self.span.product(at.sums, coefficients(p))
+            return (
+                p + blas.dtrsv(factor, image, lower=1) if whitened else times_symmetric(self.landmarks.gram, p) + image
+            )
+
+        step, products = conjugate_gradients(
+            apply,
+            -(blas.dtrsv(factor, at.gradient, lower=1) if whitened else at.gradient),
+            self.sketch.solve,
+            most=300,
+            forcing=float(min(0.1, np.sqrt(at.gap)) ** 2),  # the share of the gradient's squared norm that may be left
+        )
         self.passes += products
         # after so many products a new preconditioner costs less than the next system's
         self.tired = products >= 15
-        return x
-
-    def _plain_step(self, at: SpanIterate) -> tuple[Array, int]:
-        """Return the step by conjugate gradients in the coefficients of the landmarks, and its number of products."""
-        return conjugate_gradients(
-            lambda p: times_symmetric(self.landmarks.gram, p) + self.span.product(at.sums, p),
-            -at.gradient,
-            self.sketch.solve,
-            most=300,
-            forcing=_forcing(at),
-        )
-
-    def _whitened_step(self, at: SpanIterate) -> tuple[Array, int]:
-        """Return the step by conjugate gradients in the coordinates ``Lᵀα``, and its number of products."""
-        factor = self.landmarks.factor
-
-        def coefficients(p: Array) -> Array:
-            return np.asarray(blas.dtrsv(factor, p, lower=1, trans=1))
-
-        step, products = conjugate_gradients(
-            lambda p: p + blas.dtrsv(factor, self.span.product(at.sums, coefficients(p)), lower=1),
-            -blas.dtrsv(factor, at.gradient, lower=1),
-            self.sketch.solve,
-            most=300,
-            forcing=_forcing(at),
-        )
-        return coefficients(step), products
+        return coefficients(step)
 
     def _length(self, at: SpanIterate, direction: Array, slope: float) -> float:
         length = super()._length(at, direction, slope)
@@ -238,11 +236,6 @@ class _SpanNewton(Newton[SpanSums]):
         white = self._whitened(image)
         root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))
         return float((root**2 + young + abs(more)) / at.primal)
-
-
-def _forcing(at: SpanIterate) -> float:
-    """Return the share of the squared norm of the gradient that conjugate gradients may leave."""
-    return float(min(0.1, np.sqrt(at.gap)) ** 2)
 
 
 def rough_solution(

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
@@ -21,14 +20,20 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.model_building import finish_weights
-from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
+from dask_odm.learning.training.steps import reported_after, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
-from dask_odm.methods.linear.gram_reduction import RowSpan, span_bytes
+from dask_odm.methods.linear.routes import (
+    forms_hessian,
+    read_sparsely,
+    solve_in_span,
+    solve_thin,
+    span_of_few_rows,
+    thin_problem,
+)
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
-from dask_odm.methods.linear.sparse_route import forms_hessian, read_sparsely, solve_thin, thin_problem
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
@@ -91,7 +96,7 @@ def _solve_path(
         """Solve from ``w`` (k,), whose sums ``start`` may be known; first by a cheaper route if one suits the rows."""
         ahead: PrimalSolution[Any] | None = None
         if span is not None and resume is None:
-            ahead = _in_span(span, own, data)
+            ahead = solve_in_span(span, own, data)
         elif thin is not None:
             ahead = solve_thin(thin.with_lam(own.odm.lam), w, own)
         if ahead is not None and ahead.converged:
@@ -127,43 +132,6 @@ def _solve_path(
         sums = solution.sums
         before = lam
     return replace(found[-1], path=tuple(found))
-
-
-def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
-    """Return the Gram reduction of rows in memory that are far fewer than features, or None if it is no gain.
-
-    Sparse rows are reduced only if they are scaled. Their products are cheap, but scaling inflates rare features, which
-    would take thousands of products.
-    """
-    # with fewer than 512 features, the Hessian costs little
-    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
-    if not few or data.held is None or fit.start is not None:
-        return None
-    X = data.held.X
-    sparse = bool(issparse(X))
-    if (sparse and features.scaling is None) or span_bytes(data.rows, features.d, sparse=sparse) > data.cluster.memory:
-        return None
-    return RowSpan.of(features, X)
-
-
-def _in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
-    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
-    rows = span.coordinates
-    held = data.held
-    assert held is not None
-    features = FeatureMap(rows.shape[1], 0.0)
-    weights = held.block_weights
-    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
-    found = solve_newton(
-        problem,
-        np.zeros(features.k),
-        tol=0.1 * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
-        max_iter=fit.solver.max_iter,
-        exact=True,
-        double_precision=True,
-        on_step=report_step,
-    )
-    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
 
 
 def start_weights(features: FeatureMap, fit: ODMFit) -> Array:

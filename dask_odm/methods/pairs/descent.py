@@ -23,6 +23,7 @@ too far.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -264,7 +265,7 @@ def _sweep(
     count = _near(order, terms, low, high, exact(0.4) * least, shift, a, scores, rows)
     at = 0
     stride = order[number % order.size] % max(count, 1) or 1
-    while _common(stride, count) > 1:
+    while math.gcd(stride, count) > 1:
         stride += 1
     for _ in range(count):
         i = rows[at]
@@ -297,14 +298,6 @@ def _answer(a: Array, terms: Array) -> float:
         above = terms[3, i]
         out += below if s > zero else above if s < zero else zero
     return out
-
-
-@inlined
-def _common(a: int, b: int) -> int:
-    """Return the greatest common divisor."""
-    while b:
-        a, b = b, a % b
-    return a
 
 
 @compiled

@@ -20,7 +20,6 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
@@ -35,8 +34,8 @@ from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
-from dask_odm.methods.exact.limits import LIMITS, ROUNDING_GAP
 from dask_odm.methods.exact.solver import solve_gram
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel
@@ -70,8 +69,12 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
     data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {largest} rows", advice)
     given = data
-    data = _dense(data).merged()
-    seen = data.seen_by(fit.kernel, _scaling(data, fit))
+    data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
+    statistics = data.statistics()
+    scaling = fit.kernel.scaling(statistics)
+    if fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+        scaling = scaling.at_rest(data.X, statistics)
+    seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
         work = _Pairs.of(seen, rows, fit)
@@ -81,18 +84,6 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     return _finish(given, seen, rows, found, fit)
 
 
-def _dense(data: MemoryData) -> MemoryData:
-    """Return the same rows as a dense array."""
-    return replace(data, X=data.X.toarray()) if issparse(data.X) else data
-
-
-def _scaling(data: MemoryData, fit: ODMFit) -> Scaling:
-    """Return the scaling of the rows. For RBF, a least or largest value that most rows have becomes 0."""
-    statistics = data.statistics()
-    scaling = fit.kernel.scaling(statistics)
-    return scaling.at_rest(data.X, statistics) if fit.kernel.kernel == "rbf" else scaling
-
-
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
     """Return the dtype of kernel values: float64 for polynomials, whose rounding no sample bounds."""
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
@@ -100,8 +91,7 @@ def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
 
 def _class_sizes(data: MemoryData) -> list[int]:
     """Return the number of rows of every class."""
-    sizes: list[int] = np.bincount(data.y.astype(np.int64)).tolist()
-    return sizes
+    return np.bincount(data.y.astype(np.int64)).tolist()
 
 
 def _needed(data: MemoryData, fit: ODMFit) -> int:
@@ -255,7 +245,8 @@ def _finish(
     attributes = [
         {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
     ]
-    short = [None if each.converged else _warning(each, fit) for each in found]
+    advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
+    short = [None if each.converged else f"{stopped_at(each.gap, fit.solver.tol)} {advice}" for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
 
 
@@ -266,9 +257,3 @@ def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int,
         cut = len(rows[pair[0]])
         for code, part in zip(pair, (solution.coefficients[:cut], solution.coefficients[cut:]), strict=True):
             yield i, slice(starts[code], starts[code + 1]), part
-
-
-def _warning(solution: PairSolution, fit: ODMFit) -> str:
-    return (
-        f"{stopped_at(solution.gap, fit.solver.tol)} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    )

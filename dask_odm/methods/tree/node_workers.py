@@ -1,29 +1,34 @@
 """Solve one node of a tree: a set of rows, from the solutions of the nodes below it.
 
 A merge rule says which rows go up to the parent: all of them (SODM), or those with dual variables other than zero (a
-cascade: Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004).
+cascade: Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004). `Reclustering` makes the nodes of
+a level clusters of all rows instead, found anew (DC: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel
+support vector machines*, ICML 2014, algorithm 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from dask_odm.data.rows.row_sets import RowSet, merged_span
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
-from dask_odm.engine.cluster import memory_returned
+from dask_odm.engine.cluster import Cluster, memory_returned
+from dask_odm.engine.partition.base import Groups, Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
-from dask_odm.methods.tree.partition_solver import Resources, solve_partition, solver_bytes
+from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
+from dask_odm.methods.tree.partition_solver import solve_partition, solver_bytes
 from dask_odm.typing import Array
 
 PassUp = Callable[[Solution], Array | None]
 Begin = Callable[[Solution, float], Array]
+READ_ROWS = 1024  # rows of a block that is read and assigned to clusters at a time
 
 
 def pass_all(solution: Solution) -> None:
@@ -64,6 +69,7 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
     return needed + threads * job.partitions.reading_bytes
 
 
+@memory_returned()
 def solve_node(
     job: TreeJob,
     node: RowSet,
@@ -76,81 +82,121 @@ def solve_node(
 ) -> Solution:
     """Solve a node from the solutions ``children`` of the nodes ``below`` it, or from zero if there are none.
 
-    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up.
+    The solution has dual variables for all rows of the node; they are zero for rows that were not passed up. The others
+    keep the losses that they have among all rows.
     """
     counts = job.partitions.counts
-    job = replace(job, solver=replace(job.solver, seed=seed))
-    start, passed = _start(job, node, below, children)
+    y, weight = node.labels(job.partitions)
+    total = float(weight.sum())
+    start, passed = _start(job, node, below, children, total)
+    rows = node
+    odm = job.odm
+    if passed is not None:
+        if not passed.any():
+            nothing = Point(0.0, 0.0, 0.0)
+            return Solution(np.zeros((len(children[0].dual), len(passed))), total, 0, nothing, nothing)
+        rows = RowSet.at(node.positions(counts)[passed], counts)
+        y = y[passed]
+        weight = weight[passed]
+        odm = replace(odm, lam=odm.lam * (float(weight.sum()) / total))
+    spare = memory - projected_bytes(job, len(y), threads, certify=certify)
+    # half of the memory may hold rows; the rest is for the solver and its tiles
+    read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, memory // 2)))
+    solution = solve_partition(
+        job.kernel,
+        read,
+        RowLosses(odm, y, weight),
+        start,
+        replace(job.solver, seed=seed),
+        memory=memory - held,
+        threads=threads,
+        certify=certify,
+        limits=job.limits,
+    )
     if passed is None:
-        return _solve_rows(job, node, None, start, Resources(memory, threads), certify)
-    total = float(node.labels(job.partitions)[1].sum())
-    dual = np.zeros((len(children[0].dual), len(passed)))
-    if not passed.any():
-        nothing = Point(0.0, 0.0, 0.0)
-        return Solution(dual, total, 0, nothing, nothing)
-    rows = RowSet.at(node.positions(counts)[passed], counts)
-    solution = _solve_rows(job, rows, total, start, Resources(memory, threads), certify)
+        return solution
+    dual = np.zeros((len(solution.dual), len(passed)))
     dual[:, passed] = solution.dual
     return replace(solution, dual=dual, weight=total)
 
 
-@memory_returned()
-def _solve_rows(
-    job: TreeJob,
-    rows: RowSet,
-    total: float | None,
-    start: Callable[[float], Array],
-    resources: Resources,
-    certify: bool,
-) -> Solution:
-    """Solve ``rows``, which keep the losses that they have among rows of ``total`` weight if they are a part of these.
-
-    ``start`` returns the dual variables to start from, given the weight of all.
-    """
-    y, weight = rows.labels(job.partitions)
-    odm = job.odm if total is None else replace(job.odm, lam=job.odm.lam * (float(weight.sum()) / total))
-    losses = RowLosses(odm, y, weight)
-    spare = resources.memory - projected_bytes(job, len(y), resources.threads, certify=certify)
-    # half of the memory may hold rows; the rest is for the solver and its tiles
-    read, held = rows.rows(job.partitions, job.scaling, max(0, min(spare, resources.memory // 2)))
-    return solve_partition(
-        job.kernel,
-        read,
-        losses,
-        start(losses.total_weight if total is None else total),
-        job.solver,
-        replace(resources, memory=resources.memory - held),
-        certify=certify,
-        limits=job.limits,
-    )
-
-
 def _start(
-    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution]
-) -> tuple[Callable[[float], Array], Array | None]:
-    """Return a function of the total weight that makes a node's start, and the mask of the rows passed up to it.
+    job: TreeJob, node: RowSet, below: Sequence[RowSet], children: Sequence[Solution], total: float
+) -> tuple[Array, Array | None]:
+    """Return the dual variables that a node of ``total`` weight starts from, and the mask of the rows passed up to it.
 
-    The mask is None if all rows were.
+    The mask is None if all rows were. The dual variables are those of the rows passed up.
     """
     counts = job.partitions.counts
     if not children:
-        n = node.size(counts)
-        return lambda weight: np.zeros(n), None
+        return np.zeros(node.size(counts)), None
     masks = [job.pass_up(child) for child in children]
+    starts = [job.begin(child, total)[0] for child in children]
     if node.span is not None and node.span == merged_span(below) and all(mask is None for mask in masks):
-        return lambda weight: np.concatenate([job.begin(child, weight)[0] for child in children]), None
+        return np.concatenate(starts), None
     own = node.positions(counts)
     passed = np.zeros(len(own), bool)
-    where = []
-    for rows, mask in zip(below, masks, strict=True):
+    dual = np.zeros(len(own))
+    for rows, mask, start in zip(below, masks, starts, strict=True):
         _, mine, theirs = np.intersect1d(own, rows.positions(counts), assume_unique=True, return_indices=True)
         passed[mine] = True if mask is None else mask[theirs]
-        where.append((mine, theirs))
+        dual[mine] = start[theirs]
+    return dual[passed], None if passed.all() else passed
 
-    def start(weight: float) -> Array:
-        dual = np.zeros(len(own))
-        for (mine, theirs), child in zip(where, children, strict=True):
-            dual[mine] = job.begin(child, weight)[0][theirs]
-        return dual[passed]
 
-    return start, None if passed.all() else passed
+def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
+    """Return the group of every row of a partition, int32 (n,)."""
+    rows, _ = partitions.rows(number, number + 1, scaling, 0)
+    found = [groups(rows.read(i, min(rows.n, i + READ_ROWS))) for i in range(0, rows.n, READ_ROWS)]
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Reclustering:
+    """The callable ``regroup`` of `dask_odm.methods.tree.workers.grow_tree` that makes clusters the nodes of a level.
+
+    The client finds the clusters on a sample of rows. Tasks then assign every row to its cluster. The client holds only
+    row numbers. ``nodes`` has the most nodes of every level, leaves first; empty clusters are left out.
+    ``partitioner(count, seed)`` makes a partitioner of ``count`` groups.
+    """
+
+    partitions: Partitions
+    scaling: Scaling | StoredScaling
+    nodes: Sequence[int]
+    partitioner: Callable[[int, int], Partitioner]
+    seed: int
+    cluster: Cluster
+
+    def __call__(self, number: int) -> list[RowSet] | None:
+        """Return the clusters of level ``number``, counted from the leaves at 0; None if it is a single node."""
+        counts = self.partitions.counts
+        nodes = self.nodes[number]
+        if nodes == 1:
+            return None
+        seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
+        partitioner = self.partitioner(nodes, seed)
+        sample = min(sum(counts), partitioner.sample_rows(self.partitions.features, self.partitions.dtype.itemsize))
+        self._require(sample)
+        groups = partitioner.groups(self._sample(sample, partitioner.seed))
+        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
+        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
+        found = (np.flatnonzero(of_row == g) for g in range(groups.count))
+        return [RowSet.at(positions, counts) for positions in found if len(positions)]
+
+    def _require(self, sample: int) -> None:
+        """Raise MemoryLimitError unless the sample's kernel matrix fits here, and a block's values fit every task."""
+        d = self.partitions.features
+        itemsize = self.partitions.dtype.itemsize
+        block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * sample)
+        needed = 3 * 8 * sample * d + block + self.partitions.reading_bytes
+        what = f"Finding clusters by {sample} rows"
+        self.cluster.require(8 * sample * (sample + 2 * d), 1, what)
+        self.cluster.require(needed, len(self.partitions.counts), what)
+
+    def _sample(self, count: int, seed: int) -> Array:
+        """Draw the sample of ``count`` scaled rows from which the clusters are made."""
+        counts = self.partitions.counts
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+        chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
+        rows, _ = chosen.rows(self.partitions, self.scaling, 0)
+        return np.concatenate([rows.read(i, min(rows.n, i + READ_ROWS)) for i in range(0, rows.n, READ_ROWS)])

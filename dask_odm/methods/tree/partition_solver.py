@@ -6,7 +6,6 @@ Up to a thousand rows are solved to rounding, as is the linear kernel of few fea
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,10 @@ from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.dense import solve_positive
 from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
-from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.solver import ExactSolution, solve_exact
+from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
+from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.typing import Array
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Memory in bytes and threads that a solve may use. They never change its result."""
-
-    memory: int
-    threads: int = 1
 
 
 def is_solved_in_weights(kernel: Kernel, d: int) -> bool:
@@ -57,12 +48,15 @@ def solve_partition(
     losses: RowLosses,
     dual: Array,
     settings: SolverSettings,
-    resources: Resources,
     *,
+    memory: int,
+    threads: int = 1,
     certify: bool = False,
     limits: ExactLimits = NODE_LIMITS,
 ) -> Solution:
     """Solve the ODM of one partition from the dual variables ``dual`` (n,), zeros for a cold start.
+
+    The solve may use ``memory`` bytes and ``threads``, which never change its result.
 
     A solve that is not to rounding returns a start unchanged if its gap is at most ``settings.tol``. With ``certify``
     the gap is computed from kernel values in float64, and the solve goes on until that gap is at most ``tol``. Without
@@ -72,14 +66,12 @@ def solve_partition(
     if is_solved_in_weights(kernel, rows.d):
         with single_threaded_blas:
             return _solve_features(kernel, rows, losses, dual, settings, began)
-    needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, resources.threads, certify=certify, kernel=kernel)
+    needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, threads, certify=certify, kernel=kernel)
     source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
-    products = RowProducts(kernel, source, max(0, resources.memory - needed), resources.threads)
+    products = RowProducts(kernel, source, max(0, memory - needed), threads)
     begin = losses.y * dual if dual.any() else None
     certify = certify or rows.dtype == np.float64  # without it, products are in float32
-    found = solve_exact(
-        losses, products, settings, start=begin, threads=resources.threads, certify=certify, limits=limits
-    )
+    found = solve_exact(losses, products, settings, start=begin, threads=threads, certify=certify, limits=limits)
     return exact_result(losses, found, began, begin, certified=certify)
 
 
@@ -184,5 +176,5 @@ def warm_up() -> None:
         rows = ArrayRows(rng.standard_normal((32, 2)).astype(dtype))
         for limits in (NODE_LIMITS, ExactLimits(whole_rows=0, rounding_rows=0)):
             solve_partition(
-                RBF(), rows, losses, np.zeros(32), SolverSettings(max_iter=2), Resources(1 << 20), limits=limits
+                RBF(), rows, losses, np.zeros(32), SolverSettings(max_iter=2), memory=1 << 20, limits=limits
             )

@@ -1,5 +1,10 @@
 """Recipe of SODM and its rivals: partition the rows, grow the tree, solve its root, and build the model.
 
+A `TreeRule` says how rows are dealt to partitions, which rows are passed up, and what a merger starts from. Sources:
+SODM (IJCAI-23) and the methods it is compared with there, each applied to ODM's objective. These are the cascade (Graf
+et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan, *DiP-SVM*, 2017) and
+DC (Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML 2014).
+
 A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. Newton over all rows
 (`dask_odm.methods.exact.solver`) solves a larger root, starting from the level below. Its products are spread over all
 workers, a large λ does not slow it down, and its kernel matrix need not fit anywhere. The number of rows and the kernel
@@ -12,32 +17,36 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from dask.system import CPU_COUNT
 
+from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.partition.clusters import ClusterPartitioner, MeansPartitioner
+from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import Point, RowLosses
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.checkpoints import require_state
+from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
-from dask_odm.methods.exact.limits import solver_bytes as exact_bytes
 from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.checkpoint import LevelState, OnLevel, open_levels
-from dask_odm.methods.tree.node_workers import TreeJob, pass_all
+from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.methods.tree.partition_solver import exact_result
-from dask_odm.methods.tree.regroup_workers import Reclustering
-from dask_odm.methods.tree.rules import LEAF_ROWS, SODM, TreeRule
 from dask_odm.methods.tree.workers import (
+    LevelState,
     Regroup,
+    Save,
     TreeResult,
     TreeSettings,
     advice_at_root,
@@ -51,8 +60,54 @@ from dask_odm.methods.tree.workers import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-GAP = ("gap",)  # the field of a tree's records that describes the model itself; their objective is the dual's
 ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
+WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
+LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
+
+
+@dataclass(frozen=True)
+class TreeRule:
+    """A method that solves partitions and merges them.
+
+    ``partitioner(fit, kernel, n_partitions, seed)`` makes the partitioner that deals rows to the leaves. ``pass_up``
+    and ``begin`` are the merge rule, as in `dask_odm.methods.tree.node_workers.TreeJob`.
+    """
+
+    name: str
+    partitioner: Callable[[ODMFit, Kernel, int, int], Partitioner]
+    pass_up: PassUp = pass_all
+    begin: Begin = Solution.rescaled
+    recluster: bool = False  # whether rows are grouped anew for every level, instead of merging partitions
+    whole_rows: int = LEAF_ROWS  # most rows in memory that are one partition, if the user does not choose their number
+    newton_root: bool = True  # whether Newton over all rows solves a large root, which is one more node otherwise
+
+
+def by_strata(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal each stratum evenly to the partitions. Strata are formed by landmarks of the kernel."""
+    return fit.partitioner(kernel, n_partitions)
+
+
+def at_random(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal rows at random."""
+    return RandomPartitioner(n_partitions, seed)
+
+
+def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Deal each k-means cluster of the features evenly to the partitions; InputError for a precomputed kernel."""
+    if isinstance(kernel, Precomputed):
+        raise InputError("solver='dip' groups rows by their features, which kernel='precomputed' has none of.")
+    return MeansPartitioner(fit.own.n_clusters, n_partitions, seed)
+
+
+def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Make each cluster in the kernel's feature space a partition."""
+    return ClusterPartitioner(kernel, n_partitions, seed)
+
+
+SODM = TreeRule("sodm", by_strata, whole_rows=WHOLE_ROWS)
+CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)
+DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
+DC = TreeRule("dc", by_clusters, recluster=True)
 
 
 def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
@@ -64,29 +119,29 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
-    resume, on_level = open_levels(f"{rule.name} {parts}", data.fingerprint, fit)
+    resume, save_level = open_steps(f"{rule.name} {parts}", data.fingerprint, fit, LevelState)
+    save = save_level if fit.run.checkpoint is not None else None  # else solutions need not be fetched
     seen = data.seen_by(fit.kernel)
     with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
-        regroup = _regroup(job, rows, fit, rule)
-        levels = tree_of(fit).levels(len(job.partitions.counts))
+        counts = job.partitions.counts
+        tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
+        levels = tree.levels(len(counts))
+        has_root = len(levels[-1]) == 2
+        regroup = _regroup(job, rows, fit, rule, levels)
         if resume is not None:
             require_state(fit, _is_sound(resume, job, levels, regroup))
-        grow = partial(_grow, job, rows, resume=resume, on_level=on_level, regroup=regroup)
-        if resume is not None and resume.level == len(levels) - 1 and len(levels[-1]) == 2:
+        logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
+        grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, save=save, regroup=regroup)
+        if resume is not None and resume.level == len(levels) - 1 and has_root:
             result = combine(resume.solutions(), resume.history)
-        elif rule.newton_root and has_large_root(job, fit):
-            result = _grow_to_root(job, rows, fit, grow, on_level)
-        elif len(job.partitions.counts) == 1 and data.in_memory:
-            result = end_at_root(solve_whole(job, rows.cluster), 0, [], on_level)
+        elif rule.newton_root and has_root and sum(counts) > ROOT_ROWS and job.kernel.name != "linear":
+            result = _grow_to_root(job, rows, tree, grow, save)
+        elif len(counts) == 1 and data.in_memory:
+            result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)
         else:
-            result = grow(fit)
+            result = grow(tree)
         return _finish(seen, rows, job, result, fit, rule)
-
-
-def tree_of(fit: ODMFit) -> TreeSettings:
-    """Return the shape of the tree that the solver object asks for."""
-    return TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
@@ -103,11 +158,13 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
         )  # fmt: skip
 
 
-def _regroup(job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule) -> Regroup | None:
+def _regroup(
+    job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule, levels: list[list[int]]
+) -> Regroup | None:
     """Build the callable that clusters the rows anew for every level; None if the rule merges partitions instead."""
     if not rule.recluster:
         return None
-    nodes = [len(bounds) - 1 for bounds in tree_of(fit).levels(len(job.partitions.counts))]
+    nodes = [len(bounds) - 1 for bounds in levels]
     partitioner = partial(rule.partitioner, fit, job.kernel)
     return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
 
@@ -154,22 +211,18 @@ def _finish(
         trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, attributes)
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
     if gap > fit.solver.tol and (warning is None or rule.pass_up is not pass_all):
-        warning = _left_behind(rule, gap, fit.solver.tol)
+        warning = (
+            f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={fit.solver.tol:g}: "
+            "it leaves rows behind that a partition does without, and the whole does not. Use solver='sodm', which "
+            "keeps all rows, or a smaller n_partitions."
+        )
     trained = replace(trained, warning=warning)
     if whole is None or job.kernel.name == "linear":
         return trained
     point, half_norm = whole
     claim = Claim(point.primal, point.primal * (1.0 - point.gap), half_norm if half_norm >= 0 else None)
-    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, GAP)
-
-
-def _left_behind(rule: TreeRule, gap: float, tol: float) -> str:
-    """Return the warning for a tree that dropped rows in its partitions which the whole problem needs."""
-    return (
-        f"solver={rule.name!r} ended at a relative gap of {gap:.1e} over all rows, above tol={tol:g}: it leaves rows "
-        "behind that a partition does without, and the whole does not. Use solver='sodm', which keeps all rows, or a "
-        "smaller n_partitions."
-    )
+    # the objective of a tree's records is the dual's
+    return held_as_predicted(trained, claim, job.kernel, seen.data, fit, ("gap",))
 
 
 def _whole_point(
@@ -196,44 +249,26 @@ def _whole_point(
     return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)
 
 
-def _grow(job: TreeJob, rows: PartitionedRows, fit: ODMFit, **options: Any) -> TreeResult:
-    """Grow the tree, with the ``options`` of `grow_tree`."""
-    counts = job.partitions.counts
-    logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
-    return grow_tree(job, tree_of(fit), rows.cluster, **options)
-
-
-def has_large_root(job: TreeJob, fit: ODMFit) -> bool:
-    """Whether the tree has a root that is large enough for Newton over all rows.
-
-    It has none for a cascade and the linear kernel.
-    """
-    counts = job.partitions.counts
-    if job.pass_up is not pass_all or job.kernel.name == "linear":
-        return False
-    return sum(counts) > ROOT_ROWS and len(tree_of(fit).levels(len(counts))[-1]) == 2
-
-
 def _grow_to_root(
-    job: TreeJob, rows: PartitionedRows, fit: ODMFit, grow: Callable[[ODMFit], TreeResult], on_level: OnLevel
+    job: TreeJob, rows: PartitionedRows, tree: TreeSettings, grow: Callable[[TreeSettings], TreeResult], save: Save
 ) -> TreeResult:
     """Grow the tree by ``grow`` up to the level below the root, and solve the root from there.
 
     The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
-    levels = tree_of(fit).levels(len(job.partitions.counts))
+    levels = tree.levels(len(job.partitions.counts))
     number = len(levels) - 1
     with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
         start = None
         history = []
         if number:
-            result = grow(fit.with_own(stop_at=len(levels[-2]) - 1))
+            result = grow(replace(tree, stop_at=len(levels[-2]) - 1))
             history = result.history
-            if fit.own.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
+            if tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
             start = result.dual[0]
         solution = _solve_root(job, start, products)
-    return end_at_root(solution, number, history, on_level)
+    return end_at_root(solution, number, history, save)
 
 
 def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Solution:
@@ -245,12 +280,6 @@ def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Soluti
     y, weight = job.partitions.labels(0, len(job.partitions.counts))
     losses = RowLosses(job.odm, y, weight)
     with rescaling_advised():
-        found = solve_exact(
-            losses,
-            products,
-            job.solver,
-            start=None if start is None else y * start,
-            threads=CPU_COUNT,
-            on_step=report_step,
-        )
+        begin = None if start is None else y * start
+        found = solve_exact(losses, products, job.solver, start=begin, threads=CPU_COUNT, on_step=report_step)
     return exact_result(losses, found, began)

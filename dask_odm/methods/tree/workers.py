@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, astuple, dataclass
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -25,13 +24,69 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_e
 from dask_odm.engine.cluster import ADVICE, Cluster
 from dask_odm.engine.partition.base import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
+from dask_odm.learning.problem.odm import Point
 from dask_odm.learning.solution import Solution
-from dask_odm.methods.tree.checkpoint import History, LevelState, OnLevel
 from dask_odm.methods.tree.node_workers import PassUp, TreeJob, pass_all, projected_bytes, solve_node
 from dask_odm.typing import Array
 
+History = list[dict[str, Any]]
 Regroup = Callable[[int], Sequence[RowSet] | None]
+LEVEL_FIGURES = 14  # columns of `LevelState.figures`
 NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
+
+
+@dataclass(frozen=True, eq=False)
+class LevelState:
+    """A finished level of a tree, as a checkpoint has it."""
+
+    level: int
+    dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
+    # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
+    # at the start and at the solution, and ½‖w‖², (nodes, LEVEL_FIGURES)
+    figures: Array
+    history: History  # records of the levels up to this one
+
+    @classmethod
+    def of(cls, level: int, solutions: list[Solution], history: History) -> LevelState:
+        figures = []
+        for each in solutions:
+            counts = each.dual.shape[1], each.weight, each.rows, each.sweeps, each.steps
+            points = *astuple(each.start), *astuple(each.point)
+            figures.append([*counts, each.converged, each.seconds, *points, each.half_norm])
+        dual = np.concatenate([each.dual for each in solutions], axis=1)
+        return cls(level, dual, np.array(figures, dtype=np.float64), list(history))
+
+    def solutions(self) -> list[Solution]:
+        ends = np.cumsum(self.figures[:-1, 0]).astype(np.int64)
+        found = []
+        for dual, figures in zip(np.split(self.dual, ends, axis=1), self.figures.tolist(), strict=True):
+            _, weight, rows, sweeps, steps, converged, seconds = figures[:7]
+            points = Point(*figures[7:10]), Point(*figures[10:13])
+            found.append(
+                Solution(
+                    dual.copy(), weight, int(rows), *points,
+                    int(sweeps), int(steps), bool(converged), seconds, half_norm=figures[13],
+                )
+            )  # fmt: skip
+        return found
+
+    def is_level(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool) -> bool:
+        """Return whether this is a level of a tree of ``levels`` levels.
+
+        ``sizes(number)`` returns the rows of every node of a level. Without ``all_rows``, lower levels may have dropped
+        some.
+        """
+        if not 0 <= self.level < levels or len(self.history) != self.level + 1:
+            return False
+        rows = sizes(self.level)
+        if self.figures.shape != (len(rows), LEVEL_FIGURES) or self.dual.ndim != 2 or not len(self.dual):
+            return False
+        columns = slice(0, 3, 2) if all_rows else slice(0, 1)
+        same = (self.figures[:, columns] == np.array(rows)[:, None]).all() and self.dual.shape[1] == sum(rows)
+        return bool(same and (self.figures[:, 2] <= rows).all() and (self.figures[:, :7] >= 0).all())
+
+
+Save = Callable[[LevelState], object] | None
 
 
 @dataclass(frozen=True)
@@ -47,11 +102,7 @@ class TreeSettings:
 
     def depth(self, n_partitions: int) -> int:
         """Return how many merges lead from a level of ``n_partitions`` to the root, which is level 0."""
-        depth = 0
-        while n_partitions > 1:
-            n_partitions = -(-n_partitions // self.fan_in)
-            depth = depth + 1
-        return depth
+        return len(TreeSettings(self.fan_in).levels(n_partitions)) - 1
 
     def levels(self, n_partitions: int) -> list[list[int]]:
         """Return the bounds of every level, leaves first: node i has leaf partitions ``bounds[i]:bounds[i + 1]``."""
@@ -78,13 +129,13 @@ def grow_tree(
     cluster: Cluster,
     *,
     resume: LevelState | None = None,
-    on_level: OnLevel = lambda number, fetch, history: None,
+    save: Save = None,
     regroup: Regroup | None = None,
 ) -> TreeResult:
     """Train on all partitions, level by level. Levels are numbered from the leaves at 0.
 
-    ``resume`` is a finished level to go on after. ``on_level`` is called after every level with its number, a function
-    that fetches its solutions, and the history. ``regroup(number)`` returns the nodes of a level above the leaves, or
+    ``resume`` is a finished level to go on after. ``save`` is called with every finished level; without it no solution
+    is fetched before the last level's. ``regroup(number)`` returns the nodes of a level above the leaves, or
     None to merge as ``tree`` says. It is called when the level below is done.
 
     Raises MemoryLimitError if a level's tasks would not fit their workers. All levels are checked before any task runs;
@@ -118,7 +169,10 @@ def grow_tree(
                 _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
             depth = tree.depth(len(nodes))
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
-            _finish_level(solutions, depth, history, partial(on_level, number, partial(_fetch, states, cluster)))
+            finished = _finished(solutions, depth, history)
+            if save is not None:
+                save(LevelState.of(number, _fetch(states, cluster), history))
+            report(finished)  # after it was saved: a listener may end the fit
         final = _fetch(states, cluster)
     ordered = merged_span(nodes) == (0, len(counts))
     return combine(final, history, None if ordered else np.concatenate([node.positions(counts) for node in nodes]))
@@ -221,12 +275,10 @@ def _solved(level: int, partition: int, s: Solution) -> PartitionSolved:
     return PartitionSolved(level, partition, s.rows, s.sweeps + s.steps, s.point.gap, s.point.dual, s.seconds)
 
 
-def _finish_level(
-    solutions: Sequence[Solution], level: int, history: History, save: Callable[[History], object]
-) -> None:
-    """Add the record of a level to ``history``, ``save`` it, and report it.
+def _finished(solutions: Sequence[Solution], level: int, history: History) -> LevelFinished:
+    """Return the event of a finished level, and add its record to ``history``.
 
-    A record has the worst gaps, and the weighted mean of the dual objectives.
+    It has the worst gaps, and the weighted mean of the dual objectives.
     """
     weight = math.fsum(s.weight for s in solutions)
     event = LevelFinished(
@@ -241,17 +293,19 @@ def _finish_level(
         seconds=max(s.seconds for s in solutions),
     )
     history.append(asdict(event))
-    save(history)
-    report(event)  # after it was saved: a listener may end the fit
+    return event
 
 
-def end_at_root(solution: Solution, number: int, history: History, on_level: OnLevel) -> TreeResult:
+def end_at_root(solution: Solution, number: int, history: History, save: Save = None) -> TreeResult:
     """Save and report a root, level ``number``, that was solved outside the tree, and return the result.
 
     ``history`` is that of the levels below.
     """
     report(_solved(0, 0, solution))
-    _finish_level([solution], 0, history, partial(on_level, number, lambda: [solution]))
+    finished = _finished([solution], 0, history)
+    if save is not None:
+        save(LevelState.of(number, [solution], history))
+    report(finished)
     return combine([solution], history)
 
 

@@ -9,12 +9,10 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
-from dask_odm.learning.line_search import few_rows_step, least_row_step
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
-from dask_odm.methods.exact.gram import HeldProducts, gram_of
-from dask_odm.methods.exact.gram_landmarks import GramLandmarks
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, solve_exact, solve_gram
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
@@ -56,7 +54,7 @@ def test_refines_beyond_the_digits_of_the_matrix(lam, upsilon):
 def test_the_matrix_that_is_given_is_what_counts():
     """In float64 and without a certificate: the gap is that of the matrix."""
     p = small_problem(N, SETTINGS[1])
-    found = solve_gram(p.losses, p.K, SolverSettings(1e-8))
+    found = solve_gram(p.losses, p.K, SolverSettings(1e-8), start=np.zeros(N))
     assert found.converged
     assert p.gap(p.y * found.coefficients) <= 2e-8
 
@@ -89,7 +87,7 @@ def test_what_has_too_few_digits_says_so():
     p = small_problem(60, SETTINGS[1])
     X, y = np.vstack([p.X] * 3), np.concatenate([p.y, p.y, -p.y])
     p = SmallProblem(p.kernel, X, y, np.ones(180), 1e12, 0.3, 0.1)
-    found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12))
+    found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12), start=np.zeros(180))
     assert not found.converged
     assert np.isfinite(found.coefficients).all()
 
@@ -110,7 +108,7 @@ def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
     ):
         held = gram_of(kernel, rows, np.dtype(np.float32))
         np.testing.assert_allclose(held, K + 0.5, rtol=1e-5)
-        products = HeldProducts(held, RowProducts(kernel, rows, 0), 1)
+        products = HeldProducts(RowProducts(kernel, rows, 0), held, 1)
         found = products.among(np.arange(30), double_precision=True).matvec(a)
         np.testing.assert_allclose(found, (K + 0.5) @ a, rtol=1e-12)
     assert dtypes == {np.dtype(np.float64)}
@@ -137,12 +135,3 @@ def test_landmarks_precondition_and_start():
     found = landmarks.by_landmarks(active, c)(np.ones(115))
     np.testing.assert_allclose(system @ found, np.ones(115), atol=1e-2)
     assert p.primal(p.y * landmarks.start(p.losses)) <= 1.05 * p.primal(p.y * p.coefficients)
-
-
-def test_the_steps_of_few_rows_are_the_least():
-    p, rng = small_problem(200, SETTINGS[1]), np.random.default_rng(0)
-    scores, change = rng.normal(size=(2, 200))
-    inner = float((p.y * p.losses.dual_candidate(p.y * scores)) @ change) - 50.0  # a slope of −50
-    expected = least_row_step(p.losses, scores, change, inner, 200.0)
-    assert 0 < expected < 1
-    assert few_rows_step(p.losses, scores, change, inner, 200.0) == pytest.approx(expected, rel=1e-6)

@@ -7,8 +7,8 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from dask_odm.kernels import RBF, Laplacian
-from dask_odm.learning.problem.products import RowProducts, Subset
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components, labels_of, parts_of
+from dask_odm.learning.problem.products import RowProducts
+from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components, parts_of
 from small_problems import matrix
 
 
@@ -44,7 +44,9 @@ def test_products_are_those_of_the_whole_matrix():
         np.testing.assert_allclose(found, K[np.ix_(active, active)] @ v, atol=atol)
         found = apart.cross(rest, active, v, double_precision=exactly)
         np.testing.assert_allclose(found, K[np.ix_(rest, active)] @ v, atol=atol)
-    np.testing.assert_array_equal(labels_of(Subset(apart, rest)), apart.label[rest])
+    for rows, alone in apart.alone():
+        found = alone.among(np.arange(len(rows)), double_precision=True).matvec(np.ones(len(rows)))
+        np.testing.assert_allclose(found, K[np.ix_(rows, rows)].sum(axis=1) - 0.5 * len(rows), atol=1e-12)
 
 
 def test_rows_that_are_near_or_have_another_kernel_are_left_as_they_are():
@@ -52,9 +54,8 @@ def test_rows_that_are_near_or_have_another_kernel_are_left_as_they_are():
     for kernel in (RBF(0.5, 1.0), Laplacian(0.5, 9.0)):
         products = RowProducts(kernel, X, 0)
         assert in_components(products) is products
-    lonely = np.vstack([X[:, 4:], [[9.0, 9.0]]])
-    assert in_components(RowProducts(RBF(0.5, 9.0), lonely, 0)).n == 301
-    assert labels_of(in_components(RowProducts(RBF(0.5, 9.0), lonely, 0))) is None
+    lonely = RowProducts(RBF(0.5, 9.0), np.vstack([X[:, 4:], [[9.0, 9.0]]]), 0)
+    assert in_components(lonely) is lonely
 
 
 def test_rows_too_far_from_zero_for_float32_are_left_as_they_are():

@@ -15,11 +15,10 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.woodbury import Woodbury
 from dask_odm.methods.exact import solver as exact
-from dask_odm.methods.exact.block_preconditioner import BlockPreconditioner, blocks_of
-from dask_odm.methods.exact.cholesky import ActiveFactor
-from dask_odm.methods.exact.limits import ExactLimits
+from dask_odm.methods.exact.gram import ActiveFactor
+from dask_odm.methods.exact.preconditioners import BlockPreconditioner, blocks_of
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
-from dask_odm.methods.exact.systems import ProductSystem
+from dask_odm.methods.exact.systems import ExactLimits, ProductSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.methods.landmark.priority_sampling import PrioritySample, uniform_numbers
+from dask_odm.linalg.rows import uniforms_of
+from dask_odm.methods.landmark.sketch import PrioritySample
 
 ROWS = np.arange(200.0)[:, None]
 CODES = np.arange(200) % 2
@@ -51,11 +52,11 @@ def test_fewer_rows_than_asked_for_are_all_taken():
     np.testing.assert_array_equal(sorted(zip(rows[:, 0], weights, strict=True)), [(3, 1), (50, 2), (199, 3)])
 
 
-def test_uniform_numbers_are_uniform_and_by_number_and_seed():
-    u = uniform_numbers(np.arange(100_000), 5)
-    assert ((u > 0) & (u < 1)).all()
+def test_uniforms_are_uniform_and_by_number_and_seed():
+    u = uniforms_of(np.arange(100_000), 5)
+    assert ((u >= 0) & (u < 1)).all()
     counts = np.histogram(u, 50, (0, 1))[0]
     assert ((counts - 2000) ** 2 / 2000).sum() < 100  # chi squared, 49 degrees of freedom: p < 1e-5 above
     assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 0.02
-    np.testing.assert_array_equal(u[[7, 90_000]], uniform_numbers(np.array([7, 90_000]), 5))
-    assert not np.array_equal(u[:10], uniform_numbers(np.arange(10), 6))
+    np.testing.assert_array_equal(u[[7, 90_000]], uniforms_of(np.array([7, 90_000]), 5))
+    assert not np.array_equal(u[:10], uniforms_of(np.arange(10), 6))

@@ -153,7 +153,7 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
     monkeypatch.setattr(landmark, "CPU_COUNT", 2)
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     landmarks, settings = Landmarks(RBF(1.0, 1e-2), X[:r], np.arange(r)), ODMSettings(1e6, 0.3, 0.2)
-    few = Landmarks(landmarks.kernel, X[: r : landmark.FEW], np.arange(0, r, landmark.FEW))
+    few = Landmarks(landmarks.kernel, X[: r : landmark.FIRST_STRIDE], np.arange(0, r, landmark.FIRST_STRIDE))
     loss, codes = BandLoss(settings, float(n)), (X[:, 0] > 0).astype(np.int8)
 
     def spanned(some: Landmarks) -> SpanProblem:

@@ -10,7 +10,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.methods.linear.hessian_updates import UpdatedProblem
+from dask_odm.methods.linear.solver import UpdatedProblem
 
 N, D = 2300, 7
 RNG = np.random.default_rng(0)

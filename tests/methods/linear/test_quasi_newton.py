@@ -13,9 +13,8 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings, RowLosses
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.linear.quasi_newton import solve_quasi_newton
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.linear.sparse_descent import descend_rows
+from dask_odm.methods.linear.sparse_solvers import descend_rows, solve_quasi_newton
 
 N, D = 300, 90
 

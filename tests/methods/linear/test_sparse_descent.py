@@ -12,7 +12,7 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.linear.sparse_descent import descend_machines
+from dask_odm.methods.linear.sparse_solvers import descend_machines
 from small_problems import SETTINGS, SmallProblem
 
 N, D, CLASSES = 60, 40, 3

@@ -9,7 +9,7 @@ import pytest
 
 from dask_odm.learning.problem.odm import Point
 from dask_odm.learning.solution import Solution
-from dask_odm.methods.tree.checkpoint import LevelState
+from dask_odm.methods.tree.workers import LevelState
 
 
 def made_up(seed: int, n: int, machines: int) -> Solution:

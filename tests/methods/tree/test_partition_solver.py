@@ -13,22 +13,24 @@ from dask_odm.kernels.blocks import Gram
 from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.methods.exact.limits import NODE_LIMITS, ExactLimits
-from dask_odm.methods.tree.partition_solver import Resources, solve_features, solve_partition, solver_bytes
+from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
+from dask_odm.methods.tree.partition_solver import solve_features, solve_partition, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-PLENTY = Resources(1 << 30)
+PLENTY = 1 << 30  # bytes
 
 
 TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=100)  # most sizes take the way of large ones
 
 
-def solve(p: SmallProblem, start=None, *, resources=PLENTY, certify=True, limits=NODE_LIMITS, **settings) -> Solution:
+def solve(
+    p: SmallProblem, start=None, *, memory=PLENTY, threads=1, certify=True, limits=NODE_LIMITS, **settings
+) -> Solution:
     start = np.zeros(len(p.y)) if start is None else start
-    settings = SolverSettings(**settings)
-    return solve_partition(p.kernel, p.rows, p.losses, start, settings, resources, certify=certify, limits=limits)
+    options = {"memory": memory, "threads": threads, "certify": certify, "limits": limits}
+    return solve_partition(p.kernel, p.rows, p.losses, start, SolverSettings(**settings), **options)
 
 
 solve_tiled = partial(solve, limits=TILED)
@@ -153,9 +155,7 @@ def test_never_ends_worse_than_it_starts(setting):
 def test_memory_and_threads_change_no_bit(dtype):
     p = small_problem(1600, (1e5, 0.3, 0.1), dtype=dtype, kernel=RBF(1.0, 1.0))
     solutions = [
-        solve(p, resources=Resources(memory, threads)).dual.tobytes()
-        for memory in (0, 1 << 30)
-        for threads in (1, 2, 3)
+        solve(p, memory=memory, threads=threads).dual.tobytes() for memory in (0, 1 << 30) for threads in (1, 2, 3)
     ]
     assert len(set(solutions)) == 1
 
@@ -203,7 +203,7 @@ def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
     needed = solver_bytes(1100, 3, 8, 1, certify=True, kernel=RBF())
     for memory, expected in ((needed - 1, 0), (needed + 12345, 12345)):
         seen.clear()
-        solve_tiled(p, resources=Resources(memory))
+        solve_tiled(p, memory=memory)
         assert seen[0] == expected
 
 
@@ -216,7 +216,7 @@ def test_rows_from_elsewhere_are_only_read():
             view.flags.writeable = False
             return view
 
-    solution = solve_partition(p.kernel, ReadOnly(p.X), p.losses, np.zeros(1100), SolverSettings(), PLENTY)
+    solution = solve_partition(p.kernel, ReadOnly(p.X), p.losses, np.zeros(1100), SolverSettings(), memory=PLENTY)
     assert solution.converged
 
 

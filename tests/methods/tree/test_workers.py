@@ -20,8 +20,7 @@ from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
-from dask_odm.methods.exact.limits import ExactLimits
-from dask_odm.methods.tree.checkpoint import LevelState
+from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.tree.node_workers import pass_all, pass_support, projected_bytes
 from dask_odm.methods.tree.workers import TreeSettings, end_at_root, partitions_for, solve_whole
 from small_problems import SETTINGS, SmallProblem, small_problem
@@ -218,7 +217,7 @@ def test_solve_whole_is_the_tree_of_one_partition():
     heard: list = []
     with listen(heard.append):
         root = solve_whole(make_job(p, 1), Cluster(None, 1, 2, 1 << 30, 1 << 30))
-        whole = end_at_root(root, 0, [], lambda number, fetch, history: None)
+        whole = end_at_root(root, 0, [])
     _best, objective = p.optimum()
     assert whole.history[0]["objective"] == pytest.approx(objective)
     np.testing.assert_allclose(whole.dual, grow(make_job(p, 1)).dual, rtol=1e-9)
@@ -227,15 +226,11 @@ def test_solve_whole_is_the_tree_of_one_partition():
 
 def test_going_on_after_a_level_gives_the_same_bits():
     p = small_problem(320, SETTINGS[0], dtype="float32")
-    job, saved = replace(make_job(p, 8), limits=TILED), {}
-
-    def keep(number, fetch, history):
-        saved[number] = (fetch(), [dict(entry) for entry in history])
-
-    whole = grow(job, fan_in=2, on_level=keep)
-    assert sorted(saved) == [0, 1, 2, 3]
-    for number, (solutions, history) in saved.items():
-        again = grow(job, fan_in=2, resume=LevelState.of(number, solutions, history))
+    job, saved = replace(make_job(p, 8), limits=TILED), []
+    whole = grow(job, fan_in=2, save=saved.append)
+    assert [state.level for state in saved] == [0, 1, 2, 3]
+    for state in saved:
+        again = grow(job, fan_in=2, resume=state)
         np.testing.assert_array_equal(again.dual, whole.dual)
         assert again.gap == whole.gap
         assert objectives(again) == objectives(whole)
@@ -306,11 +301,11 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
 
 
 def test_a_cascade_goes_on_after_a_level_to_the_same_bits():
-    p, saved = small_problem(240, (1e3, 0.3, 0.4)), {}
+    p, saved = small_problem(240, (1e3, 0.3, 0.4)), []
     job = replace(make_job(p, 8), pass_up=pass_support)
-    whole = grow(job, fan_in=2, on_level=lambda number, fetch, history: saved.update({number: (fetch(), [*history])}))
-    for number, (solutions, history) in saved.items():
-        again = grow(job, fan_in=2, resume=LevelState.of(number, solutions, history))
+    whole = grow(job, fan_in=2, save=saved.append)
+    for state in saved:
+        again = grow(job, fan_in=2, resume=state)
         np.testing.assert_array_equal(again.dual, whole.dual)
         assert again.gap == whole.gap
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.methods.linear.gram_reduction import RowSpan
+from dask_odm.methods.linear.routes import RowSpan
 
 
 @pytest.mark.parametrize("sparse", [False, True])

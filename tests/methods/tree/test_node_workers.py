@@ -13,7 +13,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partition.clusters import ClusterPartitioner
 from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import MemoryLimitError
-from dask_odm.methods.tree.regroup_workers import Reclustering
+from dask_odm.methods.tree.node_workers import Reclustering
 from small_problems import SmallProblem, small_problem
 from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job

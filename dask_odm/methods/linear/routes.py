@@ -1,25 +1,28 @@
-"""The sparse route: linear models over rows in memory that are mostly zeros, solved in the cheapest way.
+"""Cheaper routes to linear models over rows in memory: rows that are mostly zeros, and fewer rows than features.
 
 Dense rows that are mostly zeros are converted to sparse ones. If a Hessian summed entry by entry costs little, Newton
 forms it. Otherwise steps need products alone. If there are fewer rows than features, dual coordinate descent comes
 first, since such rows have little in common. Quasi-Newton steps follow. Machines of many classes, one against the rest,
 over text (many features, few of them in each row) are learned in the same sweeps of dual descent, which takes less time
 than Newton.
+
+Far fewer rows than features are solved in as many weights as rows (Gram or kernel-trick reduction, `RowSpan`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.linalg import lapack, solve_triangular
 from scipy.sparse import issparse
 
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
@@ -28,8 +31,8 @@ from dask_odm.learning.training.recipe import Machines
 from dask_odm.learning.training.steps import report_step, reported_after, rescaling_advised
 from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.linear.quasi_newton import MEMORY, solve_quasi_newton
-from dask_odm.methods.linear.sparse_descent import descend_machines, descend_rows
+from dask_odm.methods.linear.solver import solve_newton
+from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.settings import ODMFit
 from dask_odm.typing import Array
 
@@ -101,3 +104,94 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
         found = descend_machines(problem, count, fit.solver, CPU_COUNT, report_step)
     trained = (finish_weights(features, each, fit.solver.tol, fit.solver.max_iter) for each in found)
     return joined(trained, 0, joined_attributes)
+
+
+@dataclass(frozen=True, eq=False)
+class RowSpan:
+    """Coordinates of the rows in the span of the rows, and the map back to weights.
+
+    The minimiser of ``½‖w‖² + Σ loss_i(w·φ_i)`` lies in the span of the rows φ. Let Q (r, k) be an orthonormal basis of
+    it and ``Φ = C Q``. Then the problem is the same one in ``z = Q w`` over rows C (n, r), with the same P and gap, and
+    with r ≤ n weights instead of k. Pivoted Cholesky of the Gram matrix ``Φ Φᵀ`` gives C. The r rows that it chose give
+    Q, which is not formed.
+
+    ``block`` (n, d) are all rows as `FeatureMap.block` returns them. The rows ``chosen`` (r,) span all; ``factor`` (r,
+    r) is the lower Cholesky factor of their Gram matrix. ``coordinates`` (n, r) are C.
+    """
+
+    features: FeatureMap
+    block: Any
+    chosen: Array
+    factor: Array
+    coordinates: Array
+
+    @classmethod
+    def of(cls, features: FeatureMap, X: Any) -> RowSpan:
+        """Reduce raw rows ``X`` (n, d), dense or CSR; the Gram matrix is summed in float64."""
+        block = features.block(X)
+        gram = _gram(features, block)
+        factor, pivots, rank, _ = lapack.dpstrf(gram, lower=1)
+        order = pivots - 1
+        coordinates = np.empty((len(gram), rank))
+        coordinates[order] = np.tril(factor)[:, :rank]
+        return cls(features, block, order[:rank], np.tril(factor[:rank, :rank]), coordinates)
+
+    def weights(self, z: Array) -> Array:
+        """Return ``w = Qᵀ z``, float64 (k,)."""
+        a = np.zeros(self.block.shape[0])
+        a[self.chosen] = solve_triangular(self.factor, z, trans="T", lower=True, check_finite=False)
+        return self.features.weighted_sum(self.block, a)
+
+
+def _gram(features: FeatureMap, block: Any) -> Array:
+    """Return ``Φ Φᵀ``, constant feature included; sparse rows stay sparse, with the shift subtracted afterwards."""
+    if not issparse(block):
+        exact = np.asarray(block, dtype=np.float64)
+        return np.asarray(exact @ exact.T) + features.bias
+    exact = block.astype(np.float64)
+    if features.scaling is None:
+        return np.asarray((exact @ exact.T).toarray()) + features.bias
+    factor = features.scaling.factor
+    shift = features.scaling.shift
+    scaled = exact.multiply(factor[None, :]).tocsr()
+    along = scaled @ (shift * factor)
+    products = np.asarray((scaled @ scaled.T).toarray())
+    return products - along[:, None] - along[None, :] + float((shift * factor) @ (shift * factor)) + features.bias
+
+
+def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> RowSpan | None:
+    """Return the Gram reduction of rows in memory that are far fewer than features, or None if it is no gain.
+
+    Sparse rows are reduced only if they are scaled. Their products are cheap, but scaling inflates rare features, which
+    would take thousands of products.
+    """
+    # with fewer than 512 features, the Hessian costs little
+    few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
+    if not few or data.held is None or fit.start is not None:
+        return None
+    X = data.held.X
+    if issparse(X) and features.scaling is None:
+        return None
+    # rows in float64, the Gram matrix, its factor, coordinates
+    needed = 8 * ((0 if issparse(X) else data.rows * features.d) + 5 * data.rows**2)
+    return RowSpan.of(features, X) if needed <= data.cluster.memory else None
+
+
+def solve_in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
+    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
+    rows = span.coordinates
+    held = data.held
+    assert held is not None
+    features = FeatureMap(rows.shape[1], 0.0)
+    weights = held.block_weights
+    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
+    found = solve_newton(
+        problem,
+        np.zeros(features.k),
+        tol=0.1 * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
+        max_iter=fit.solver.max_iter,
+        exact=True,
+        double_precision=True,
+        on_step=report_step,
+    )
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
