@@ -17,7 +17,7 @@ from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import Groups, Partitioner
+from dask_odm.engine.partitioners import Groups, Partitioner
 from dask_odm.typing import Array
 
 READ_ROWS = 1024  # rows of a block that is read and assigned to clusters at a time

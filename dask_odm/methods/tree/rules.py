@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dask_odm.engine.partition.base import Partitioner
-from dask_odm.engine.partition.clusters import ClusterPartitioner, MeansPartitioner
-from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.engine.partitioners import ClusterPartitioner, MeansPartitioner, Partitioner, RandomPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed

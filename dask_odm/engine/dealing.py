@@ -1,8 +1,9 @@
-"""Deal groups of rows evenly: each group is permuted at random and dealt to all partitions.
+"""Deal groups of rows to partitions: each group evenly to all of them, or a group to each.
 
-Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection, a
-Feistel network with cycle walking. So no permutation is ever held in memory, and rows on disk go where the same rows in
-memory would.
+Source: SODM, section on stratified partitions. A row is identified by its group and its rank in it, counted in the
+order of the rows. The rank goes through a seeded bijection, a Feistel network with cycle walking. So chunks of a store
+are dealt one by one, in any order and more than once, no permutation is ever held in memory, and rows on disk go where
+the same rows in memory would.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
@@ -21,6 +23,12 @@ from dask_odm.typing import Array
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
+
+
+def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
+    """Raise InputError if the parameter ``name`` asks for more ``parts`` than there are ``rows``."""
+    if parts > rows:
+        raise InputError(f"{name} must be at most the number of rows, {rows}. Got {parts} instead.")
 
 
 def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
@@ -100,33 +108,6 @@ class EvenDealer:
         order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
         dealt: NDArray[np.int64] = self._first[group] + order
         return dealt
-
-
-@dataclass(frozen=True)
-class OneGroup:
-    """All rows in one group."""
-
-    count: int = 1
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        return np.zeros(len(X), np.int32)
-
-
-@dataclass(frozen=True)
-class RandomPartitioner:
-    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
-
-    n_partitions: int
-    seed: int
-
-    def sample_rows(self, features: int, itemsize: int) -> int:
-        return 0
-
-    def groups(self, sample: Array) -> OneGroup:
-        return OneGroup()
-
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed)
 
 
 @dataclass(frozen=True)

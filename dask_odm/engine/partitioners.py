@@ -1,27 +1,127 @@
-"""Clusters of rows by k-means, in input space or a kernel's: found on a sample; every other row goes to the nearest.
+"""Partitioners: they put rows into groups, and deal the groups to partitions.
 
-Sources: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines* (ICML 2014; DC-SVM),
-section 4, whose clusters are the partitions; Singh, Roy and Mohan, *DiP-SVM: distribution preserving kernel support
-vector machine for big data* (IEEE Transactions on Big Data, 2017), in which each cluster is dealt to all partitions.
+Groups are strata of a kernel's space, or clusters by k-means in input space or a kernel's. They are found on a sample;
+every other row goes to the nearest.
 
-One algorithm serves both. It is written here, since workers load this module to look rows up in clusters, and no worker
-loads scikit-learn. DC-SVM draws the sample of the levels above the leaves from the support rows of the level below;
-here it is drawn from all rows.
+Sources: SODM, section on stratified partitions; Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support
+vector machines* (ICML 2014; DC-SVM), section 4, whose clusters are the partitions; Singh, Roy and Mohan, *DiP-SVM:
+distribution preserving kernel support vector machine for big data* (IEEE Transactions on Big Data, 2017), in which each
+cluster is dealt to all partitions.
+
+k-means is written here, since workers load this module to look rows up in clusters, and no worker loads scikit-learn.
+DC-SVM draws the sample of the levels above the leaves from the support rows of the level below; here it is drawn from
+all rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.engine.partition.base import sampled_rows
-from dask_odm.engine.partition.dealing import EvenDealer, GroupDealer
+from dask_odm.engine.dealing import Dealer, EvenDealer, GroupDealer
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
+
+
+class Groups(Protocol):
+    """A function that gives the group of each row, and pickles. If there is only one group, rows are not looked at."""
+
+    @property
+    def count(self) -> int: ...
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        """Return the group of each scaled row of X (n, d), int32 (n,)."""
+
+
+class Partitioner(Protocol):
+    """Frozen settings of a partitioning, which tasks carry."""
+
+    @property
+    def n_partitions(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        """Return the number of rows that groups are made from; 0 if they need none."""
+
+    def groups(self, sample: Array) -> Groups:
+        """Make groups from a ``sample`` of scaled rows (m, d)."""
+
+    def dealer(self, sizes: tuple[int, ...]) -> Dealer:
+        """Return the dealer of groups of ``sizes`` rows."""
+
+
+def sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
+    """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
+    return max(count, min(enough, (64 << 20) // (features * itemsize)))
+
+
+@dataclass(frozen=True)
+class OneGroup:
+    """All rows in one group."""
+
+    count: int = 1
+
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        return np.zeros(len(X), np.int32)
+
+
+@dataclass(frozen=True)
+class RandomPartitioner:
+    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
+
+    n_partitions: int
+    seed: int
+
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        return 0
+
+    def groups(self, sample: Array) -> OneGroup:
+        return OneGroup()
+
+    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+        return EvenDealer(sizes, self.n_partitions, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Groups of rows by their nearest landmark."""
+
+    landmarks: Landmarks
+
+    @property
+    def count(self) -> int:
+        return len(self.landmarks.rows)
+
+    def __call__(self, X: Array) -> NDArray[np.int32]:
+        return self.landmarks.strata(X)
+
+
+@dataclass(frozen=True)
+class StratifiedPartitioner:
+    """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
+
+    With ``shuffled=False``, rows are dealt in their order, see `dask_odm.engine.dealing.EvenDealer`.
+    """
+
+    kernel: Kernel
+    n_landmarks: int
+    n_partitions: int
+    seed: int
+    shuffled: bool = True
+
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        return sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
+
+    def groups(self, sample: Array) -> Strata:
+        return Strata(greedy_landmarks(self.kernel, sample, self.n_landmarks))
+
+    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+        return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)
 
 
 @dataclass(frozen=True, eq=False)

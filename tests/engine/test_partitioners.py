@@ -9,14 +9,8 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from dask_odm.engine.partition.clusters import (
-    ClusterPartitioner,
-    InputSpace,
-    KernelSpace,
-    MeansPartitioner,
-    k_means,
-)
-from dask_odm.engine.partition.dealing import GroupDealer, ranks_within
+from dask_odm.engine.dealing import GroupDealer, ranks_within
+from dask_odm.engine.partitioners import ClusterPartitioner, InputSpace, KernelSpace, MeansPartitioner, k_means
 from dask_odm.kernels import RBF, Linear
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.engine.partition.dealing import EvenDealer, permute, ranks_within
+from dask_odm.engine.dealing import EvenDealer, permute, ranks_within
 
 
 @given(n=st.integers(1, 3000), key=st.integers(0, 2**32 - 1))
