@@ -15,6 +15,7 @@ all rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -130,13 +131,6 @@ class KernelSpace:
 
     K: Array
 
-    @classmethod
-    def of(cls, kernel: Kernel, sample: Array) -> KernelSpace:
-        """Compute the kernel matrix of a sample, in float64."""
-        rows = sample.astype(np.float64)
-        with single_threaded_blas:
-            return cls(kernel.tile(rows, rows))
-
     @property
     def diagonal(self) -> Array:
         """⟨φ(x_i), φ(x_i)⟩ of every row, (m,)."""
@@ -146,12 +140,10 @@ class KernelSpace:
         """Return ⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
         return self.K[:, pivots]
 
-    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
-        """Return ‖mean‖² of every cluster (count,), and ⟨φ(x_i), mean⟩ of every row and cluster (m, count)."""
-        members = _shares(labels)
-        with single_threaded_blas:
-            similarity = self.K @ members
-            return (members * similarity).sum(axis=0), similarity
+    def products(self, members: Array) -> Array:
+        """Return ⟨φ(x_i), mean⟩ of every row and cluster (m, count), for the ``members`` of `_members`."""
+        found: Array = self.K @ members
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,20 +158,12 @@ class InputSpace:
         return squares
 
     def columns(self, pivots: Array) -> Array:
-        with single_threaded_blas:
-            found: Array = self.X @ self.X[pivots].T
+        found: Array = self.X @ self.X[pivots].T
         return found
 
-    def means(self, labels: Array) -> Array:
-        """Return the mean of every cluster, (count, d)."""
-        with single_threaded_blas:
-            found: Array = _shares(labels).T @ self.X
+    def products(self, members: Array) -> Array:
+        found: Array = self.X @ (members.T @ self.X).T
         return found
-
-    def cluster_sums(self, labels: Array) -> tuple[Array, Array]:
-        means = self.means(labels)
-        with single_threaded_blas:
-            return np.einsum("ij,ij->i", means, means), self.X @ means.T
 
 
 Space = KernelSpace | InputSpace
@@ -194,8 +178,9 @@ def k_means(space: Space, count: int, seed: int, max_iter: int = 100) -> NDArray
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     labels = _first_clusters(space, count, rng)
     for _ in range(max_iter):
-        norms, similarity = space.cluster_sums(labels)
-        nearest = np.argmin(norms - 2.0 * similarity, axis=1)
+        members = _members(labels)
+        similarity = space.products(members)
+        nearest = np.argmin((members * similarity).sum(axis=0) - 2.0 * similarity, axis=1)
         if (nearest == labels).all():
             break
         labels = np.unique(nearest, return_inverse=True)[1]
@@ -229,12 +214,11 @@ def _square_distances(space: Space, pivots: Array) -> Array:
     return found
 
 
-def _shares(labels: Array) -> Array:
+def _members(labels: Array) -> Array:
     """Return (m, count): 1 / (size of the cluster) for a row and its cluster, else 0."""
-    members = np.zeros((len(labels), int(labels.max()) + 1))
-    members[np.arange(len(labels)), labels] = 1.0
-    shares: Array = members / members.sum(axis=0)
-    return shares
+    inside = np.equal.outer(labels, np.arange(labels.max() + 1))
+    members: Array = inside / inside.sum(axis=0)
+    return members
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,10 +232,8 @@ class Centres:
         return len(self.means)
 
     def __call__(self, X: Array) -> NDArray[np.int32]:
-        half = 0.5 * np.einsum("ij,ij->i", self.means, self.means)
-        with single_threaded_blas:
-            blocks = [np.argmin(half - b.astype(np.float64) @ self.means.T, axis=1) for b in _blocks(X)]
-        return np.concatenate(blocks).astype(np.int32) if blocks else np.empty(0, np.int32)
+        norms = np.einsum("ij,ij->i", self.means, self.means)
+        return _nearest(X, norms, lambda block: block.astype(np.float64) @ self.means.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,18 +253,24 @@ class KernelClusters:
         return len(self.norms)
 
     def __call__(self, X: Array) -> NDArray[np.int32]:
-        members = _shares(self.labels)
-        found = []
-        with single_threaded_blas:
-            right = self.kernel.pack_right(self.rows.astype(X.dtype))
-            for block in _blocks(X):
-                tile = self.kernel.tile_packed(self.kernel.pack_left(block), right)
-                found.append(np.argmin(self.norms - 2.0 * (tile.astype(np.float64) @ members), axis=1))
-        return np.concatenate(found).astype(np.int32) if found else np.empty(0, np.int32)
+        members = _members(self.labels)
+        right = self.kernel.pack_right(self.rows.astype(X.dtype))
+
+        def similarity(block: Array) -> Array:
+            tile: Array = self.kernel.tile_packed(self.kernel.pack_left(block), right)
+            return tile.astype(np.float64) @ members
+
+        return _nearest(X, self.norms, similarity)
 
 
-def _blocks(X: Array, rows: int = 1024) -> list[Array]:
-    return [X[i : i + rows] for i in range(0, len(X), rows)]
+def _nearest(X: Array, norms: Array, similarity: Callable[[Array], Array]) -> NDArray[np.int32]:
+    """Return the nearest mean of each row by ``norms`` ‖mean‖² and ``similarity(block)`` ⟨φ(x_i), mean⟩; int32 (n,)."""
+    found = np.empty(len(X), np.int32)
+    step = 1024  # rows of a block
+    with single_threaded_blas:
+        for i in range(0, len(X), step):
+            found[i : i + step] = np.argmin(norms - 2.0 * similarity(X[i : i + step]), axis=1)
+    return found
 
 
 def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
@@ -302,8 +290,10 @@ class MeansPartitioner:
         return cluster_sample_rows(self.n_clusters, features, itemsize)
 
     def groups(self, sample: Array) -> Centres:
-        space = InputSpace(sample.astype(np.float64))
-        return Centres(space.means(k_means(space, self.n_clusters, self.seed)))
+        rows = sample.astype(np.float64)
+        with single_threaded_blas:
+            labels = k_means(InputSpace(rows), self.n_clusters, self.seed)
+            return Centres(_members(labels).T @ rows)
 
     def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
         return EvenDealer(sizes, self.n_partitions, self.seed)
@@ -324,9 +314,12 @@ class ClusterPartitioner:
         return cluster_sample_rows(self.n_partitions, features, itemsize)
 
     def groups(self, sample: Array) -> KernelClusters:
-        space = KernelSpace.of(self.kernel, sample)
-        labels = k_means(space, self.n_partitions, self.seed)
-        return KernelClusters(self.kernel, sample, labels, space.cluster_sums(labels)[0])
+        rows = sample.astype(np.float64)
+        with single_threaded_blas:
+            K = self.kernel.tile(rows, rows)
+            labels = k_means(KernelSpace(K), self.n_partitions, self.seed)
+            members = _members(labels)
+            return KernelClusters(self.kernel, sample, labels, (members * (K @ members)).sum(axis=0))
 
     def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
         return GroupDealer(sizes, self.seed, skip_empty=True)

@@ -37,7 +37,7 @@ def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
 @pytest.mark.parametrize("kernel", [Linear(), RBF(1.0, 0.01)], ids=lambda k: k.name)
 def test_groups_that_lie_apart_are_found(kernel):
     X, group = far_groups()
-    labels = k_means(KernelSpace.of(kernel, X), 5, seed=0)
+    labels = k_means(KernelSpace(kernel.tile(X, X)), 5, seed=0)
     assert adjusted_rand_score(labels, group) > 0.99
 
 
@@ -87,6 +87,6 @@ def test_groups_that_are_partitions_have_every_place_once():
 
 @pytest.mark.parametrize(("rows", "most"), [(np.zeros((50, 3)), 1), (np.repeat(np.eye(3), 20, axis=0), 3)])
 def test_no_more_clusters_than_rows_that_differ(rows, most):
-    for space in (InputSpace(rows), KernelSpace.of(Linear(), rows), KernelSpace.of(RBF(), rows)):
+    for space in (InputSpace(rows), *(KernelSpace(kernel.tile(rows, rows)) for kernel in (Linear(), RBF()))):
         labels = k_means(space, 8, seed=0)
         assert set(labels.tolist()) == set(range(most))
