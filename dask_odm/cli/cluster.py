@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.output import emit, gathered, json_option
+from dask_odm.cli.shell import emit, gathered, json_option
 
 _OPTIONS = (
     click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.output import gathered
+from dask_odm.cli.shell import gathered, say
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
@@ -132,9 +132,9 @@ def _label_among(columns: list[str], where: str) -> str:
             "by --label."
         )
     if found is None:
-        _say(
-            where,
-            f"column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names another",
+        say(
+            f"{where}: column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names "
+            "another."
         )
     return found or columns[0]
 
@@ -145,11 +145,7 @@ def _say_what_is_left_out(where: str, columns: list[str]) -> None:
     told = [name for name in columns if name.lower() not in LABEL_NAMES]
     if told:
         what = "column {} is" if len(told) == 1 else "columns {} are"
-        _say(where, f"{what.format(_some(told))} left out: the model knows no such feature")
-
-
-def _say(where: str, what: str) -> None:
-    click.echo(f"dask-odm: {where}: {what}.", err=True)
+        say(f"{where}: {what.format(_some(told))} left out: the model knows no such feature.")
 
 
 def _some(columns: list[str], most: int = 5) -> str:
