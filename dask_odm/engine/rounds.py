@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
+from operator import add
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -119,7 +120,7 @@ class Rounds:
     def snapshot(self) -> list[Any]:
         """Return the states of all shards, in order, from which another `Rounds` can go on."""
         with self._question():
-            return self._results(self._each(_state_of, [(state,) for state in self._states]))
+            return self._results(self._each(getattr, [(state, "state") for state in self._states]))
 
     # Tasks of all shards: futures with a client, results without one ---------------------------------------------
 
@@ -127,7 +128,7 @@ class Rounds:
         said = self._say(message)
         arguments = [(step, held, state, said) for held, state in zip(self._held, self._states, strict=True)]
         self._states = self._each(_move, arguments)
-        return self._each(_answer_of, [(state,) for state in self._states])
+        return self._each(getattr, [(state, "answer") for state in self._states])
 
     def _looked(self, question: Question, message: Any) -> list[Any]:
         said = self._say(message)
@@ -140,7 +141,7 @@ class Rounds:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]
             stride = len(self._places) // len(pairs)  # sums are made about where their left part is
-            parts = self._each(_add, pairs, stride) + odd
+            parts = self._each(add, pairs, stride) + odd
         return parts
 
     def _say(self, message: Any) -> Any:
@@ -153,7 +154,7 @@ class Rounds:
             return read_only(copy.deepcopy(message))
         if len(self._places) == 1 or sizeof(message) <= 10_000:
             return message
-        return self._submit(None, _same, message)
+        return self._submit(None, read_only, message)
 
     def _each(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], stride: int = 1) -> list[Any]:
         """Run ``function(*a)`` for each of ``arguments``; the j-th prefers the worker of shard ``j * stride``."""
@@ -305,23 +306,6 @@ def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
 
 
 _OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions
-
-
-def _add(left: Any, right: Any) -> Any:
-    with single_threaded_blas:
-        return left + right
-
-
-def _answer_of(shard: _Shard) -> Any:
-    return shard.answer
-
-
-def _state_of(shard: _Shard) -> Any:
-    return shard.state
-
-
-def _same(message: Any) -> Any:
-    return message
 
 
 def _save(shard: _Shard, file: str) -> None:
