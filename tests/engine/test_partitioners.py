@@ -9,7 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from dask_odm.engine.dealing import GroupDealer, ranks_within
+from dask_odm.engine.dealing import GroupDealer
 from dask_odm.engine.partitioners import ClusterPartitioner, InputSpace, KernelSpace, MeansPartitioner, k_means
 from dask_odm.kernels import RBF, Linear
 
@@ -67,7 +67,7 @@ def test_means_are_those_of_the_clusters_and_rows_go_to_the_nearest():
     np.testing.assert_array_equal(groups(X), theirs.predict(X.astype(float)))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(groups))(X), groups(X))
     sizes = np.bincount(groups(X), minlength=5)
-    dealt, _ = partitioner.dealer(tuple(sizes.tolist())).assign(groups(X), ranks_within(groups(X), np.zeros(5, int)))
+    dealt, _ = partitioner.dealer(tuple(sizes.tolist())).assign(groups(X), np.zeros(5, int))
     for c in range(5):  # every partition has its share of every cluster
         share = np.bincount(dealt[groups(X) == c], minlength=3)
         assert share.max() - share.min() <= 1
@@ -77,7 +77,7 @@ def test_groups_that_are_partitions_have_every_place_once():
     groups = np.random.default_rng(0).choice([0, 2, 3], 500)
     sizes = tuple(np.bincount(groups, minlength=5).tolist())
     dealer = GroupDealer(sizes, 7, skip_empty=True)
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(5, int)))
+    partition, place = dealer.assign(groups, np.zeros(5, int))
     assert dealer.counts == (sizes[0], sizes[2], sizes[3]), "a group without a row is no partition"
     np.testing.assert_array_equal(partition, np.array([0, -1, 1, 2])[groups])
     for k, count in enumerate(dealer.counts):
