@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from dask_odm.engine.lockstep import current_turn, take_turns
+from dask_odm.engine.passes import current_turn, take_turns
 from dask_odm.events import Progress, listen, report
 
 
