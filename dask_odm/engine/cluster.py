@@ -116,19 +116,9 @@ class Cluster:
         client = active_client()
         if client is None:
             return cls.local(memory_limit)
-        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit), warm_up)
-
-    @classmethod
-    def local(cls, memory_limit: int | str | None = None) -> Cluster:
-        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
-        free = min(psutil.virtual_memory().available, memory_limit_of_system())
-        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
-        return cls(None, 1, CPU_COUNT, memory, memory)
-
-    @classmethod
-    def _of_client(cls, client: Client, limit: int | None, warm_up: Callable[[], object]) -> Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
+        limit = None if memory_limit is None else parse_limit(memory_limit)
         watch = _watch(client)
         with watch.errors():
             # ask the scheduler: what the client remembers may lack the workers
@@ -151,6 +141,13 @@ class Cluster:
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
         return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
+
+    @classmethod
+    def local(cls, memory_limit: int | str | None = None) -> Cluster:
+        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
+        free = min(psutil.virtual_memory().available, memory_limit_of_system())
+        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
+        return cls(None, 1, CPU_COUNT, memory, memory)
 
     @property
     def slots(self) -> int:
@@ -307,7 +304,7 @@ class Cluster:
             try:
                 return watch.results(futures)
             except NoValidWorkerError:  # the preferred worker is gone, though any other would do
-                watch.free_all()
+                watch.rerun("no-worker", "erred", others=True)
                 return watch.results(futures)
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
