@@ -21,8 +21,6 @@ from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, pr
 from dask_odm.data.storage.locations import location_of
 from dask_odm.events import Ingested, listen
 
-_IN_TABLE = ("classes", "confusion", "other_labels")  # results of an evaluation that its table shows
-
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="dask-odm")
@@ -186,7 +184,8 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     if drawn == {"pictures": []}:
         say("of a regressor there is nothing to draw.")
     result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
-    told = {name: value for name, value in result.items() if name not in _IN_TABLE}
+    in_table = ("classes", "confusion", "other_labels")
+    told = {name: value for name, value in result.items() if name not in in_table}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
 
 

@@ -17,7 +17,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -37,7 +37,8 @@ CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 T = TypeVar("T")
-_current: ContextVar[Turn[Any] | None] = ContextVar("dask_odm_turn", default=None)
+# turn of the work that runs in this context; None outside of all works
+current_turn: ContextVar[Turn[Any] | None] = ContextVar("dask_odm_turn", default=None)
 
 
 def chunk_groups(n_chunks: int) -> list[range]:
@@ -110,7 +111,7 @@ class StorePasses:
 
         Works in lockstep share one pass; see `dask_odm.learning.shared_pass`.
         """
-        turn = current_turn()
+        turn = current_turn.get()
         if turn is not None:
             return turn.ask(AskedPass(self, query, method, arguments, of_groups, nbytes))
         groups = chunk_groups(self.store.n_chunks)
@@ -202,11 +203,6 @@ class _Abandoned(BaseException):
     """Raised in a work to end it, because no answer will come."""
 
 
-def current_turn() -> Turn[Any] | None:
-    """Return the `Turn` of the work that calls this; None outside of all works."""
-    return _current.get()
-
-
 def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
     """Return ``[work() for work in works]``; what the works `Turn.ask` for is answered together.
 
@@ -235,20 +231,23 @@ def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], l
 
 
 class Turn(Generic[T]):
-    """One work, in a thread of its own that runs only while `go_on` waits for it."""
+    """One work, in a thread of its own that runs only while `go_on` waits for it.
+
+    ``asked`` is what the work waits for while it ``asks``, and ``result`` its return value after its end.
+    """
+
+    result: T
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self._work, self._error = work, cast(BaseException | None, None)
-        self._mine, self._theirs = threading.Semaphore(0), threading.Semaphore(0)
+        self.asks = False
+        self.asked: Any = None
+        self._work = work
+        self._error: BaseException | None = None
+        self._mine = threading.Semaphore(0)
+        self._theirs = threading.Semaphore(0)
         self._answer: Any = None
         self._is_abandoned = False
-        self.asks, self.asked = False, cast(Any, None)
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
-
-    @property
-    def result(self) -> T:
-        """The work's return value."""
-        return cast(T, self._answer)
 
     def go_on(self, answer: Any = None) -> None:
         """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
@@ -285,9 +284,9 @@ class Turn(Generic[T]):
             self._thread.join()
 
     def _run(self) -> None:
-        _current.set(self)
+        current_turn.set(self)
         try:
-            self._answer = self._work()
+            self.result = self._work()
         except _Abandoned:
             pass
         except BaseException as error:

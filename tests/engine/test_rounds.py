@@ -39,8 +39,8 @@ def asked(r: Rounds, walk=jobs.walk, messages=MESSAGES) -> list[bytes]:
     found = []
     for message in messages:
         found.extend(answer.tobytes() for answer in r.ask(walk, message))
-        found.append(r.ask_sum(walk, message).tobytes())
-        found.append(np.array([*r.read(jobs.distance, 0.3), r.read_sum(jobs.distance, 0.7)]).tobytes())
+        found.append(r.ask(walk, message, summed=True).tobytes())
+        found.append(np.array([*r.read(jobs.distance, 0.3), r.read(jobs.distance, 0.7, summed=True)]).tobytes())
     return found + [state.w.tobytes() for state in r.snapshot()]
 
 
