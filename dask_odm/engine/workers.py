@@ -69,8 +69,8 @@ def joined(address: str, *, security: Security | None = None, wait: str = "15s",
     with client:
         if workers > 0:
             advice = "start more, ask for fewer, or wait longer (--min-workers, --wait)"
-            left = deadline - time.monotonic()
-            _wait_for(client, workers, left, f"joined the scheduler at '{address}' within {wait}; {advice}")
+            seconds = deadline - time.monotonic()
+            _wait_for(client, workers, seconds, f"joined the scheduler at '{address}' within {wait}; {advice}")
         yield client
 
 
