@@ -8,7 +8,6 @@ Heavy imports are made by the command that needs them.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -64,9 +63,8 @@ def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool
 
     reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
     reading["label"] = False if rows.no_label else rows.label
-    started = time.perf_counter()
     heard: list[Any] = []
-    with progress_shown(), listen(heard.append):
+    with progress_shown() as seconds, listen(heard.append):
         done: Any = odm.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
@@ -74,7 +72,7 @@ def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool
     result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **source}
     said = listing({"labels_from": found.label, "rows_dropped": found.dropped or None})
     text = "\n\n".join([*map(listing, facts), *([said] if said else [])])
-    emit(as_json, {**result, "seconds": time.perf_counter() - started}, text)
+    emit(as_json, {**result, "seconds": seconds()}, text)
 
 
 @main.command()
@@ -104,12 +102,11 @@ def verify(path: str, as_json: bool) -> None:
     from dask_odm.data.store.records import read_kind, read_record
     from dask_odm.diagnostics.summaries import size_text
 
-    started = time.perf_counter()
-    with progress_shown():
+    with progress_shown() as seconds:
         kind = read_kind(path)
         found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
-    result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": time.perf_counter() - started}
+    result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": seconds()}
     emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
 
 
@@ -139,16 +136,15 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
     check_predictions(out, overwrite=overwrite)
-    started = time.perf_counter()
     what = "probabilities" if proba else "scores" if scores else "labels"
-    with progress_shown():
+    with progress_shown() as seconds:
         loaded = odm.load_model(model)
         require_method(loaded, what)  # before files are read
         with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
             count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
     if out == STDOUT:
         return
-    result = {"path": location_of(out), "rows": count, "seconds": time.perf_counter() - started}
+    result = {"path": location_of(out), "rows": count, "seconds": seconds()}
     said = {"probabilities": "rows of probabilities"}.get(what, what) if hasattr(loaded, "classes_") else "predictions"
     emit(as_json, result, f"{out}: {count} {said}, {result['seconds']:.2f} s")
 
@@ -175,15 +171,14 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     from dask_odm.diagnostics.plotting import draw
     from dask_odm.diagnostics.summaries import listing
 
-    started = time.perf_counter()
-    with progress_shown():
+    with progress_shown() as seconds:
         loaded = odm.load_model(model)
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     if drawn == {"pictures": []}:
         say("of a regressor there is nothing to draw.")
-    result = {**found.facts(), **drawn, "seconds": time.perf_counter() - started}
+    result = {**found.facts(), **drawn, "seconds": seconds()}
     in_table = ("classes", "confusion", "other_labels")
     told = {name: value for name, value in result.items() if name not in in_table}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
@@ -199,9 +194,10 @@ def warmup(as_json: bool) -> None:
     """
     from dask_odm.cli.warmup import warm_up_all
 
-    with progress_shown():
-        seconds = warm_up_all()
-    emit(as_json, {"seconds": seconds}, f"all loops are compiled, {seconds:.1f} s")
+    with progress_shown() as seconds:
+        warm_up_all()
+    taken = seconds()
+    emit(as_json, {"seconds": taken}, f"all loops are compiled, {taken:.1f} s")
 
 
 @main.command()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,21 +67,20 @@ def _learn(
     if click.get_current_context().get_parameter_source("resume") is ParameterSource.DEFAULT:
         refuse_to_replace(given.get("checkpoint"))
     source = odm.Store.open(store)
-    started = time.perf_counter()
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
     target.prepare(learner)
     try:
-        with resumable(getattr(learner, "checkpoint", None)), runs_on.opened(), progress_shown(), listen(target):
+        with progress_shown() as seconds, resumable(given.get("checkpoint")), runs_on.opened(), listen(target):
             learner.fit(source.path)
-            seconds = time.perf_counter() - started
+            taken = seconds()
             learner.save(model, overwrite=overwrite)
     except FinishedError:
         facts = {**model_facts(odm.load_model(model), model), "rows": source.rows}
-        facts["seconds"] = time.perf_counter() - started
+        facts["seconds"] = seconds()
         emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
-    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": seconds}
+    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": taken}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
     text = f"{format_history(facts['history'])}\n\n" if facts["history"] and not shown else ""
     text += search_text(facts, drawn=given.get("random_state") is None)
@@ -90,7 +88,7 @@ def _learn(
     if gap is not None:
         unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
-    emit(as_json, facts, f"{text}{seconds:.2f} s, model written to {model}")
+    emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
 
 
 class FinishedError(Exception):

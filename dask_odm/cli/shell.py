@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -127,14 +128,15 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def progress_shown() -> Iterator[None]:
-    """Draw progress bars on stderr if it is a terminal."""
+def progress_shown() -> Iterator[Callable[[], float]]:
+    """Draw progress bars on stderr if it is a terminal; yield a function that returns the seconds since the start."""
     from dask_odm.progress import ProgressBars
 
+    started = time.perf_counter()
     bars = ProgressBars()
     try:
         with listen(bars):
-            yield
+            yield lambda: time.perf_counter() - started
     finally:
         bars.close()
 
