@@ -53,14 +53,12 @@ ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
 def active_client() -> Client | None:
     """Return the current Dask client, or None. `distributed` takes long to load, and is not loaded for this."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        found: Client = distributed.get_client()
-        return found
-    except ValueError:
-        return None
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError):  # there is none
+            found: Client = distributed.get_client()
+            return found
+    return None
 
 
 def computed(*lazy: Any) -> tuple[Any, ...]:
