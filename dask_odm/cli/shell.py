@@ -62,8 +62,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         def words(text: str) -> str:
             command = self.commands.get(ctx.invoked_subcommand or "")
-            options = () if command is None else command.get_params(ctx)
-            return shell_words(text, {str(each.name) for each in options})
+            return shell_words(text, () if command is None else {str(each.name) for each in command.get_params(ctx)})
 
         with warnings.catch_warnings(), _logged(words):
             warnings.showwarning = lambda message, *_, **__: say(words(str(message)))
