@@ -30,18 +30,14 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Joining:
-    """The scheduler that options name, and how to connect to it.
-
-    Without the PEM files ``tls_ca``, ``tls_cert`` and ``tls_key``, Dask's configuration says whether and how to
-    encrypt. ``wait`` is the longest time to wait for the scheduler and ``min_workers`` workers.
-    """
+    """The scheduler that options name, and how to connect to it."""
 
     scheduler: str | None = None
-    tls_ca: str | None = None
+    tls_ca: str | None = None  # PEM files; without them, Dask's configuration says whether and how to encrypt
     tls_cert: str | None = None
     tls_key: str | None = None
     min_workers: int | None = None
-    wait: str | None = None
+    wait: str | None = None  # the longest time to wait for the scheduler and so many workers
 
     def joined(self) -> AbstractContextManager[Any]:
         """Return a context in which the scheduler is joined; it yields the client."""
@@ -65,17 +61,13 @@ join_options = gathered("joining", Joining, _OPTIONS)
 
 @dataclass(frozen=True)
 class Place:
-    """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
-
-    ``workers`` is the number of workers of this machine, and ``threads`` and ``worker_memory`` are those of each.
-    ``scratch`` is a folder for temporary data.
-    """
+    """Where a command's work runs: workers of this machine, those of a scheduler, or this process."""
 
     joining: Joining = Joining()
-    workers: int | None = None
-    threads: int | None = None
-    worker_memory: str | None = None
-    scratch: str | None = None
+    workers: int | None = None  # of this machine
+    threads: int | None = None  # of each of these workers
+    worker_memory: str | None = None  # the limit of each
+    scratch: str | None = None  # folder for temporary data
 
     def __post_init__(self) -> None:
         if self.joining.scheduler is not None and self.workers is not None:
