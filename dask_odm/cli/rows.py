@@ -14,37 +14,28 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.shell import gathered, say
+from dask_odm.cli.shell import gathered, option_field, say
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
-_OPTIONS = (
-    click.option(
-        "--format",
-        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
-        help="Format of files; by default told by the file.",
-    ),
-    click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive."),
-    click.option("--no-label", is_flag=True, help="The data have no labels."),
-    click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive."),
-    click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
-    click.option(
-        "--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable."
-    ),
-)
 
 
 @dataclass(frozen=True)
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
-    format: str | None = None
-    label: str | None = None
-    no_label: bool = False
-    weight: str | None = None
-    header: bool | None = None
-    drop: tuple[str, ...] = ()
+    format: str | None = option_field(
+        "Format of files; by default told by the file.",
+        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+    )
+    label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
+    no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
+    weight: str | None = option_field("Column of row weights, or array of an archive.", metavar="COLUMN")
+    header: bool | None = option_field("Whether CSV text begins with names; by default told.", "--header/--no-header")
+    drop: tuple[str, ...] = option_field(
+        "Column to leave out, such as an identifier; repeatable.", default=(), multiple=True, metavar="COLUMN"
+    )
 
     def __post_init__(self) -> None:
         if self.no_label and self.label is not None:
@@ -118,7 +109,7 @@ class RowOptions:
         return named or False, [*self.drop, *others]
 
 
-row_options = gathered("rows", RowOptions, _OPTIONS)
+row_options = gathered("rows", RowOptions)
 
 
 def _label_among(columns: list[str], where: str) -> str:

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import field, fields
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -150,8 +150,13 @@ def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
         click.echo(text)
 
 
-def gathered(argument: str, record: Any, options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
-    """Return a decorator that adds options to a command, which gets them as one ``argument``, a ``record`` of them."""
+def option_field(text: str, *flags: str, default: Any = None, **more: Any) -> Any:
+    """Return a field of a record of options, with its help: the option ``--name`` or ``flags``, as `click.option`."""
+    return field(default=default, metadata={"flags": flags, "help": text, "default": default, **more})
+
+
+def gathered(argument: str, record: Any) -> Callable[..., Any]:
+    """Return a decorator that adds a record's options to a command, which gets them as one ``argument``."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
@@ -160,8 +165,10 @@ def gathered(argument: str, record: Any, options: Sequence[Callable[..., Any]]) 
             return command(*args, **{argument: record(**values)}, **given)
 
         found: Any = run
-        for option in reversed(options):
-            found = option(found)
+        for each in reversed(fields(record)):
+            if each.metadata:
+                told = dict(each.metadata)
+                found = click.option(*(told.pop("flags") or [option(each.name)]), each.name, **told)(found)
         return found
 
     return decorate
