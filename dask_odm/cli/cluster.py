@@ -7,9 +7,9 @@ as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import click
@@ -54,10 +54,9 @@ join_options = gathered("joining", Joining)
 
 
 @dataclass(frozen=True)
-class Place:
+class Place(Joining):
     """Where a command's work runs: workers of this machine, those of a scheduler, or this process."""
 
-    joining: Joining = Joining()
     workers: int | None = option_field(
         "Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
         "same: up to 65536 rows and 256 MB, in one partition.",
@@ -71,11 +70,11 @@ class Place:
     )
 
     def __post_init__(self) -> None:
-        if self.joining.scheduler is not None and self.workers is not None:
+        if self.scheduler is not None and self.workers is not None:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
             raise click.UsageError("--threads and --worker-memory go with --workers.")
-        if self.joining.scheduler is None and self.joining != Joining():
+        if self.scheduler is None and any(getattr(self, each.name) is not None for each in fields(Joining)):
             raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
 
     @contextmanager
@@ -85,8 +84,8 @@ class Place:
 
         from dask_odm.engine.workers import local_workers
 
-        if self.joining.scheduler is not None:
-            where: AbstractContextManager[Any] = self.joining.joined()
+        if self.scheduler is not None:
+            where: AbstractContextManager[Any] = self.joined()
         elif self.workers is not None:
             where = local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
         else:
@@ -95,9 +94,7 @@ class Place:
             yield
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where a command works, which gets them as one argument, ``runs_on``."""
-    return join_options(gathered("runs_on", Place)(command))
+place_options = gathered("runs_on", Place)
 
 
 @click.command()

@@ -166,9 +166,8 @@ def gathered(argument: str, record: Any) -> Callable[..., Any]:
 
         found: Any = run
         for each in reversed(fields(record)):
-            if each.metadata:
-                told = dict(each.metadata)
-                found = click.option(*(told.pop("flags") or [option(each.name)]), each.name, **told)(found)
+            told = dict(each.metadata)
+            found = click.option(*(told.pop("flags") or [option(each.name)]), each.name, **told)(found)
         return found
 
     return decorate
