@@ -75,30 +75,26 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        column, dropped = self._columns(files, kind, model, labels)
+        reading = {"format": kind, "header": self.header, "weight": self.weight}
+        column, dropped = self._columns(files, reading, model, labels)
         return ingest(
-            files, store, **self._reading(kind), label=column, drop=dropped, dtype=_dtype_of(model),
+            files, store, **reading, label=column, drop=dropped, dtype=_dtype_of(model),
             n_features=model.n_features_in_ if kind == "libsvm" else None,
             target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
 
-    def _reading(self, kind: str) -> dict[str, Any]:
-        return {"format": kind, "header": self.header, "weight": self.weight}
-
-    def _columns(self, files: Any, kind: str, model: Any, wanted: bool) -> tuple[Any, list[str]]:
-        """Return the label column (False for none) and the columns to leave out.
-
-        Unless ``wanted``, labels are left out.
+    def _columns(self, files: Any, reading: dict[str, Any], model: Any, wanted: bool) -> tuple[Any, list[str]]:
+        """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
 
         The model tells by the names of its features, if both it and the file have names.
         """
         named = False if self.no_label else self.label
         known = set(map(str, getattr(model, "feature_names_in_", ())))
-        if kind == "libsvm":
+        if reading["format"] == "libsvm":
             return (named if wanted else False), list(self.drop)
         from dask_odm.data.readers.formats import open_source
 
-        whole = open_source(files, **self._reading(kind), label=named or False, drop=self.drop)
+        whole = open_source(files, **reading, label=named or False, drop=self.drop)
         others = [name for name in whole.feature_names or () if known and name not in known]
         if wanted and named is None and others:
             named = _label_among(others, whole.description)
