@@ -166,8 +166,7 @@ def sum_groups(
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
 
     def blocks(group: range) -> Iterator[RowBlock]:
-        whole = piece_rows is None
-        found = _chunks(store, group, buffer, columns) if whole else _pieces(store, group, piece_rows, columns)
+        found = _pieces(store, group, piece_rows, columns) if piece_rows else _chunks(store, group, buffer, columns)
         wanted = while_wanted(found)
         return wanted if meter is None else meter.over(wanted, rows_of)
 
