@@ -14,7 +14,7 @@ from benchmarks.papers.figures import write_figures
 from benchmarks.papers.matrix import Matrix, run_matrix
 from benchmarks.papers.methods import INGREDIENTS, METHODS
 from benchmarks.papers.report import markdown
-from dask_odm.cli.output import emit, json_option
+from dask_odm.cli.shell import emit, json_option
 from dask_odm.errors import InputError
 
 

@@ -22,7 +22,7 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.dot import Linear

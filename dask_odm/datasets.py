@@ -4,30 +4,15 @@ Each function that makes or fetches rows returns arrays (or paths). With ``store
 open.
 """
 
-from dask_odm.data.datasets.bundled import load_bundled
-from dask_odm.data.datasets.contamination import contaminate_labels, contaminate_store, deal_shards
-from dask_odm.data.datasets.fetch import fetch_libsvm
-from dask_odm.data.datasets.generators import (
-    make_duplicated,
-    make_imbalanced,
-    make_overlapping,
-    make_separable,
-    make_shells,
-    make_susy,
-    make_wide,
-)
-
-__all__ = [
-    "contaminate_labels",
-    "contaminate_store",
-    "deal_shards",
-    "fetch_libsvm",
-    "load_bundled",
-    "make_duplicated",
-    "make_imbalanced",
-    "make_overlapping",
-    "make_separable",
-    "make_shells",
-    "make_susy",
-    "make_wide",
-]
+from dask_odm.data.datasets.bundled import load_bundled as load_bundled
+from dask_odm.data.datasets.contamination import contaminate_labels as contaminate_labels
+from dask_odm.data.datasets.contamination import contaminate_store as contaminate_store
+from dask_odm.data.datasets.contamination import deal_shards as deal_shards
+from dask_odm.data.datasets.fetch import fetch_libsvm as fetch_libsvm
+from dask_odm.data.datasets.generators import make_duplicated as make_duplicated
+from dask_odm.data.datasets.generators import make_imbalanced as make_imbalanced
+from dask_odm.data.datasets.generators import make_overlapping as make_overlapping
+from dask_odm.data.datasets.generators import make_separable as make_separable
+from dask_odm.data.datasets.generators import make_shells as make_shells
+from dask_odm.data.datasets.generators import make_susy as make_susy
+from dask_odm.data.datasets.generators import make_wide as make_wide

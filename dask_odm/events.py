@@ -170,12 +170,6 @@ class Meter:
 
     Listeners belong to that thread, so it has to take part in the work, or wait for it step by step. Work that takes
     less than `TELL_SECONDS` is not reported.
-
-    Examples
-    --------
-    >>> with Meter("pass", 1000, "rows") as meter:
-    ...     for rows in (400, 600):
-    ...         meter.add(rows)
     """
 
     def __init__(self, phase: str, total: int, unit: str = "parts") -> None:

@@ -76,15 +76,11 @@ def _tqdm() -> Any:
 
 
 def _is_watched() -> bool:
-    """Return whether somebody sees what is written to stderr: it is a terminal's or a notebook's."""
-    return sys.stderr is not None and (sys.stderr.isatty() or _in_notebook())
-
-
-def _in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook, which shows what is written to its stderr."""
+    """Return whether somebody sees what is written to stderr: on a terminal, or in the notebook of this kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return shell is not None and "IPKernelApp" in shell.config
+    in_notebook = shell is not None and "IPKernelApp" in shell.config
+    return sys.stderr is not None and (sys.stderr.isatty() or in_notebook)
 
 
 @dataclass(eq=False)

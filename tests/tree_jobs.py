@@ -9,7 +9,7 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from dask_odm.engine.partition.base import Partitioner
-from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.partitioners import Partitioner, StratifiedPartitioner
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution

@@ -7,41 +7,31 @@ as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import click
 
-from dask_odm.cli.output import emit, gathered, json_option
-
-_OPTIONS = (
-    click.option("--scheduler", metavar="ADDRESS", help="Join the Dask cluster there, such as tcp://host:8786."),
-    click.option("--tls-ca", metavar="FILE", help="Certificate authority of an encrypted scheduler, tls://host:8786."),
-    click.option("--tls-cert", metavar="FILE", help="Certificate to show it."),
-    click.option("--tls-key", metavar="FILE", help="Key of the certificate."),
-    click.option("--min-workers", type=click.IntRange(0), help="Begin once the scheduler has so many workers."),
-    click.option(
-        "--wait", metavar="TIME", help="How long scheduler and workers may take to be there, as 5m.  [default: 15s]"
-    ),
-)
+from dask_odm.cli.shell import emit, gathered, json_option, option_field
 
 
 @dataclass(frozen=True)
 class Joining:
-    """The scheduler that options name, and how to connect to it.
+    """The scheduler that options name, and how to connect to it."""
 
-    Without the PEM files ``tls_ca``, ``tls_cert`` and ``tls_key``, Dask's configuration says whether and how to
-    encrypt. ``wait`` is the longest time to wait for the scheduler and ``min_workers`` workers.
-    """
-
-    scheduler: str | None = None
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    min_workers: int | None = None
-    wait: str | None = None
+    scheduler: str | None = option_field("Join the Dask cluster there, such as tcp://host:8786.", metavar="ADDRESS")
+    # without these PEM files, Dask's configuration says whether and how to encrypt
+    tls_ca: str | None = option_field(
+        "Certificate authority of an encrypted scheduler, tls://host:8786.", metavar="FILE"
+    )
+    tls_cert: str | None = option_field("Certificate to show it.", metavar="FILE")
+    tls_key: str | None = option_field("Key of the certificate.", metavar="FILE")
+    min_workers: int | None = option_field("Begin once the scheduler has so many workers.", type=click.IntRange(0))
+    wait: str | None = option_field(
+        "How long scheduler and workers may take to be there, as 5m.  [default: 15s]", metavar="TIME"
+    )
 
     def joined(self) -> AbstractContextManager[Any]:
         """Return a context in which the scheduler is joined; it yields the client."""
@@ -60,29 +50,31 @@ class Joining:
         return replace(self, scheduler=address)
 
 
-join_options = gathered("joining", Joining, _OPTIONS)
+join_options = gathered("joining", Joining)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a command's work runs: workers of this machine, those of a scheduler, or this process.
+class Place(Joining):
+    """Where a command's work runs: workers of this machine, those of a scheduler, or this process."""
 
-    ``workers`` is the number of workers of this machine, and ``threads`` and ``worker_memory`` are those of each.
-    ``scratch`` is a folder for temporary data.
-    """
-
-    joining: Joining = Joining()
-    workers: int | None = None
-    threads: int | None = None
-    worker_memory: str | None = None
-    scratch: str | None = None
+    workers: int | None = option_field(
+        "Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
+        "same: up to 65536 rows and 256 MB, in one partition.",
+        type=click.IntRange(1),
+    )
+    threads: int | None = option_field("Threads of each of --workers.  [default: 1]", type=click.IntRange(1))
+    worker_memory: str | None = option_field("Memory of each of --workers, such as 2GB, enforced.", metavar="LIMIT")
+    scratch: str | None = option_field(
+        "Folder for temporary data, which workers must see.  [default: Dask's temporary-directory, else the system's]",
+        type=click.Path(),
+    )
 
     def __post_init__(self) -> None:
-        if self.joining.scheduler is not None and self.workers is not None:
+        if self.scheduler is not None and self.workers is not None:
             raise click.UsageError("--scheduler and --workers exclude each other.")
         if self.workers is None and (self.threads is not None or self.worker_memory is not None):
             raise click.UsageError("--threads and --worker-memory go with --workers.")
-        if self.joining.scheduler is None and self.joining != Joining():
+        if self.scheduler is None and any(getattr(self, each.name) is not None for each in fields(Joining)):
             raise click.UsageError("--min-workers, --wait and --tls-... go with --scheduler.")
 
     @contextmanager
@@ -92,8 +84,8 @@ class Place:
 
         from dask_odm.engine.workers import local_workers
 
-        if self.joining.scheduler is not None:
-            where: AbstractContextManager[Any] = self.joining.joined()
+        if self.scheduler is not None:
+            where: AbstractContextManager[Any] = self.joined()
         elif self.workers is not None:
             where = local_workers(self.workers, self.threads or 1, self.worker_memory or "auto")
         else:
@@ -102,27 +94,7 @@ class Place:
             yield
 
 
-_PLACE_OPTIONS = (
-    click.option(
-        "--workers",
-        type=click.IntRange(1),
-        help="Work on so many worker processes of this machine; a fit of small data is solved in this one all the "
-        "same: up to 65536 rows and 256 MB, in one partition.",
-    ),
-    click.option("--threads", type=click.IntRange(1), help="Threads of each of --workers.  [default: 1]"),
-    click.option("--worker-memory", metavar="LIMIT", help="Memory of each of --workers, such as 2GB, enforced."),
-    click.option(
-        "--scratch",
-        type=click.Path(),
-        help="Folder for temporary data, which workers must see.  "
-        "[default: Dask's temporary-directory, else the system's]",
-    ),
-)
-
-
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say where a command works, which gets them as one argument, ``runs_on``."""
-    return join_options(gathered("runs_on", Place, _PLACE_OPTIONS)(command))
+place_options = gathered("runs_on", Place)
 
 
 @click.command()

@@ -16,7 +16,7 @@ import dask
 import numpy as np
 
 import dask_odm as odm
-from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.diagnostics.summaries import size_text
@@ -79,7 +79,8 @@ def _real(root: str, say: Say) -> dict[str, Any]:
     say(f"{os.path.basename(source)} → {train.rows} training and {test.rows} test rows of {train.features} features")
     odm.ODMClassifier(scale="minmax", random_state=0).fit(train.path).save(model, overwrite=True)
     write_predictions(odm.load_model(model), test, out, overwrite=True)
-    return _facts(model, test, say) | {"predictions": out}
+    facts, _ = _facts(model, test, say)
+    return facts | {"predictions": out}
 
 
 def _larger(
@@ -100,27 +101,27 @@ def _larger(
         peaks = sorted(client.run(peak_bytes).values())
         same = client.run(os.getpid) == before
     classifier.save(model, overwrite=True)
-    facts = _facts(model, test, say)
+    facts, found = _facts(model, test, say)
     for number, peak in enumerate(peaks, 1):
         say(f"worker {number}: peak {size_text(peak)} of its limit of {size_text(limit)} ({peak / limit:.0%})")
     say(f"the data are {nbytes / (limit * workers):.1f} times what all workers together may use")
     memory = {"limit": limit, "peaks": peaks, "data": nbytes, "workers_lived": same}
-    return facts | {"memory": memory, "plot": _plot(os.path.join(root, "margins.png"), model, test, say)}
+    return facts | {"memory": memory, "plot": _plot(os.path.join(root, "margins.png"), found, say)}
 
 
-def _facts(path: str, test: Any, say: Say) -> dict[str, Any]:
+def _facts(path: str, test: Any, say: Say) -> tuple[dict[str, Any], Evaluation]:
     """Show a saved model's table of levels or steps and its accuracy, and return the results."""
     model = odm.load_model(path)
-    accuracy = evaluate(model, test).accuracy
+    found = evaluate(model, test, keep_margins=True)
     say(f"{format_history(model.history_)}\n")
     if np.isnan(model.dual_gap_):
         say("the tree ended above one partition: gaps are of its partitions, not of the whole problem")
-    say(f"accuracy {accuracy:.4f} on {test.rows} rows that were left out")
-    return {"model": path, "history": model.history_, "gap": model.dual_gap_, "accuracy": accuracy}
+    say(f"accuracy {found.accuracy:.4f} on {test.rows} rows that were left out")
+    facts = {"model": path, "history": model.history_, "gap": model.dual_gap_, "accuracy": found.accuracy}
+    return facts, found
 
 
-def _plot(path: str, model: str, test: Any, say: Say) -> str | None:
-    found = evaluate(odm.load_model(model), test, keep_margins=True)
+def _plot(path: str, found: Evaluation, say: Say) -> str | None:
     try:
         figure: Any = plot_margin_distribution(np.concatenate(found.margins or []), found.theta or 0.0).figure
     except PlottingUnavailableError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from inspect import getdoc, signature
@@ -17,11 +18,10 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.words import option, shell_words
+from dask_odm.cli.shell import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
 from dask_odm.learning.parameters import parameter_entries
 
-NO_OPTION = {"warm_start": "a command has no fit before it"}
 DEFAULT = "odm"
 SEARCHER = "odm-cv"
 _OPTIONS = "dask_odm.estimator_options"
@@ -61,35 +61,30 @@ def _estimator_option() -> click.Option:
     return click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
 
 
-def _named(args: Sequence[str]) -> str:
+def _named(args: list[str]) -> str:
     """Return the last word given for ``--estimator``."""
-    found = DEFAULT
-    for i, each in enumerate(args):
-        if each == "--":
-            break
-        if each.startswith("--estimator="):
-            found = each.partition("=")[2]
-        elif each == "--estimator":
-            found = "".join(args[i + 1 : i + 2])
+    finder = ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--estimator", nargs="?", const="", default=DEFAULT)
+    found: str = finder.parse_known_args(args)[0].estimator
     return found
 
 
 def options_of(estimator: type[Any]) -> list[click.Option]:
     """Return an option for every parameter of an estimator's class that a shell can give, in the signature's order."""
     found = []
-    for name, kind, default, text in _parameters(estimator):
-        if kind is not None:
-            found.append(_option(name, kind, default, text))
+    for name, form, default, text in _parameters(estimator):
+        if form is not None:
+            found.append(_option(name, form, default, text))
         if name == "solver":
             found += _solver_options(estimator)
     return found
 
 
-def _parameters(owner: type[Any]) -> Iterator[tuple[str, click.ParamType | None, Any, str]]:
-    """Yield name, click type (or None), default and help of every parameter of an estimator or a solver object."""
+def _parameters(owner: type[Any]) -> Iterator[tuple[str, dict[str, Any] | None, Any, str]]:
+    """Yield name, form (see `form_of`), default and help of every parameter of an estimator or a solver object."""
     helps = help_texts(getdoc(owner) or "")
     for name, parameter in signature(owner).parameters.items():
-        yield name, kind_of(owner, name), parameter.default, helps.get(name, "")
+        yield name, form_of(owner, name), parameter.default, helps.get(name, "")
 
 
 def _solver_options(estimator: type[Any]) -> list[click.Option]:
@@ -97,12 +92,12 @@ def _solver_options(estimator: type[Any]) -> list[click.Option]:
     found: dict[str, click.Option] = {}
     several = "array-like" in estimator._parameter_constraints["solver"]
     for solver in estimator._solvers:
-        for name, kind, default, text in _parameters(solver):
-            if name not in found and kind is not None:
+        for name, form, default, text in _parameters(solver):
+            if name not in found and form is not None:
                 words = ", ".join(_solvers_with(name, estimator._solvers))
                 shown = "" if default is None else f"; default {default}"
-                kind = OneOrMore(kind) if several and kind is click.INT else kind
-                found[name] = _option(name, kind, None, f"{text} (--solver {words}{shown}.)")
+                form = {"type": OneOrMore(click.INT)} if several and form == {"type": click.INT} else form
+                found[name] = _option(name, form, None, f"{text} (--solver {words}{shown}.)")
     return list(found.values())
 
 
@@ -111,46 +106,52 @@ def _solvers_with(name: str, classes: Sequence[Any]) -> list[str]:
     return [each.word for each in classes if name in signature(each).parameters]
 
 
-def _option(name: str, kind: click.ParamType, default: Any, text: str) -> click.Option:
+def _option(name: str, form: Mapping[str, Any], default: Any, text: str) -> click.Option:
     flag = option(name)
-    shown: dict[str, Any] = {"default": default, "show_default": default is not None, "help": text}
-    if kind is click.BOOL:
-        return click.Option([f"{flag}/--no-{flag[2:]}", name], **shown)
-    if isinstance(kind, WordOrPair):
-        return click.Option([flag, name], type=kind, multiple=True, help=f"{text} Repeatable.".strip())
-    return click.Option([flag, name], type=kind, **shown)
+    if form.get("multiple"):
+        return click.Option([flag, name], help=f"{text} Repeatable.".strip(), **form)
+    flags = f"{flag}/--no-{flag[2:]}" if form["type"] is click.BOOL else flag
+    return click.Option([flags, name], default=default, show_default=default is not None, help=text, **form)
 
 
-def kind_of(estimator: type[Any], name: str) -> click.ParamType | None:
-    """Return the click type of a parameter's option, by its constraints; None if a shell cannot give a value."""
-    constraints = estimator._parameter_constraints.get(name, [])
-    if name in NO_OPTION:
-        return None
+def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
+    """Return how the values of a parameter's option are read and named, as arguments of `click.Option`.
+
+    The parameter's constraints tell. Returns None if a shell cannot give a value.
+    """
+    constraints = owner._parameter_constraints.get(name, [])
+    if name == "warm_start":
+        return None  # a command has no fit before it
     if "boolean" in constraints:
-        return click.BOOL
+        return {"type": click.BOOL}
     if "random_state" in constraints:
-        return click.INT  # a seed; a generator is an object
-    needs_memory = getattr(estimator, "_needs_memory", {}).get(name, ())
+        return {"type": click.INT}  # a seed; a generator is an object
+    needs_memory = getattr(owner, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
-    numbers = [each.type for each in constraints if hasattr(each, "closed")]
+    wholes = {each.type is Integral for each in constraints if hasattr(each, "closed")}
     several = "array-like" in constraints and name != "solver"  # options of a solver make several solvers
     if dict in constraints:
-        return WordOrPair(words)
+        return {"multiple": True, "metavar": "|".join([*words, "LABEL=NUMBER"])}
     if os.PathLike in constraints:
-        return click.Path()
-    if numbers and (words or str in constraints):
-        return WordOrNumber(words, whole=all(each is Integral for each in numbers))
-    if len({each is Integral for each in numbers}) == 2:
-        return WordOrNumber((), whole=None)
-    if numbers and all(each is Integral for each in numbers):
-        return OneOrMore(click.INT) if several else click.INT
-    if numbers:
-        return click.FLOAT
+        return {"type": click.Path()}
+    if wholes and words:
+        number = "INTEGER" if wholes == {True} else "FLOAT"
+        return {"type": NumberOrText(whole=wholes == {True}), "metavar": f"[{'|'.join([*words, number])}]"}
+    if wholes and str in constraints:
+        return {"type": NumberOrText(whole=wholes == {True})}
+    if len(wholes) == 2:
+        return {"type": NumberOrText(whole=None)}
+    if wholes == {True}:
+        return {"type": OneOrMore(click.INT) if several else click.INT}
+    if wholes:
+        return {"type": click.FLOAT}
     if str in constraints:
-        return click.STRING
+        return {"type": click.STRING}
+    if words and several:
+        return {"type": OneOrMore(click.Choice(words)), "metavar": f"[{'|'.join(words)}],…"}
     if words:
-        return OneOrMore(click.Choice(words)) if several else click.Choice(words)
-    return OneOrMore(click.FLOAT, listed=True) if several else None
+        return {"type": click.Choice(words)}
+    return {"type": OneOrMore(click.FLOAT, listed=True)} if several else None
 
 
 class OneOrMore(click.ParamType):
@@ -170,22 +171,16 @@ class OneOrMore(click.ParamType):
         found = [self.kind.convert(each, param, ctx) for each in value.split(",")]
         return found if self.listed or len(found) > 1 else found[0]
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
-        words = getattr(self.kind, "choices", ())
-        return f"[{'|'.join(words)}],…" if words else f"{self.name.upper()}"
 
+class NumberOrText(click.ParamType):
+    """Option type: a number if the text is one, else the text itself, which the estimator knows or refuses.
 
-class WordOrNumber(click.ParamType):
-    """Option type: a number if the text is one, else the text itself.
-
-    The number is a whole one, a float, or either if ``whole`` is None. The estimator knows the text as one of
-    ``words``, or refuses it. Without words it reads any text.
+    The number is a whole one, a float, or either if ``whole`` is None.
     """
 
     name = "text"
 
-    def __init__(self, words: Sequence[str], *, whole: bool | None) -> None:
-        self.words = words
+    def __init__(self, *, whole: bool | None) -> None:
         self.whole = whole
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -194,21 +189,6 @@ class WordOrNumber(click.ParamType):
                 either = self.whole is None and value.isdecimal()
                 return int(value) if self.whole or either else float(value)
         return value
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
-        return f"[{'|'.join([*self.words, 'INTEGER' if self.whole else 'FLOAT'])}]" if self.words else "TEXT"
-
-
-class WordOrPair(click.ParamType):
-    """Option type: a word, or ``LABEL=NUMBER`` for several labels, which `pairs_of` joins into one value."""
-
-    name = "text"
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = words
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
-        return "|".join([*self.words, "LABEL=NUMBER"])
 
 
 def parameters_of(
@@ -253,7 +233,7 @@ def pairs_of(texts: Sequence[str], labels: Callable[[], Sequence[Any]]) -> dict[
     found = {}
     for text in texts:
         label, _, number = text.rpartition("=")
-        found[label_of(label, known)] = WordOrNumber((), whole=False).convert(number, None, None)
+        found[label_of(label, known)] = NumberOrText(whole=False).convert(number, None, None)
     return found
 
 

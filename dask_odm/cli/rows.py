@@ -14,37 +14,28 @@ from typing import Any
 
 import click
 
-from dask_odm.cli.output import gathered
+from dask_odm.cli.shell import gathered, option_field, say
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
-_OPTIONS = (
-    click.option(
-        "--format",
-        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
-        help="Format of files; by default told by the file.",
-    ),
-    click.option("--label", metavar="COLUMN", help="Label column by name or number, or array of an archive."),
-    click.option("--no-label", is_flag=True, help="The data have no labels."),
-    click.option("--weight", metavar="COLUMN", help="Column of row weights, or array of an archive."),
-    click.option("--header/--no-header", default=None, help="Whether CSV text begins with names; by default told."),
-    click.option(
-        "--drop", multiple=True, metavar="COLUMN", help="Column to leave out, such as an identifier; repeatable."
-    ),
-)
 
 
 @dataclass(frozen=True)
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
-    format: str | None = None
-    label: str | None = None
-    no_label: bool = False
-    weight: str | None = None
-    header: bool | None = None
-    drop: tuple[str, ...] = ()
+    format: str | None = option_field(
+        "Format of files; by default told by the file.",
+        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+    )
+    label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
+    no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
+    weight: str | None = option_field("Column of row weights, or array of an archive.", metavar="COLUMN")
+    header: bool | None = option_field("Whether CSV text begins with names; by default told.", "--header/--no-header")
+    drop: tuple[str, ...] = option_field(
+        "Column to leave out, such as an identifier; repeatable.", default=(), multiple=True, metavar="COLUMN"
+    )
 
     def __post_init__(self) -> None:
         if self.no_label and self.label is not None:
@@ -84,30 +75,26 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        column, dropped = self._columns(files, kind, model, labels)
+        reading = {"format": kind, "header": self.header, "weight": self.weight}
+        column, dropped = self._columns(files, reading, model, labels)
         return ingest(
-            files, store, **self._reading(kind), label=column, drop=dropped, dtype=_dtype_of(model),
+            files, store, **reading, label=column, drop=dropped, dtype=_dtype_of(model),
             n_features=model.n_features_in_ if kind == "libsvm" else None,
             target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
 
-    def _reading(self, kind: str) -> dict[str, Any]:
-        return {"format": kind, "header": self.header, "weight": self.weight}
-
-    def _columns(self, files: Any, kind: str, model: Any, wanted: bool) -> tuple[Any, list[str]]:
-        """Return the label column (False for none) and the columns to leave out.
-
-        Unless ``wanted``, labels are left out.
+    def _columns(self, files: Any, reading: dict[str, Any], model: Any, wanted: bool) -> tuple[Any, list[str]]:
+        """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
 
         The model tells by the names of its features, if both it and the file have names.
         """
         named = False if self.no_label else self.label
         known = set(map(str, getattr(model, "feature_names_in_", ())))
-        if kind == "libsvm":
+        if reading["format"] == "libsvm":
             return (named if wanted else False), list(self.drop)
         from dask_odm.data.readers.formats import open_source
 
-        whole = open_source(files, **self._reading(kind), label=named or False, drop=self.drop)
+        whole = open_source(files, **reading, label=named or False, drop=self.drop)
         others = [name for name in whole.feature_names or () if known and name not in known]
         if wanted and named is None and others:
             named = _label_among(others, whole.description)
@@ -118,7 +105,7 @@ class RowOptions:
         return named or False, [*self.drop, *others]
 
 
-row_options = gathered("rows", RowOptions, _OPTIONS)
+row_options = gathered("rows", RowOptions)
 
 
 def _label_among(columns: list[str], where: str) -> str:
@@ -132,9 +119,9 @@ def _label_among(columns: list[str], where: str) -> str:
             "by --label."
         )
     if found is None:
-        _say(
-            where,
-            f"column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names another",
+        say(
+            f"{where}: column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names "
+            "another."
         )
     return found or columns[0]
 
@@ -145,11 +132,7 @@ def _say_what_is_left_out(where: str, columns: list[str]) -> None:
     told = [name for name in columns if name.lower() not in LABEL_NAMES]
     if told:
         what = "column {} is" if len(told) == 1 else "columns {} are"
-        _say(where, f"{what.format(_some(told))} left out: the model knows no such feature")
-
-
-def _say(where: str, what: str) -> None:
-    click.echo(f"dask-odm: {where}: {what}.", err=True)
+        say(f"{where}: {what.format(_some(told))} left out: the model knows no such feature.")
 
 
 def _some(columns: list[str], most: int = 5) -> str:

@@ -7,7 +7,6 @@ useful when an image is built, or on a cluster's workers before their first task
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,9 +34,8 @@ from dask_odm.methods.solver_objects import SODM, Landmark
 Fit = Callable[[], Any]
 
 
-def warm_up_all() -> float:
-    """Compile every loop, or load it if that was done before. Returns seconds, and reports `Progress`."""
-    began = time.perf_counter()
+def warm_up_all() -> None:
+    """Compile every loop, or load it if that was done before. Reports `Progress`."""
     fits = _fits()
     report(Progress("warmup", 0, len(fits), "fits"))
     with warnings.catch_warnings():
@@ -45,7 +43,6 @@ def warm_up_all() -> float:
         for i, fit in enumerate(fits):
             fit()
             report(Progress("warmup", i + 1, len(fits), "fits"))
-    return time.perf_counter() - began
 
 
 def _fits() -> list[Fit]:

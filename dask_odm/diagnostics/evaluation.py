@@ -220,16 +220,15 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     store = _store_of(store)
     if store.y_kind == "real":
         store.require_classes()
-    if not store.known_rows or store.classes is None or store.layout.y is None:
+    if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
+    labels = list(store.classes or ())
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
-    if not set(store.classes) & set(code):
-        raise InputError(
-            f"none of the labels of {store.name}, {list(store.classes)[:10]}, is the model's: {list(code)}."
-        )
-    strangers = [label for label in store.classes if label not in code]
+    if not set(labels) & set(code):
+        raise InputError(f"none of the labels of {store.name}, {labels[:10]}, is the model's: {list(code)}.")
+    strangers = [label for label in labels if label not in code]
     row = code | {label: i for i, label in enumerate(strangers, len(code))}
-    table = np.array([*(row[label] for label in store.classes), -1])
+    table = np.array([*(row[label] for label in labels), -1])
     theta = getattr(model, "theta", None)
     found = Evaluation(
         model.classes_.tolist(),
@@ -266,7 +265,7 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     if hasattr(model, "classes_"):
         return evaluate(model, store)
     store.require_targets("evaluate")
-    if not store.known_rows or store.layout.y is None:
+    if not store.known_rows:
         raise InputError(f"{store.name} has no targets to compare with.")
     lazy = model.predict(store.path)
     found = Errors()
@@ -277,12 +276,11 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
     return found
 
 
-def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Array, Array, Array | None]]:
+def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:
     """Yield the targets, the predictions and the weights of every chunk of a store."""
-    assert store.layout.y is not None
     for i, predicted in enumerate(blocks(lazy, "evaluate")):
-        weight = None if store.layout.weight is None else store.read_chunk(store.layout.weight, i)
-        yield store.read_chunk(store.layout.y, i), predicted, weight
+        block = store.read_columns(i)
+        yield block.y, predicted, block.weight
 
 
 def blocks(lazy: Any, phase: str) -> Iterator[Array]:

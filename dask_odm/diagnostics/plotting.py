@@ -15,7 +15,7 @@ from dask_odm.errors import DaskODMError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from dask_odm.diagnostics.evaluation import Evaluation
 
@@ -44,7 +44,11 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     InputError
         If there are no margins, one is not finite, or ``theta`` is out of its range.
     """
-    values = _check_margins(margins)
+    values = np.asarray(margins, dtype=np.float64)
+    if values.ndim != 1 or not values.size:
+        raise InputError(f"margins must be one-dimensional and not empty; got an array of shape {values.shape}.")
+    if not np.isfinite(values).all():
+        raise InputError(f"margins must be finite; {np.count_nonzero(~np.isfinite(values))} of {values.size} are not.")
     if not 0.0 <= theta < 1.0:
         raise InputError(
             "The 'theta' parameter of plot_margin_distribution must be a float in the range [0.0, 1.0). "
@@ -204,15 +208,6 @@ def _title(suspects: list[Any], most: int = 6) -> str:
 
 def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
-
-
-def _check_margins(margins: ArrayLike) -> NDArray[np.float64]:
-    values = np.asarray(margins, dtype=np.float64)
-    if values.ndim != 1 or not values.size:
-        raise InputError(f"margins must be one-dimensional and not empty; got an array of shape {values.shape}.")
-    if not np.isfinite(values).all():
-        raise InputError(f"margins must be finite; {np.count_nonzero(~np.isfinite(values))} of {values.size} are not.")
-    return values
 
 
 def _new_axes() -> Any:

@@ -59,11 +59,9 @@ def write_predictions(
     found = blocks(lazy, "predict")
     if path == STDOUT or path.endswith(".csv"):
         _write_csv(path, found, _titles(model, lazy, what))
-    elif what in _NAMES:
-        rows = _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if what == "probabilities" else store.dtype)
-        write_record(path, KIND, {_NAMES[what]: rows}, _content(model), overwrite=overwrite)
     else:
-        write_record(path, KIND, {"y": _values(model, store, lazy, found)}, _content(model), overwrite=overwrite)
+        rows = {_NAMES.get(what, "y"): _stream(model, store, lazy, found, what)}
+        write_record(path, KIND, rows, _content(model), overwrite=overwrite)
     return store.rows
 
 
@@ -91,12 +89,12 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
     return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else classes.tolist())]
 
 
-def _values(model: Any, store: Store, lazy: Any, found: Iterator[Array]) -> _Stream:
-    """Return the codes of labels, or a regressor's numbers."""
-    if not hasattr(model, "classes_"):
-        return _Stream(found, (store.rows, *lazy.shape[1:]), store.dtype)
-    codes = (np.searchsorted(model.classes_, labels) for labels in found)
-    return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
+def _stream(model: Any, store: Store, lazy: Any, found: Iterator[Array], what: str) -> _Stream:
+    """Return the codes of labels, or the numbers that a model predicts, in the type in which they are written."""
+    if what == "labels" and hasattr(model, "classes_"):
+        codes = (np.searchsorted(model.classes_, labels) for labels in found)
+        return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
+    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if what == "probabilities" else store.dtype)
 
 
 def _content(model: Any) -> dict[str, Any]:

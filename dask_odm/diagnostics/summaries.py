@@ -49,6 +49,8 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
     classes = getattr(model, "classes_", None)
     support = getattr(model, "support_", None)
+    history = getattr(model, "history_", [])
+    chosen = history[0] if history else {}
     return {
         "kind": "model",
         "path": location_of(path),
@@ -58,9 +60,9 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "classes": None if classes is None else classes.tolist(),
         "features": model.n_features_in_,
         "support_rows": None if support is None else len(support),
-        "solver": _solver(model),
+        "solver": f"{chosen['solver']}: {chosen['why']}" if "solver" in chosen else None,
         "dual_gap": getattr(model, "dual_gap_", None),
-        "history": getattr(model, "history_", []),
+        "history": history,
         "bytes": folder_bytes(path),
     }
 
@@ -103,12 +105,6 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
     if not drawn or min(tried["n_resources"]) == facts["rows"]:
         return text
     return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
-
-
-def _solver(model: Any) -> str | None:
-    """Return the solver by which a model was trained, and why it was chosen."""
-    first: dict[str, Any] = next(iter(getattr(model, "history_", [])), {})
-    return f"{first['solver']}: {first['why']}" if "solver" in first else None
 
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:

@@ -53,14 +53,12 @@ ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
 def active_client() -> Client | None:
     """Return the current Dask client, or None. `distributed` takes long to load, and is not loaded for this."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return None
-    try:
-        found: Client = distributed.get_client()
-        return found
-    except ValueError:
-        return None
+    distributed: Any = sys.modules.get("distributed")
+    if distributed is not None:
+        with suppress(ValueError):  # there is none
+            found: Client = distributed.get_client()
+            return found
+    return None
 
 
 def computed(*lazy: Any) -> tuple[Any, ...]:
@@ -116,19 +114,9 @@ class Cluster:
         client = active_client()
         if client is None:
             return cls.local(memory_limit)
-        return cls._of_client(client, None if memory_limit is None else parse_limit(memory_limit), warm_up)
-
-    @classmethod
-    def local(cls, memory_limit: int | str | None = None) -> Cluster:
-        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
-        free = min(psutil.virtual_memory().available, memory_limit_of_system())
-        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
-        return cls(None, 1, CPU_COUNT, memory, memory)
-
-    @classmethod
-    def _of_client(cls, client: Client, limit: int | None, warm_up: Callable[[], object]) -> Cluster:
         from dask_odm.engine.watch import warn_of_settings
 
+        limit = None if memory_limit is None else parse_limit(memory_limit)
         watch = _watch(client)
         with watch.errors():
             # ask the scheduler: what the client remembers may lack the workers
@@ -151,6 +139,13 @@ class Cluster:
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
         return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
+
+    @classmethod
+    def local(cls, memory_limit: int | str | None = None) -> Cluster:
+        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
+        free = min(psutil.virtual_memory().available, memory_limit_of_system())
+        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
+        return cls(None, 1, CPU_COUNT, memory, memory)
 
     @property
     def slots(self) -> int:
@@ -307,7 +302,7 @@ class Cluster:
             try:
                 return watch.results(futures)
             except NoValidWorkerError:  # the preferred worker is gone, though any other would do
-                watch.free_all()
+                watch.rerun("no-worker", "erred", others=True)
                 return watch.results(futures)
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:

@@ -3,15 +3,21 @@
 A pass is a few long tasks, about one per worker thread, each over a run of chunks. Chunks belong to fixed groups, whose
 sums are added pair by pair. This tree does not depend on the number of tasks, so the bits do not depend on the workers.
 Nothing of a store is kept in Dask's memory: the page cache of the system serves as the cache.
+
+Works, such as the solvers of many classes' machines, ask for one pass after another. In lockstep each runs alone until
+it asks; then the passes of all are answered together. A thread holds each work at its place, and no two of them run at
+the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -20,7 +26,6 @@ from numpy.typing import NDArray
 
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
-from dask_odm.engine.lockstep import current_turn
 from dask_odm.events import Meter
 from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of
 from dask_odm.linalg.sums import tree_sum
@@ -31,13 +36,14 @@ CHUNK_GROUPS = 64  # the most groups of chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
+T = TypeVar("T")
+# turn of the work that runs in this context; None outside of all works
+current_turn: ContextVar[Turn[Any] | None] = ContextVar("dask_odm_turn", default=None)
 
 
 def chunk_groups(n_chunks: int) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
-    count = 1
-    while 2 * count <= min(n_chunks, CHUNK_GROUPS):
-        count *= 2
+    count = 1 << (min(n_chunks, CHUNK_GROUPS).bit_length() - 1)
     bounds = [n_chunks * g // count for g in range(count + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]
 
@@ -47,9 +53,7 @@ def task_count(groups: int, threads: int) -> int:
 
     There is one per thread if the number of threads is a power of two, else four or more, so that no thread idles long.
     """
-    count = 1
-    while count < threads:
-        count *= 2
+    count = 1 << (threads - 1).bit_length()
     return min(groups, count if count == threads else 4 * count)
 
 
@@ -107,7 +111,7 @@ class StorePasses:
 
         Works in lockstep share one pass; see `dask_odm.learning.shared_pass`.
         """
-        turn = current_turn()
+        turn = current_turn.get()
         if turn is not None:
             return turn.ask(AskedPass(self, query, method, arguments, of_groups, nbytes))
         groups = chunk_groups(self.store.n_chunks)
@@ -157,23 +161,19 @@ def sum_groups(
     meter: Meter | None = None,
 ) -> Any:
     """Sum ``method`` of ``query`` over groups of chunks, pair by pair; this is one task of a pass."""
-    buffer, piece_rows = store.buffer(), getattr(query, "piece_rows", None)
+    buffer = store.buffer()
+    piece_rows = getattr(query, "piece_rows", None)
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
 
     def blocks(group: range) -> Iterator[RowBlock]:
-        if piece_rows is None:
-            return _chunks(store, group, buffer, columns)
-        return _pieces(store, group, piece_rows, columns)
+        found = _pieces(store, group, piece_rows, columns) if piece_rows else _chunks(store, group, buffer, columns)
+        wanted = while_wanted(found)
+        return wanted if meter is None else meter.over(wanted, rows_of)
 
     with memory_returned(), single_threaded_blas:
         return tree_sum(
-            method(query, _counted(while_wanted(blocks(group)), meter), *arguments, *argument)
-            for group, argument in zip(groups, more, strict=True)
+            method(query, blocks(group), *arguments, *argument) for group, argument in zip(groups, more, strict=True)
         )
-
-
-def _counted(blocks: Iterator[RowBlock], meter: Meter | None) -> Iterator[RowBlock]:
-    return blocks if meter is None else meter.over(blocks, rows_of)
 
 
 def _chunks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
@@ -193,3 +193,102 @@ def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> I
             rows = slice(at, at + len(X))
             yield RowBlock(X, y[rows], weight[rows], first + at)
             at += len(X)
+
+
+# Lockstep -----------------------------------------------------------------------------------------------------
+
+
+class _Abandoned(BaseException):
+    """Raised in a work to end it, because no answer will come."""
+
+
+def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
+    """Return ``[work() for work in works]``; what the works `Turn.ask` for is answered together.
+
+    Works are called in order, in the context of the caller, as soon as fewer than ``most`` are unfinished. The first
+    error ends all of them. ``answer`` takes the requests of all unfinished works, in their order, and returns the
+    answers; it is called in this thread.
+    """
+    turns: list[Turn[T]] = []
+
+    def answered(enough: int) -> None:
+        """Answer requests until fewer than ``enough`` works ask."""
+        while len(asking := [turn for turn in turns if turn.asks]) >= enough:
+            for turn, each in zip(asking, answer([turn.asked for turn in asking]), strict=True):
+                turn.go_on(each)
+
+    try:
+        for work in works:
+            turns.append(Turn(work))
+            turns[-1].go_on()
+            answered(most)
+        answered(1)
+    finally:
+        for turn in turns:
+            turn.abandon()
+    return [turn.result for turn in turns]
+
+
+class Turn(Generic[T]):
+    """One work, in a thread of its own that runs only while `go_on` waits for it.
+
+    ``asked`` is what the work waits for while it ``asks``, and ``result`` its return value after its end.
+    """
+
+    result: T
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.asks = False
+        self.asked: Any = None
+        self._work = work
+        self._error: BaseException | None = None
+        self._mine = threading.Semaphore(0)
+        self._theirs = threading.Semaphore(0)
+        self._answer: Any = None
+        self._is_abandoned = False
+        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
+
+    def go_on(self, answer: Any = None) -> None:
+        """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
+        self._answer = answer
+        self.asks = False
+        self.asked = None
+        if self._thread.ident is None:
+            self._thread.start()
+        else:
+            self._mine.release()
+        self._theirs.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def ask(self, asked: Any) -> Any:
+        """Return the answer to a request of the work, which calls this from its thread."""
+        if self._is_abandoned:  # the work asks while it cleans up, and nobody answers any more
+            raise _Abandoned
+        self.asks = True
+        self.asked = asked
+        self._theirs.release()
+        self._mine.acquire()
+        if self._is_abandoned:
+            raise _Abandoned
+        answer = self._answer
+        self._answer = None
+        return answer
+
+    def abandon(self) -> None:
+        """End the work at its next request, unless it has ended."""
+        self._is_abandoned = True
+        if self._thread.is_alive():
+            self._mine.release()
+            self._thread.join()
+
+    def _run(self) -> None:
+        current_turn.set(self)
+        try:
+            self.result = self._work()
+        except _Abandoned:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._theirs.release()

@@ -81,15 +81,10 @@ class StorePivots:
         """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
         order = np.argsort(numbers)
         parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
-        read = self.cluster.map_chunks(read_rows, [(self.store, part) for part in parts], "landmarks")
+        read = self.cluster.map_chunks(Store.read_rows, [(self.store, part) for part in parts], "landmarks")
         rows = np.empty((len(numbers), self.store.features), self.dtype)
-        rows[order] = np.concatenate(read)
+        rows[order] = np.concatenate([block.X for block in read])
         return rows
-
-
-def read_rows(store: Store, numbers: Array) -> Array:
-    """Return the raw rows at ``numbers``; this is a task."""
-    return store.read_rows(numbers).X
 
 
 def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:

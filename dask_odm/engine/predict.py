@@ -34,17 +34,14 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
 
 def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
     """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
-    found = _loaded(model) if isinstance(model, ModelFile) else model
-    return finite_values(found.values(np.ascontiguousarray(X), threads))
-
-
-def _loaded(file: ModelFile) -> Model:
-    way = (
-        "Choose a folder (Dask's temporary-directory) that every worker sees, or save the model to one and load it "
-        "from there"
-    )
-    with _seen_from_here(f"model '{file.path}'", file.path, way):
-        return file.load()
+    if isinstance(model, ModelFile):
+        way_out = (
+            "Choose a folder (Dask's temporary-directory) that every worker sees, or save the model to one and load it "
+            "from there"
+        )
+        with _seen_from_here(f"model '{model.path}'", model.path, way_out):
+            model = model.load()
+    return finite_values(model.values(np.ascontiguousarray(X), threads))
 
 
 @contextmanager

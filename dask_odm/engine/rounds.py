@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass
+from operator import add
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -88,60 +89,43 @@ class Rounds:
             else:
                 self._resume(states)
 
-    def ask(self, step: Step, message: Any = None) -> list[Any]:
+    def ask(self, step: Step, message: Any = None, *, summed: bool = False) -> Any:
         """Take ``step(held, state, message) -> (state, answer)`` on every shard; return the answers in order.
 
-        ``message`` consists of arrays, numbers and records of them.
+        ``message`` consists of arrays, numbers and records of them. If ``summed``, return the sum of the answers
+        instead, added on the workers pair by pair in the order of the shards.
         """
         with self._question():
-            answers = self._results(self._moved(step, message))
+            said = self._say(message)
+            pairs = zip(self._held, self._states, strict=True)
+            self._states = self._each(_move, [(step, held, state, said) for held, state in pairs])
+            answers = self._answers(self._each(getattr, [(state, "answer") for state in self._states]), summed)
             self._settle()
         return answers
 
-    def ask_sum(self, step: Step, message: Any = None) -> Any:
-        """Return the sum of all answers of `ask`, added on the workers pair by pair in the order of the shards."""
+    def read(self, question: Question, message: Any = None, *, summed: bool = False) -> Any:
+        """Return ``question(held, state, message)`` of every shard, or their sum, as `ask`; states stay as they are."""
         with self._question():
-            (total,) = self._results(self._summed(self._moved(step, message)))
-            self._settle()
-        return total
-
-    def read(self, question: Question, message: Any = None) -> list[Any]:
-        """Return ``question(held, state, message)`` of every shard, in order; states stay as they are."""
-        with self._question():
-            return self._results(self._looked(question, message))
-
-    def read_sum(self, question: Question, message: Any = None) -> Any:
-        """Return the sum of all answers of `read`, added as by `ask_sum`."""
-        with self._question():
-            (total,) = self._results(self._summed(self._looked(question, message)))
-        return total
+            said = self._say(message)
+            pairs = zip(self._held, self._states, strict=True)
+            return self._answers(self._each(_look, [(question, held, state, said) for held, state in pairs]), summed)
 
     def snapshot(self) -> list[Any]:
         """Return the states of all shards, in order, from which another `Rounds` can go on."""
         with self._question():
-            return self._results(self._each(_state_of, [(state,) for state in self._states]))
+            return self._results(self._each(getattr, [(state, "state") for state in self._states]))
 
     # Tasks of all shards: futures with a client, results without one ---------------------------------------------
 
-    def _moved(self, step: Step, message: Any) -> list[Any]:
-        said = self._say(message)
-        arguments = [(step, held, state, said) for held, state in zip(self._held, self._states, strict=True)]
-        self._states = self._each(_move, arguments)
-        return self._each(_answer_of, [(state,) for state in self._states])
-
-    def _looked(self, question: Question, message: Any) -> list[Any]:
-        said = self._say(message)
-        pairs = zip(self._held, self._states, strict=True)
-        return self._each(_look, [(question, held, state, said) for held, state in pairs])
-
-    def _summed(self, parts: list[Any]) -> list[Any]:
-        """Add the parts by the tree of `dask_odm.linalg.sums.tree_sum`; an odd one goes up a level as it is."""
-        while len(parts) > 1:
+    def _answers(self, parts: list[Any], summed: bool) -> Any:
+        """Return the parts, or their sum by a tree of pairs (`dask_odm.linalg.sums`); an odd one goes up as it is."""
+        while summed and len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]
             stride = len(self._places) // len(pairs)  # sums are made about where their left part is
-            parts = self._each(_add, pairs, stride) + odd
-        return parts
+            parts = self._each(add, pairs, stride) + odd
+        found = self._results(parts)
+        return found[0] if summed else found
 
     def _say(self, message: Any) -> Any:
         """Return the message as tasks are given it; the caller may then change its arrays again.
@@ -153,7 +137,7 @@ class Rounds:
             return read_only(copy.deepcopy(message))
         if len(self._places) == 1 or sizeof(message) <= 10_000:
             return message
-        return self._submit(None, _same, message)
+        return self._submit(None, read_only, message)
 
     def _each(self, function: Callable[..., Any], arguments: list[tuple[Any, ...]], stride: int = 1) -> list[Any]:
         """Run ``function(*a)`` for each of ``arguments``; the j-th prefers the worker of shard ``j * stride``."""
@@ -305,23 +289,6 @@ def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
 
 
 _OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions
-
-
-def _add(left: Any, right: Any) -> Any:
-    with single_threaded_blas:
-        return left + right
-
-
-def _answer_of(shard: _Shard) -> Any:
-    return shard.answer
-
-
-def _state_of(shard: _Shard) -> Any:
-    return shard.state
-
-
-def _same(message: Any) -> Any:
-    return message
 
 
 def _save(shard: _Shard, file: str) -> None:

@@ -10,7 +10,7 @@ import os
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +31,8 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.checked_writes import load_array, map_array, open_whole
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import Groups, Partitioner
-from dask_odm.engine.partition.dealing import Dealer, GroupDealer, ranks_within
+from dask_odm.engine.dealing import Dealer, GroupDealer
+from dask_odm.engine.partitioners import Groups, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.typing import Array
 
@@ -51,7 +51,7 @@ def deal_arrays(
     X: Array | SparseRows | ScaledRows, y: Array, weight: Array, groups: Array, dealer: Dealer
 ) -> MemoryPartitions:
     """Partition rows as `partition_arrays`, given the group of each (n,) and the dealer of the groups."""
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(int(groups.max()) + 1, np.int64)))
+    partition, place = dealer.assign(groups, np.zeros(len(dealer.sizes), np.int64))
     order = np.empty(len(y), np.int64)
     order[(np.cumsum(dealer.counts) - dealer.counts)[partition] + place] = np.arange(len(y))
     return MemoryPartitions(taken(X, order), y[order], weight[order], order, dealer.counts)
@@ -128,7 +128,7 @@ def _move(
     partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
     before = np.cumsum(counted, axis=0) - counted
     chunks = range(store.n_chunks)
-    arguments = [(store, labelling, partitions, folder, c, partial(_deal, dealer), before[c]) for c in chunks]
+    arguments = [(store, labelling, partitions, folder, c, dealer.assign, before[c]) for c in chunks]
     written = np.zeros(len(dealer.counts), np.uint32)
     for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
         written += sums
@@ -139,11 +139,6 @@ def _move(
 def scaling_path(folder: str) -> str:
     """Return the file in which a shuffle keeps the scaling of the rows."""
     return os.path.join(folder, "scaling.npz")
-
-
-def _deal(dealer: Dealer, groups: Array, before: Array) -> tuple[Array, Array]:
-    """Return the partitions and places of a chunk's rows, from their groups, for `scatter`."""
-    return dealer.assign(groups, ranks_within(groups, before))
 
 
 @dataclass(frozen=True)

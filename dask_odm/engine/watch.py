@@ -161,15 +161,11 @@ class Watch:
             raise ClusterError(f"No worker was there for {PATIENCE.workerless:g} s; start some and fit again.")
         self._restart(self._silent(workers, now))
         if workers:
-            self._again("no-worker")
+            self.rerun("no-worker")
         if tasks:
             self._notice_idleness(workers, now)
 
-    def free_all(self) -> None:
-        """Let all tasks that prefer a worker run anywhere, and rerun those given up."""
-        self._again("no-worker", "erred", others=True)
-
-    def _again(self, *states: str, others: bool = False) -> None:
+    def rerun(self, *states: str, others: bool = False) -> None:
         """Rerun the tasks in one of ``states``, on any worker. With ``others``, tasks yet to run are freed as well."""
         if self._preferring:
             with suppress(KeyError):  # the scheduler forgot a task meanwhile; the next check frees the others

@@ -68,7 +68,9 @@ def joined(address: str, *, security: Security | None = None, wait: str = "15s",
         raise ClusterError(f"cannot join the scheduler at '{address}': {reason}") from error
     with client:
         if workers > 0:
-            _wait_to_be(client, workers, deadline, wait)
+            advice = "start more, ask for fewer, or wait longer (--min-workers, --wait)"
+            seconds = deadline - time.monotonic()
+            _wait_for(client, workers, seconds, f"joined the scheduler at '{address}' within {wait}; {advice}")
         yield client
 
 
@@ -83,17 +85,14 @@ def seconds_of(wait: str) -> float:
     return found
 
 
-def _wait_to_be(client: Any, count: int, deadline: float, wait: str) -> None:
-    """Wait until ``count`` workers joined the scheduler; raise ClusterError if they do not in time."""
+def _wait_for(client: Any, count: int, seconds: float, what: str) -> None:
+    """Wait until ``count`` workers are there; raise ClusterError, saying how many did ``what``, if not in time."""
     try:
         with Watch(client).errors():
-            client.wait_for_workers(count, timeout=max(0.1, deadline - time.monotonic()))
+            client.wait_for_workers(count, timeout=max(0.1, seconds))
     except TimeoutError as error:
         there = len(client.scheduler_info(n_workers=-1)["workers"])
-        raise ClusterError(
-            f"{there} of {count} workers joined the scheduler at '{client.scheduler.address}' within {wait}; start "
-            "more, ask for fewer, or wait longer (--min-workers, --wait)."
-        ) from error
+        raise ClusterError(f"{there} of {count} workers {what}.") from error
 
 
 def retire(client: Any, names: Sequence[str], wait: str) -> list[str]:
@@ -179,19 +178,9 @@ def local_workers(
                 silence_logs=logging.ERROR,  # hide warnings of memory in use, and of workers that Ctrl-C ends
             )
         with client:
-            _wait_for(client, count, start_seconds)
+            advice = f"most likely for lack of memory: {NEEDED}. Use fewer, or give them more (--worker-memory)"
+            _wait_for(client, count, start_seconds, f"started within {start_seconds:g} s, {advice}")
             yield client
-
-
-def _wait_for(client: Any, count: int, seconds: float) -> None:
-    """Wait until ``count`` workers are there; raise ClusterError if they are not in time."""
-    try:
-        client.wait_for_workers(count, timeout=seconds)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"{count} worker{'s' * (count > 1)} did not start within {seconds:g} s, most likely for lack of memory: "
-            f"{NEEDED}. Use fewer, or give them more (--worker-memory)."
-        ) from error
 
 
 @contextmanager

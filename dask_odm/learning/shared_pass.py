@@ -13,8 +13,7 @@ from operator import add
 from typing import Any, TypeVar
 
 from dask_odm.data.store.store import StoreBlock
-from dask_odm.engine.lockstep import take_turns
-from dask_odm.engine.passes import AskedPass, Columns, StorePasses, codes_and_weights
+from dask_odm.engine.passes import AskedPass, Columns, StorePasses, codes_and_weights, take_turns
 from dask_odm.linalg.row_passes import RowBlock
 
 T = TypeVar("T")

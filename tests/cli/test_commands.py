@@ -22,7 +22,7 @@ from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import main
-from dask_odm.cli.group import load_libraries
+from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter

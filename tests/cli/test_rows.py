@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dask_odm.cli import main
-from dask_odm.cli.words import shell_words
+from dask_odm.cli.shell import shell_words
 from dask_odm.estimators.odm_classifier import ODMClassifier
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from dask_odm.engine.lockstep import current_turn, take_turns
+from dask_odm.engine.passes import current_turn, take_turns
 from dask_odm.events import Progress, listen, report
 
 
@@ -17,7 +17,7 @@ def counting(number: int, asks: int, log: list):
         total = 0
         for i in range(asks):
             log.append((number, i))
-            total += current_turn().ask((number, i))
+            total += current_turn.get().ask((number, i))
         return total
 
     return work
@@ -34,7 +34,7 @@ def test_all_that_have_not_ended_are_answered_together():
     assert found == [10 + 11, 0, 30 + 31 + 32]
     assert asked == [[(1, 0), (3, 0)], [(1, 1), (3, 1)], [(3, 2)]]
     assert log == [pair for questions in asked for pair in questions], "they go on in order, one at a time"
-    assert current_turn() is None
+    assert current_turn.get() is None
 
 
 def test_where_one_ends_the_next_begins():
@@ -61,12 +61,12 @@ def test_an_error_ends_all_works(where):
 
     def waits() -> None:
         try:
-            current_turn().ask(0)
+            current_turn.get().ask(0)
         finally:
             cleaned.append(True)
 
     def fails() -> None:
-        current_turn().ask(0)
+        current_turn.get().ask(0)
         if where == "a work":
             raise ZeroDivisionError
         raise AssertionError("it was not answered")
@@ -89,9 +89,9 @@ def test_an_error_ends_all_works(where):
 def test_a_work_that_asks_while_it_tidies_up_ends():
     def work() -> None:
         try:
-            current_turn().ask(0)
+            current_turn.get().ask(0)
         finally:
-            current_turn().ask(1)
+            current_turn.get().ask(1)
 
     def ends() -> None:
         with pytest.raises(ZeroDivisionError):

@@ -39,8 +39,8 @@ def asked(r: Rounds, walk=jobs.walk, messages=MESSAGES) -> list[bytes]:
     found = []
     for message in messages:
         found.extend(answer.tobytes() for answer in r.ask(walk, message))
-        found.append(r.ask_sum(walk, message).tobytes())
-        found.append(np.array([*r.read(jobs.distance, 0.3), r.read_sum(jobs.distance, 0.7)]).tobytes())
+        found.append(r.ask(walk, message, summed=True).tobytes())
+        found.append(np.array([*r.read(jobs.distance, 0.3), r.read(jobs.distance, 0.7, summed=True)]).tobytes())
     return found + [state.w.tobytes() for state in r.snapshot()]
 
 
@@ -166,7 +166,7 @@ def test_large_messages_are_sent_once(rounds, client):
     for answer in r.ask(jobs.remembered, message):
         np.testing.assert_array_equal(answer, message)
     keys = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-    assert sum("-same-" in key for key in keys) == 1
+    assert sum("-read_only-" in key for key in keys) == 1
 
 
 def test_what_a_step_is_given_is_read_only(rounds, client):

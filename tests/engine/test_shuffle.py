@@ -7,8 +7,7 @@ import pytest
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
-from dask_odm.engine.partition.dealing import RandomPartitioner
-from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays, partition_store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen

@@ -77,7 +77,7 @@ def test_workers_that_do_not_start(monkeypatch):
     """As those that end for lack of memory while they start, again and again."""
     start = workers.Client
     monkeypatch.setattr(workers, "Client", lambda **options: start(**options | {"n_workers": 0}))
-    with pytest.raises(ClusterError, match=r"2 workers did not start within 0\.5 s, most likely for lack of memory"):
+    with pytest.raises(ClusterError, match=r"0 of 2 workers started within 0\.5 s, most likely for lack of memory"):
         local_workers(2, start_seconds=0.5).__enter__()
     assert active_client() is None
 

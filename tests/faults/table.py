@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from dask_odm.cli import main
 from dask_odm.cli.options import options_of
-from dask_odm.cli.words import shell_words
+from dask_odm.cli.shell import shell_words
 from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import ESTIMATORS
 

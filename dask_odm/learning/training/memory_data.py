@@ -20,7 +20,7 @@ from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes

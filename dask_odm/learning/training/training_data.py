@@ -20,7 +20,7 @@ from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import Partitioner
+from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.learning.problem.products import Products

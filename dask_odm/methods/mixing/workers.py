@@ -162,10 +162,10 @@ class ShardRounds:
         self.rows = np.concatenate(rows)
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        return self._rounds.ask_sum(walk_group, (w, epoch))
+        return self._rounds.ask(walk_group, (w, epoch), summed=True)
 
     def mix(self, centre: Centre) -> Mixture:
-        return self._rounds.read_sum(mix_group, centre)
+        return self._rounds.read(mix_group, centre, summed=True)
 
     def judge(self, w: Array) -> Array:
         """Count the rows of every shard that ``w`` gets wrong, (M,)."""

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.base import require_rows
-from dask_odm.engine.partition.dealing import EvenDealer
+from dask_odm.engine.dealing import EvenDealer, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import cholesky

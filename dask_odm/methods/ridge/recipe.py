@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.engine.partition.base import require_rows
-from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose

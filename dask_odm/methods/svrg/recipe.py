@@ -12,7 +12,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from scipy.sparse import issparse
 
-from dask_odm.engine.partition.strata import StratifiedPartitioner
+from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import groups_of_arrays
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap

@@ -18,7 +18,7 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster, memory_returned
-from dask_odm.engine.partition.base import Groups, Partitioner
+from dask_odm.engine.partitioners import Groups, Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings

@@ -22,9 +22,7 @@ from functools import partial
 
 from dask.system import CPU_COUNT
 
-from dask_odm.engine.partition.base import Partitioner
-from dask_odm.engine.partition.clusters import ClusterPartitioner, MeansPartitioner
-from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.engine.partitioners import ClusterPartitioner, MeansPartitioner, Partitioner, RandomPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed

@@ -11,7 +11,7 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
-from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import InputError
 from small_problems import blobs

@@ -15,7 +15,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.dealing import GroupDealer, ranks_within
+from dask_odm.engine.dealing import GroupDealer
 from dask_odm.engine.shuffle import GroupOfNumber, partition_store_by
 from dask_odm.errors import MemoryLimitError
 from dask_odm.methods.mixing.online_passes import LocalRule
@@ -40,7 +40,7 @@ def in_memory(rows, scaling: Scaling | None = None, *, sparse: bool = False) -> 
     """The partitions of the shards, scaled already unless they are sparse and their zeros would move."""
     X, y, codes = rows
     counts = tuple(np.bincount(codes).tolist())
-    partition, place = GroupDealer(counts, 3).assign(codes, ranks_within(codes, np.zeros(SHARDS)))
+    partition, place = GroupDealer(counts, 3).assign(codes, np.zeros(SHARDS, int))
     order = np.lexsort((place, partition))
     if sparse and scaling is not None and scaling.shift.any():
         found = SparseRows(csr_array(X[order]), scaling)

@@ -10,7 +10,7 @@ import pytest
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partition.clusters import ClusterPartitioner
+from dask_odm.engine.partitioners import ClusterPartitioner
 from dask_odm.engine.shuffle import partition_store
 from dask_odm.errors import MemoryLimitError
 from dask_odm.methods.tree.node_workers import Reclustering

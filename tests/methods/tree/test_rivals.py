@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import InputError, ODMClassifier, StoreError
-from dask_odm.engine.partition.dealing import RandomPartitioner
+from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.kernels import RBF, Linear
 from dask_odm.learning.training.run import FitRun

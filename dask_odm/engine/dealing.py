@@ -1,12 +1,14 @@
-"""Deal groups of rows evenly: each group is permuted at random and dealt to all partitions.
+"""Deal groups of rows to partitions: each group evenly to all of them, or a group to each.
 
-Source: SODM, section on stratified partitions. The rank of a row in its group goes through a seeded bijection, a
-Feistel network with cycle walking. So no permutation is ever held in memory, and rows on disk go where the same rows in
-memory would.
+Source: SODM, section on stratified partitions. A row is identified by its group and its rank in it, counted in the
+order of the rows. The rank goes through a seeded bijection, a Feistel network with cycle walking. So chunks of a store
+are dealt one by one, in any order and more than once, no permutation is ever held in memory, and rows on disk go where
+the same rows in memory would.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
@@ -21,6 +24,12 @@ from dask_odm.typing import Array
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
+
+
+def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
+    """Raise InputError if the parameter ``name`` asks for more ``parts`` than there are ``rows``."""
+    if parts > rows:
+        raise InputError(f"{name} must be at most the number of rows, {rows}. Got {parts} instead.")
 
 
 def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
@@ -75,20 +84,18 @@ class EvenDealer:
         parts = self.n_partitions
         return tuple((rows - k + parts - 1) // parts for k in range(parts))
 
-    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition and its place there, from its group and its rank in it; (n,) each.
+    def assign(self, groups: Array, before: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return each row's partition and its place there, from the rows' groups; (n,) each.
 
-        Places are random too. Rows often come sorted by class or group, and a solver visits them block by block; blocks
-        of one class or group would mislead it.
+        ``before`` (n_groups,) counts the earlier rows of each group. Places are random too. Rows often come sorted by
+        class or group, and a solver visits them block by block; blocks of one class or group would mislead it.
         """
         partition = np.empty(len(groups), np.int32)
         place = np.empty(len(groups), np.int64)
-        for g in np.unique(groups):
-            rows = np.flatnonzero(groups == g)
-            dealt = self._dealt(int(g), ranks[rows])
+        for g, rows in _rows_by_group(groups):
+            dealt = self._dealt(g, before[g] + np.arange(len(rows)))
             partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
-        for k in np.unique(partition):
-            rows = np.flatnonzero(partition == k)
+        for k, rows in _rows_by_group(partition):
             place[rows] = permute(place[rows], self.counts[k], _key(self.seed, 1, k))
         return partition, place
 
@@ -100,33 +107,6 @@ class EvenDealer:
         order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
         dealt: NDArray[np.int64] = self._first[group] + order
         return dealt
-
-
-@dataclass(frozen=True)
-class OneGroup:
-    """All rows in one group."""
-
-    count: int = 1
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        return np.zeros(len(X), np.int32)
-
-
-@dataclass(frozen=True)
-class RandomPartitioner:
-    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
-
-    n_partitions: int
-    seed: int
-
-    def sample_rows(self, features: int, itemsize: int) -> int:
-        return 0
-
-    def groups(self, sample: Array) -> OneGroup:
-        return OneGroup()
-
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed)
 
 
 @dataclass(frozen=True)
@@ -145,15 +125,11 @@ class GroupDealer:
         """Rows in every partition."""
         return tuple(size for size in self.sizes if size or not self.skip_empty)
 
-    def assign(self, groups: Array, ranks: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition and its place there, at random; (n,) each."""
+    def assign(self, groups: Array, before: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return each row's partition and its place there, at random, as `EvenDealer.assign`."""
         place = np.empty(len(groups), np.int64)
-        order = rows_by_group(groups)
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        for start, stop in pairwise([*starts.tolist(), len(order)]):
-            rows = order[start:stop]
-            g = int(groups[rows[0]])
-            place[rows] = permute(ranks[rows], self.sizes[g], _key(self.seed, 1, g))
+        for g, rows in _rows_by_group(groups):
+            place[rows] = permute(before[g] + np.arange(len(rows)), self.sizes[g], _key(self.seed, 1, g))
         partition = np.cumsum(np.array(self.sizes) > 0) - 1 if self.skip_empty else np.arange(len(self.sizes))
         return partition[groups].astype(np.int32), place
 
@@ -165,18 +141,11 @@ def _key(seed: int, *use: int) -> int:
     return int(np.random.SeedSequence([seed, *map(int, use)]).generate_state(1)[0])
 
 
-def rows_by_group(groups: Array) -> NDArray[np.int64]:
-    """Return row numbers, group by group, in the rows' order within each; int64 (n,)."""
+def _rows_by_group(groups: Array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield every group that has rows, and their numbers in ascending order."""
     if len(groups) and groups.min() >= 0 and groups.max() < 1 << 16:
         groups = groups.astype(np.uint16)  # NumPy sorts two-byte numbers by radix, several times as fast
-    return np.argsort(groups, kind="stable")
-
-
-def ranks_within(groups: Array, before: Array) -> NDArray[np.int64]:
-    """Return each row's rank in its group, counted on from the ``before`` (n_groups,) earlier rows; int64 (n,)."""
-    order = rows_by_group(groups)
-    counts = np.bincount(groups, minlength=len(before))
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    ranks = np.empty(len(groups), np.int64)
-    ranks[order] = np.arange(len(groups)) - np.repeat(starts, counts) + np.repeat(before, counts)
-    return ranks
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order].astype(np.int64), prepend=-1))
+    for start, stop in pairwise([*starts.tolist(), len(order)]):
+        yield int(groups[order[start]]), order[start:stop]

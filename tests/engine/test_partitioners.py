@@ -9,14 +9,8 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from dask_odm.engine.partition.clusters import (
-    ClusterPartitioner,
-    InputSpace,
-    KernelSpace,
-    MeansPartitioner,
-    k_means,
-)
-from dask_odm.engine.partition.dealing import GroupDealer, ranks_within
+from dask_odm.engine.dealing import GroupDealer
+from dask_odm.engine.partitioners import ClusterPartitioner, InputSpace, KernelSpace, MeansPartitioner, k_means
 from dask_odm.kernels import RBF, Linear
 
 
@@ -43,7 +37,7 @@ def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
 @pytest.mark.parametrize("kernel", [Linear(), RBF(1.0, 0.01)], ids=lambda k: k.name)
 def test_groups_that_lie_apart_are_found(kernel):
     X, group = far_groups()
-    labels = k_means(KernelSpace.of(kernel, X), 5, seed=0)
+    labels = k_means(KernelSpace(kernel.tile(X, X)), 5, seed=0)
     assert adjusted_rand_score(labels, group) > 0.99
 
 
@@ -73,7 +67,7 @@ def test_means_are_those_of_the_clusters_and_rows_go_to_the_nearest():
     np.testing.assert_array_equal(groups(X), theirs.predict(X.astype(float)))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(groups))(X), groups(X))
     sizes = np.bincount(groups(X), minlength=5)
-    dealt, _ = partitioner.dealer(tuple(sizes.tolist())).assign(groups(X), ranks_within(groups(X), np.zeros(5, int)))
+    dealt, _ = partitioner.dealer(tuple(sizes.tolist())).assign(groups(X), np.zeros(5, int))
     for c in range(5):  # every partition has its share of every cluster
         share = np.bincount(dealt[groups(X) == c], minlength=3)
         assert share.max() - share.min() <= 1
@@ -83,7 +77,7 @@ def test_groups_that_are_partitions_have_every_place_once():
     groups = np.random.default_rng(0).choice([0, 2, 3], 500)
     sizes = tuple(np.bincount(groups, minlength=5).tolist())
     dealer = GroupDealer(sizes, 7, skip_empty=True)
-    partition, place = dealer.assign(groups, ranks_within(groups, np.zeros(5, int)))
+    partition, place = dealer.assign(groups, np.zeros(5, int))
     assert dealer.counts == (sizes[0], sizes[2], sizes[3]), "a group without a row is no partition"
     np.testing.assert_array_equal(partition, np.array([0, -1, 1, 2])[groups])
     for k, count in enumerate(dealer.counts):
@@ -93,6 +87,6 @@ def test_groups_that_are_partitions_have_every_place_once():
 
 @pytest.mark.parametrize(("rows", "most"), [(np.zeros((50, 3)), 1), (np.repeat(np.eye(3), 20, axis=0), 3)])
 def test_no_more_clusters_than_rows_that_differ(rows, most):
-    for space in (InputSpace(rows), KernelSpace.of(Linear(), rows), KernelSpace.of(RBF(), rows)):
+    for space in (InputSpace(rows), *(KernelSpace(kernel.tile(rows, rows)) for kernel in (Linear(), RBF()))):
         labels = k_means(space, 8, seed=0)
         assert set(labels.tolist()) == set(range(most))

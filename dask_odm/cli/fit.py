@@ -1,0 +1,163 @@
+"""Command line, learning: ``fit`` and ``search``, and how an interrupted fit is resumed.
+
+A fit that was finished before is noticed, and no checkpoint is lost unasked.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+import dask_odm as odm
+from dask_odm.cli.cluster import Place, place_options
+from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
+from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown
+from dask_odm.errors import InputError
+from dask_odm.estimators.registry import by_word
+from dask_odm.events import CheckpointOpened, listen
+
+
+@click.command(cls=EstimatorCommand)
+@click.argument("store")
+@click.argument("model")
+@place_options
+@overwrite_option
+@json_option
+def fit(**given: Any) -> None:
+    """Learn from a STORE and write the MODEL.
+
+    Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
+
+    The table has a line for every step: its gap, which bounds the share of the objective that is left to gain, the
+    objective, and passes over the rows and seconds so far. Of several machines, as classes have them, it has the last
+    step of each.
+    """
+    _learn(**given)
+
+
+@click.command(cls=EstimatorCommand)
+@click.argument("store")
+@click.argument("model")
+@place_options
+@overwrite_option
+@json_option
+def search(**given: Any) -> None:
+    """Find settings for a STORE, and write the MODEL that was learned with the best of them.
+
+    Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV. Samples are
+    drawn: with --random-state every run finds the same.
+    """
+    _learn(estimator=SEARCHER, **given)
+
+
+def _learn(
+    store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, **given: Any
+) -> None:
+    """Fit an estimator to a store and save the model; ``given`` are the values of the estimator's options."""
+    from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
+    from dask_odm.progress import format_history
+
+    target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
+    if click.get_current_context().get_parameter_source("resume") is ParameterSource.DEFAULT:
+        refuse_to_replace(given.get("checkpoint"))
+    source = odm.Store.open(store)
+    kind = by_word(estimator).load()
+    learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
+    target.prepare(learner)
+    try:
+        with progress_shown() as seconds, resumable(given.get("checkpoint")), runs_on.opened(), listen(target):
+            learner.fit(source.path)
+            taken = seconds()
+            learner.save(model, overwrite=overwrite)
+    except FinishedError:
+        facts = {**model_facts(odm.load_model(model), model), "rows": source.rows}
+        facts["seconds"] = seconds()
+        emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
+        return
+    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": taken}
+    shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
+    text = f"{format_history(facts['history'])}\n\n" if facts["history"] and not shown else ""
+    text += search_text(facts, drawn=given.get("random_state") is None)
+    gap = facts["dual_gap"]
+    if gap is not None:
+        unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
+        text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
+    emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
+
+
+class FinishedError(Exception):
+    """The model at the target was made by this very fit."""
+
+
+@contextmanager
+def resumable(checkpoint: str | None) -> Iterator[None]:
+    """Tell the user how to resume if a fit is interrupted and leaves a checkpoint."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        from dask_odm.learning.training.checkpoints import is_checkpoint_there
+
+        if checkpoint is None or not is_checkpoint_there(checkpoint):
+            raise
+        raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
+
+
+def refuse_to_replace(checkpoint: str | None) -> None:
+    """Raise InputError if there is a checkpoint that a new fit would replace at its first step."""
+    from dask_odm.learning.training.checkpoints import open_checkpoint
+
+    found = None if checkpoint is None else open_checkpoint(checkpoint)
+    if found is not None:
+        raise InputError(
+            f"checkpoint '{checkpoint}' holds {len(found.attributes['history'])} steps of a fit; pass --resume to go "
+            "on from there, or --no-resume to begin anew and replace it."
+        )
+
+
+class Target:
+    """Target of a fit's model. With ``resume`` the model may be there already.
+
+    Raises InputError if something is there that may not be replaced, and that this fit cannot have made.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool, resume: bool) -> None:
+        self.path = path
+        self.overwrite = overwrite
+        self._made = _made_by(path) if resume and not overwrite else None
+        if self._made is None:
+            self._require_free()
+
+    def _require_free(self) -> None:
+        from dask_odm.data.store.records import check_target
+
+        check_target(self.path, "model", overwrite=self.overwrite)
+
+    def prepare(self, learner: Any) -> None:
+        """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""
+        if self._made is not None:
+            learner._drawn = self._made[1]
+
+    def __call__(self, event: Any) -> None:
+        """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""
+        if self._made is not None and isinstance(event, CheckpointOpened):
+            if event.fit == self._made[0]:
+                raise FinishedError
+            self._require_free()
+
+
+def _made_by(path: str) -> tuple[str, int] | None:
+    """Return digest and seed of the fit that made the model at ``path``; None if nothing there says so."""
+    from dask_odm.data.store.records import read_kind, read_record
+
+    if read_kind(path) != "model":
+        return None
+    record = read_record(path, "model")
+    record.check()
+    attributes = record.attributes
+    return (attributes["fit"], attributes["seed"]) if "fit" in attributes and "seed" in attributes else None

@@ -1,1 +1,0 @@
-"""Assign rows to partitions: in strata, at random, or in clusters."""
