@@ -75,7 +75,7 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        reading = {"format": kind, "header": self.header, "weight": self.weight}
+        reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
         column, dropped = self._columns(files, reading, model, labels)
         return ingest(
             files, store, **reading, label=column, drop=dropped, dtype=_dtype_of(model),
