@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from dask_odm.methods.hulls.corral import CorralState, remove_column, solve_transposed, solve_upper
 from dask_odm.methods.hulls.feasibility import lower_bound
-from dask_odm.methods.hulls.nearest_point import find_nearest_point
+from dask_odm.methods.hulls.nearest_point import (
+    CorralState,
+    find_nearest_point,
+    remove_column,
+    solve_transposed,
+    solve_upper,
+)
 from hull_problems import distance_by_slsqp, hulls
 
 

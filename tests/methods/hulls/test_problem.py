@@ -8,8 +8,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.methods.hulls.problem import hulls as hulls_module
-from dask_odm.methods.hulls.problem.weighted_quantile import memory_of
+from dask_odm.methods.hulls import problem as hulls_module
+from dask_odm.methods.hulls.weighted_quantile import memory_of
 from hull_problems import hulls
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
