@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from dask_odm.methods.ridge.fixed_point import ExchangeState, ShardExchange, solve_exchange
-from dask_odm.methods.ridge.shard_systems import LinearSystem, State, begin
+from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, ShardExchange, State, begin, solve_exchange
 
 M, D, PULL = 3, 4, -0.2
 
