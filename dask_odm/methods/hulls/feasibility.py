@@ -78,7 +78,6 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
     if problem.d > most_features:
         return Verdict(None, problem.start.difference)
     tilt = Tilt(problem)
-    memory = problem.memory
     at = tilt.start
     overlap = None
     for _ in range(most_steps):
@@ -96,7 +95,6 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
         if not values[best] < value:
             break
         at = at + STEPS[best] * step
-    problem.memory = memory
     return Verdict(overlap, -at[:-2])
 
 

@@ -32,7 +32,7 @@ from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.jit import compiled
 from dask_odm.methods.hulls.client_hulls import ClientHulls
 from dask_odm.methods.hulls.feasibility import Verdict, lower_bound, settle_overlap
-from dask_odm.methods.hulls.problem import TOUCHING, HullProblem, RowSets, Vertex
+from dask_odm.methods.hulls.problem import TOUCHING, HullProblem, Vertex
 from dask_odm.typing import Array
 
 
@@ -43,8 +43,9 @@ class HullSolution:
     ``points`` (2, d) are those of the positive and of the negative hull. ``thresholds`` are the weighted quantiles of
     the scores along the direction between them, at which each capped simplex is filled, if they were computed.
     ``upper`` and ``lower`` bound half the squared distance. ``converged`` tells whether the gap is below the tolerance,
-    ``overlap`` whether the hulls were not shown to be disjoint. ``entries`` (n,) are η and ξ, found by Wolfe's method
-    for rows in memory. ``verdict`` is the result of the feasibility test, if it was made.
+    ``overlap`` whether the hulls were not shown to be disjoint. ``support`` has the numbers of the rows whose η or ξ
+    is positive, found by Wolfe's method for rows in memory. ``verdict`` is the result of the feasibility test, if it
+    was made.
     """
 
     points: Array
@@ -54,7 +55,7 @@ class HullSolution:
     converged: bool
     overlap: bool
     history: list[Record]
-    entries: Array | None = None
+    support: Array | None = None
     verdict: Verdict | None = None
 
     @property
@@ -94,7 +95,7 @@ def find_nearest_point(
     lower = 0.0
     verdict: Verdict | None = None
     if resume is not None:
-        corral = Corral.of_state(resume, _row_sets(held, resume), forgetful=forgetful)
+        corral = Corral.of_state(resume, _supports(held, resume), forgetful=forgetful)
         lower = resume.lower
         log.take_up(resume.history)
         problem.memory = resume.memory
@@ -128,24 +129,21 @@ def find_nearest_point(
     log.amend(passes=problem.passes_made)
     log.settle()
     bounds = upper, lower, not overlap and relative_gap(upper, lower) <= tol, overlap or lower == 0
-    entries = None if held is None else _entries(held, corral)
-    return HullSolution(corral.ends, vertex.thresholds, *bounds, log.history, entries, verdict)
+    support = None if held is None else _support(corral, held.passes.rows)
+    return HullSolution(corral.ends, vertex.thresholds, *bounds, log.history, support, verdict)
 
 
-def _row_sets(held: HullProblem | None, state: CorralState) -> list[RowSets | None]:
-    """Compute the row sets of a corral's points again, if the rows are in memory."""
+def _supports(held: HullProblem | None, state: CorralState) -> list[Array | None]:
+    """Find the rows of a corral's points again, if the rows are in memory."""
     if held is None:
         return [None] * len(state.weights)
-    return [(held.vertex(w) if w.any() else held.start).rows for w in state.vectors[0]]
+    return [(held.vertex(w) if w.any() else held.start).support for w in state.vectors[0]]
 
 
-def _entries(held: HullProblem, corral: Corral) -> Array:
-    """Return η and ξ of the nearest points, (n,)."""
-    entries = np.zeros(held.passes.rows)
-    for weight, rows in zip(corral.weights, corral.rows, strict=True):  # one at a time, as there may be hundreds
-        if rows is not None:
-            entries += weight * held.entries(rows)
-    return entries
+def _support(corral: Corral, rows: int) -> Array:
+    """Return the numbers, ascending, of the rows that some point of the corral is made of."""
+    packed = np.bitwise_or.reduce([each for each in corral.supports if each is not None])
+    return np.flatnonzero(np.unpackbits(packed, count=rows))
 
 
 def find_nearest_points(
@@ -191,17 +189,18 @@ class CorralState:
 class Corral:
     """Points and their weights; the arguments are as in `CorralState`.
 
-    ``rows`` has the row sets that every point is made of, or None for rows that are not in memory.
+    ``supports`` has the `Vertex.support` of every point.
     """
 
     def __init__(
-        self, vectors: Array, weights: Array, factor: Array, spread: float, rows: Sequence[RowSets | None], *,
+        self, vectors: Array, weights: Array, factor: Array, spread: float, supports: Sequence[Array | None],
+        *,
         forgetful: bool,
     ) -> None:  # fmt: skip
         self.forgetful = forgetful
         self.weights = weights
         self.spread = spread
-        self.rows = list(rows)
+        self.supports = list(supports)
         self._vectors = vectors
         self._factor = factor
         self._make_room(16)
@@ -213,12 +212,12 @@ class Corral:
         spread = max(scale**2, np.finfo(float).tiny)
         factor = np.array([[np.sqrt(spread + float(point @ point))]])
         vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
-        return cls(vectors, np.ones(1), factor, spread, [vertex.rows], forgetful=forgetful)
+        return cls(vectors, np.ones(1), factor, spread, [vertex.support], forgetful=forgetful)
 
     @classmethod
-    def of_state(cls, state: CorralState, rows: Sequence[RowSets | None], *, forgetful: bool) -> Corral:
+    def of_state(cls, state: CorralState, supports: Sequence[Array | None], *, forgetful: bool) -> Corral:
         """Build the corral of a resumed run."""
-        return cls(state.vectors, state.weights, state.factor, state.spread, rows, forgetful=forgetful)
+        return cls(state.vectors, state.weights, state.factor, state.spread, supports, forgetful=forgetful)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -266,7 +265,7 @@ class Corral:
         self._factor[:k, k] = column
         self._factor[k, k] = np.sqrt(left)
         self.weights = np.append(self.weights, 0.0)
-        self.rows.append(vertex.rows)
+        self.supports.append(vertex.support)
         self._move()
         if self.forgetful:
             self._forget()
@@ -296,7 +295,7 @@ class Corral:
         self._vectors[:, 0] = np.zeros_like(z), z, self.ends[0]
         self._factor[0, 0] = np.sqrt(self.spread + float(z @ z))
         self.weights = np.ones(1)
-        self.rows = [None]
+        self.supports = [None]
 
     def _affine_weights(self) -> Array:
         """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
@@ -320,7 +319,7 @@ class Corral:
             remove_column(self._factor, k - removed, int(i))
         first = int(np.argmin(stay))  # the first that goes; those before it are in their places
         self._vectors[:, first : stay.sum()] = self._vectors[:, first:k][:, stay[first:]]
-        self.rows = [rows for rows, stays in zip(self.rows, stay, strict=True) if stays]
+        self.supports = [each for each, stays in zip(self.supports, stay, strict=True) if stays]
         self.weights = self.weights[stay] / self.weights[stay].sum()
 
     def _make_room(self, room: int) -> None:

@@ -202,29 +202,17 @@ def add_rows(X: Array, rows: Array, entries: Array, shift: Array, factor: Array,
 
 
 @dataclass(frozen=True, eq=False)
-class RowSets:
-    """The η and ξ of a vertex, packed: a bit a row for those at their caps, and the numbers of tied rows.
-
-    The entry of a row is its weight times a factor. ``factors[k]`` has those of a full and of a tied row, for the
-    positive (k = 0) and the negative class.
-    """
-
-    full: Array
-    tied: Array
-    factors: Array
-
-
-@dataclass(frozen=True, eq=False)
 class Vertex:
     """The ``points`` (2, d), a and b, of the two hulls that minimise ``w·(a − b)`` for one w.
 
     ``thresholds`` are the weighted quantiles of the scores w·x of each class, at which its capped simplex is filled.
-    ``rows`` take part; None for rows that are not in memory. ``w·(a − b)`` may exceed the minimum by ``slack``.
+    ``support`` has a bit for every row, packed: whether its η or ξ is positive. It is None for rows that are not in
+    memory. ``w·(a − b)`` may exceed the minimum by ``slack``.
     """
 
     points: Array
     thresholds: tuple[float, float]
-    rows: RowSets | None = None
+    support: Array | None = None
     slack: float = 0.0
 
     @property
@@ -284,7 +272,7 @@ class HullProblem:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether the rows are in memory, so that a vertex has its row sets."""
+        """Whether the rows are in memory, so that a vertex has its support."""
         return self._held is not None
 
     @property
@@ -300,11 +288,8 @@ class HullProblem:
     @property
     def start(self) -> Vertex:
         """The class means, which are in the hulls whatever the caps."""
-        rows = None
-        if self._held is not None:
-            full = np.packbits(np.ones(self.passes.rows, dtype=bool))
-            rows = RowSets(full, np.zeros(0, dtype=np.int64), 1.0 / self.totals.weight[:, None] * np.array([1.0, 0.0]))
-        return Vertex(self.totals.means, (0.0, 0.0), rows)
+        support = None if self._held is None else self._packed(self._held.members)
+        return Vertex(self.totals.means, (0.0, 0.0), support)
 
     def with_alpha(self, alpha: float | None) -> HullProblem:
         """Return the problem of the same rows for another alpha."""
@@ -313,31 +298,25 @@ class HullProblem:
         other.memory = np.empty(0)
         return other
 
-    def vertex(self, w: Array, mass: float | None = None, *, exact: bool = False) -> Vertex:
-        """Return the points of the hulls that minimise ``w·(a − b)``, w (d,).
-
-        ``mass`` replaces the problem's, and ``exact`` allows no slack.
-        """
-        mass = self.mass if mass is None else mass
+    def vertex(self, w: Array, *, exact: bool = False) -> Vertex:
+        """Return the points of the hulls that minimise ``w·(a − b)``, w (d,); ``exact`` allows no slack."""
         if self._held is not None:
-            return self._selected(w, mass, self._held)
-        return self._looked_up(w, mass, 0.0 if exact else self.slack * float(w @ w))
+            return self._selected(w, self._held)
+        return self._looked_up(w, 0.0 if exact else self.slack * float(w @ w))
 
     def separating_alpha(self, w: Array) -> float | None:
         """Return the least alpha of two digits whose hulls are disjoint along ``w`` (d,); None if 1 is not enough."""
-        least = float(self.totals.weight.min())
         low = int(100 * (self.alpha or 0.0))
         high = 100
-        if not self._apart(w, least):
+        if not self._apart(w, 1.0):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._apart(w, middle / 100 * least) else (middle, high)
+            low, high = (low, middle) if self._apart(w, middle / 100) else (middle, high)
         return high / 100
 
-    def _apart(self, w: Array, mass: float) -> bool:
-        self.memory = np.empty(0)  # it belongs to another mass
-        return self.vertex(w, mass).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
+    def _apart(self, w: Array, alpha: float) -> bool:
+        return self.with_alpha(alpha).vertex(w).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
 
     def run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
         """Run a pass of the problem's query over the rows, and count it."""
@@ -350,49 +329,36 @@ class HullProblem:
         blocks, signs, weights = zip(*self.run(HullQuery.held, counted=False), strict=True)
         sign = np.concatenate(signs)
         weight = np.concatenate(weights)
-        members = [np.flatnonzero(sign == each) for each in CLASSES]
+        members = [np.flatnonzero((sign == each) & (weight > 0)) for each in CLASSES]
         plain = bool((weight == 1.0).all())
         return HeldRows(list(blocks), members, [None if plain else weight[own] for own in members])
 
-    def _selected(self, w: Array, mass: float, held: HeldRows) -> Vertex:
+    def _selected(self, w: Array, held: HeldRows) -> Vertex:
         scores = np.concatenate(self.run(HullQuery.scores, w))
         cuts: list[Cut] = []
-        full = np.zeros(len(scores), dtype=bool)
-        tied = []
         shares = []
         for sign, members, weight in zip(CLASSES, held.members, held.weights, strict=True):
             signed = sign * scores[members]
-            cut = cut_scores(signed, weight, mass)
+            cut = cut_scores(signed, weight, self.mass)
             taken = np.flatnonzero(signed <= cut.high)
-            signed = signed[taken]
-            numbers = members[taken]
-            shares.append((numbers, cut.entries(signed, None if weight is None else weight[taken])))
-            full[numbers] = signed < cut.low
-            tied.append(numbers[signed == cut.low])
+            shares.append((members[taken], cut.entries(signed[taken], None if weight is None else weight[taken])))
             cuts.append(cut)
         few = sum(len(numbers) for numbers, _ in shares) <= 256  # to wake other threads would take longer
         points = self.query.points(held.blocks, shares) if few else self.run(HullQuery.points, shares, counted=False)
-        rows = RowSets(np.packbits(full), np.concatenate(tied), np.array([[each.full, each.tied] for each in cuts]))
-        return Vertex(points, (cuts[0].low, -cuts[1].low), rows)
+        support = self._packed([numbers[entries > 0] for numbers, entries in shares])
+        return Vertex(points, (cuts[0].low, -cuts[1].low), support)
 
-    def entries(self, rows: RowSets) -> Array:
-        """Return η and ξ of a vertex of rows in memory as one array (n,) in the rows' order."""
-        held = self._held
-        assert held is not None
-        full = np.unpackbits(rows.full, count=self.passes.rows).astype(bool)
-        tied = np.zeros(len(full), dtype=bool)
-        tied[rows.tied] = True
-        e = np.zeros(len(full))
-        for members, weight, (of_full, of_tied) in zip(held.members, held.weights, rows.factors, strict=True):
-            factor = np.where(full[members], of_full, np.where(tied[members], of_tied, 0.0))
-            e[members] = factor if weight is None else factor * weight
-        return e
+    def _packed(self, numbers: Sequence[Array]) -> Array:
+        """Return a mask of the rows of these ``numbers``, a bit for each row."""
+        mask = np.zeros(self.passes.rows, dtype=bool)
+        mask[np.concatenate(numbers)] = True
+        return np.packbits(mask)
 
     # Streamed rows ---------------------------------------------------------------------------------------------
 
-    def _looked_up(self, w: Array, mass: float, allowed: float) -> Vertex:
+    def _looked_up(self, w: Array, allowed: float) -> Vertex:
         first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self.memory)
-        found = find_quantiles(lambda look: self.run(HullQuery.look, w, look), first, mass, allowed)
+        found = find_quantiles(lambda look: self.run(HullQuery.look, w, look), first, self.mass, allowed)
         self.memory = memory_of(w, [each.threshold for each in found], [each.mean for each in found])
         points = np.array([each.point for each in found])
         slack = found[0].slack + found[1].slack

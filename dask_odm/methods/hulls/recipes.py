@@ -260,8 +260,8 @@ def finish(
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.entries is not None and data.held is not None:
-        attributes["support_"] = data.held.kept[np.flatnonzero(solution.entries > 0)]
+    if solution.support is not None and data.held is not None:
+        attributes["support_"] = data.held.kept[solution.support]
     return Trained(model_of(problem, w, offset), attributes, _warning(problem, solution, fit))
 
 
