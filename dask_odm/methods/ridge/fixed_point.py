@@ -168,37 +168,18 @@ def apply_coupling(system: ShardSystem, state: State, asked: tuple[Array, Array,
 # Rounds --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class ShardExchange:
-    """All shards, asked together.
+def coupling_radius(rounds: Any, mix: Callable[[Array], Array], start: Array) -> float:
+    """Return the largest absolute eigenvalue of ``L⁻¹ C L⁻ᵀ``; C is a round's coupling, the mean of the others.
 
-    ``rounds`` are `dask_odm.engine.rounds.Rounds` over shards. ``mix`` makes the message to all shards from their
-    stacked solutions (K, t).
+    ``rounds`` and ``mix`` are as in `solve_exchange`, ``start`` (K,) is random.
     """
 
-    rounds: Any
-    mix: Callable[[Array], Array]
+    def couple(v: Array) -> Array:
+        v = v[:, None]
+        u = np.concatenate(rounds.read(apply_root, v))
+        return np.concatenate(rounds.read(apply_coupling, (v, u, mix(u))))[:, 0]
 
-    def tell(self) -> list[Answer]:
-        """Return the answers of the shards at their present solutions."""
-        return self.rounds.read(tell)
-
-    def move(self, solutions: Array) -> list[Answer]:
-        """Make a round: every shard solves with the others' ``solutions``, which are stacked (K, t), and answers."""
-        return self.rounds.ask(move, self.mix(solutions))
-
-    def radius(self, start: Array) -> float:
-        """Return the largest absolute eigenvalue of ``L⁻¹ C L⁻ᵀ``; C is a round's coupling, the mean of the others.
-
-        ``start`` (K,) is random.
-        """
-
-        def couple(v: Array) -> Array:
-            v = v[:, None]
-            u = np.concatenate(self.rounds.read(apply_root, v))
-            return np.concatenate(self.rounds.read(apply_coupling, (v, u, self.mix(u))))[:, 0]
-
-        return largest_eigenvalue(couple, start, products=200, tol=1e-10)
+    return largest_eigenvalue(couple, start, products=200, tol=1e-10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +192,8 @@ class ExchangeState:
 
 
 def solve_exchange(
-    exchange: ShardExchange,
+    rounds: Any,
+    mix: Callable[[Array], Array],
     factor: float,
     rows_weight: float,
     *,
@@ -224,15 +206,16 @@ def solve_exchange(
 ) -> tuple[list[Array], list[Record]]:
     """Run rounds until the fixed point is certified to ``tol``, ``max_iter`` at most.
 
-    ``factor`` is q < 1, or a bound of it, and 0 if nothing is exchanged. The objective is divided by ``rows_weight``,
-    the sum of all rows' weights. ``passes`` over the rows were made before the first round. ``resumed`` is the history
-    of the run that is resumed; the exchange has its states.
+    ``rounds`` are `dask_odm.engine.rounds.Rounds` over shards, and ``mix`` makes the message to all of them from their
+    stacked solutions (K, t). ``factor`` is q < 1, or a bound of it, and 0 if nothing is exchanged. The objective is
+    divided by ``rows_weight``, the sum of all rows' weights. ``passes`` over the rows were made before the first round.
+    ``resumed`` is the history of the run that is resumed; the rounds have its states.
 
     Returns the solutions (k_i, t) of all shards, and the records: one before the first round, and one for each. The
     gap of a record bounds the distance from the fixed point, relative to its size, in the norm of D.
     """
     log = StepLog(on_step)
-    answers = exchange.tell()
+    answers = rounds.read(tell)
     if resumed:
         last = log.take_up(resumed)
         log.add(last["gap"], last["objective"], last["passes"])
@@ -246,7 +229,7 @@ def solve_exchange(
         on_state(ExchangeState(solutions, sides, list(log.history)))
         if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
             break
-        answers = exchange.move(solutions)
+        answers = rounds.ask(move, mix(solutions))
         change = _sum(answers, "change")
         square = _sum(answers, "square")
         gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0

@@ -34,7 +34,7 @@ from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, ShardExchange, begin, solve_exchange
+from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, coupling_radius, solve_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.workers import KernelShards
@@ -329,10 +329,11 @@ def run_exchange(
     states = None
     if resume is not None:
         states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
-    exchange = ShardExchange(rounds_of(states=states), mix)
-    q = _contraction(fit, exchange, int(bounds[-1]), pull, bound)
+    rounds = rounds_of(states=states)
+    q = _contraction(fit, partial(coupling_radius, rounds, mix), int(bounds[-1]), pull, bound)
     parts, history = solve_exchange(
-        exchange,
+        rounds,
+        mix,
         q,
         weight,
         tol=fit.tol,
@@ -353,18 +354,18 @@ def run_exchange(
     return Exchanged(parts, attributes, warning)
 
 
-def _contraction(fit: MDDFit, exchange: ShardExchange, size: int, pull: float, bound: float) -> float:
+def _contraction(fit: MDDFit, radius: Callable[[Array], float], size: int, pull: float, bound: float) -> float:
     """Return the factor by which a round shrinks the error, or a ``bound`` of it below 1.
 
     Consensus and a ``discrepancy`` below 1 always converge, because a shard's regularised system dominates what it
     takes from the others. For larger values Lanczos's method finds the factor of all ``size`` numbers, given the
-    shards' common ``pull``; InputError is raised if it is not below 1.
+    shards' common ``pull`` and their `coupling_radius`; InputError is raised if it is not below 1.
     """
     if not fit.exchanges:
         return 0.0
     if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
         return bound
-    q = abs(pull) * exchange.radius(np.random.default_rng(fit.run.seed).normal(size=size))
+    q = abs(pull) * radius(np.random.default_rng(fit.run.seed).normal(size=size))
     if q >= 1.0:
         raise InputError(
             f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
