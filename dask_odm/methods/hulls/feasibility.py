@@ -30,9 +30,8 @@ import numpy as np
 from scipy.special import expit
 
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.problem.hulls import TILT_FEATURES, TOUCHING, HullProblem
-from dask_odm.methods.hulls.problem.query import HullQuery
-from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES
+from dask_odm.methods.hulls.problem import TILT_FEATURES, TOUCHING, HullProblem, HullQuery
+from dask_odm.methods.hulls.weighted_quantile import CLASSES
 from dask_odm.typing import Array
 
 STEPS = 0.5 ** np.arange(10)  # shares of Newton's step that are tried
@@ -79,7 +78,6 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
     if problem.d > most_features:
         return Verdict(None, problem.start.difference)
     tilt = Tilt(problem)
-    memory = problem.memory
     at = tilt.start
     overlap = None
     for _ in range(most_steps):
@@ -97,7 +95,6 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
         if not values[best] < value:
             break
         at = at + STEPS[best] * step
-    problem.memory = memory
     return Verdict(overlap, -at[:-2])
 
 

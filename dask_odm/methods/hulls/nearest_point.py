@@ -1,18 +1,19 @@
 """Wolfe's method and Gilbert's algorithm: the nearest points of two reduced hulls, by a pass over the rows in each
 iteration.
 
-problem  the point of least norm of the polytope ``{Aη − Bξ}`` (`dask_odm.methods.hulls.problem.hulls`)
+problem  the point of least norm of the polytope ``{Aη − Bξ}`` (`dask_odm.methods.hulls.problem`)
 corral   affinely independent points p_1 … p_k of it, k ≤ d + 1, with z the point of least norm of their affine hull,
-         inside their convex hull (`dask_odm.methods.hulls.corral`). A pass gives the point v of the polytope that
-         minimises z·v; it joins the corral, and z moves towards the least norm of the larger affine hull; points whose
-         weight gets to zero are dropped.
+         inside their convex hull. A pass gives the point v of the polytope that minimises z·v; it joins the corral, and
+         z moves towards the least norm of the larger affine hull; points whose weight gets to zero are dropped.
+factor   upper triangular R with ``RᵀR = s 11ᵀ + PPᵀ``. A triangular system adds a column, rotations remove one.
+         Systems are solved with a step of refinement, which squares the error of R
 stop     ``(ub − lb)/ub ≤ tol`` with ub = ½‖z‖² and lb = max(0, z·v)²/(2‖z‖²), the largest so far; or the hulls overlap:
          ub is at rounding level of the rows' scale, or lb is zero after a few iterations and
          `dask_odm.methods.hulls.feasibility` proves it. Over rows in memory there are a few iterations more, unless the
          gap reaches tol²
 
-Gilbert's algorithm is the same with a forgetful corral: a step goes towards one vertex, as in the Frank-Wolfe method
-with an exact step. It keeps no vertices, and takes many more passes.
+Gilbert's algorithm is the same with a *forgetful* corral, which keeps the point of least norm only: a step goes along
+the segment from it to one vertex, as in the Frank-Wolfe method with an exact step. It takes many more passes.
 
 Sources: P. Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976; E. G. Gilbert: *An
 iterative procedure for computing the minimum of a quadratic form on a convex set*, SIAM Journal on Control 4, 1966; for
@@ -28,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from dask_odm.learning.step_log import OnStep, Record, StepLog
-from dask_odm.methods.hulls.clients.problem import ClientHulls
-from dask_odm.methods.hulls.corral import Corral, CorralState
+from dask_odm.linalg.jit import compiled
+from dask_odm.methods.hulls.client_hulls import ClientHulls
 from dask_odm.methods.hulls.feasibility import Verdict, lower_bound, settle_overlap
-from dask_odm.methods.hulls.problem.hulls import TOUCHING, HullProblem, RowSets
+from dask_odm.methods.hulls.problem import TOUCHING, HullProblem, Vertex
 from dask_odm.typing import Array
 
 
@@ -42,8 +43,9 @@ class HullSolution:
     ``points`` (2, d) are those of the positive and of the negative hull. ``thresholds`` are the weighted quantiles of
     the scores along the direction between them, at which each capped simplex is filled, if they were computed.
     ``upper`` and ``lower`` bound half the squared distance. ``converged`` tells whether the gap is below the tolerance,
-    ``overlap`` whether the hulls were not shown to be disjoint. ``entries`` (n,) are η and ξ, found by Wolfe's method
-    for rows in memory. ``verdict`` is the result of the feasibility test, if it was made.
+    ``overlap`` whether the hulls were not shown to be disjoint. ``support`` has the numbers of the rows whose η or ξ
+    is positive, found by Wolfe's method for rows in memory. ``verdict`` is the result of the feasibility test, if it
+    was made.
     """
 
     points: Array
@@ -53,7 +55,7 @@ class HullSolution:
     converged: bool
     overlap: bool
     history: list[Record]
-    entries: Array | None = None
+    support: Array | None = None
     verdict: Verdict | None = None
 
     @property
@@ -93,7 +95,7 @@ def find_nearest_point(
     lower = 0.0
     verdict: Verdict | None = None
     if resume is not None:
-        corral = Corral.of_state(resume, _row_sets(held, resume), forgetful=forgetful)
+        corral = Corral.of_state(resume, _supports(held, resume), forgetful=forgetful)
         lower = resume.lower
         log.take_up(resume.history)
         problem.memory = resume.memory
@@ -127,24 +129,21 @@ def find_nearest_point(
     log.amend(passes=problem.passes_made)
     log.settle()
     bounds = upper, lower, not overlap and relative_gap(upper, lower) <= tol, overlap or lower == 0
-    entries = None if held is None else _entries(held, corral)
-    return HullSolution(corral.ends, vertex.thresholds, *bounds, log.history, entries, verdict)
+    support = None if held is None else _support(corral, held.passes.rows)
+    return HullSolution(corral.ends, vertex.thresholds, *bounds, log.history, support, verdict)
 
 
-def _row_sets(held: HullProblem | None, state: CorralState) -> list[RowSets | None]:
-    """Compute the row sets of a corral's points again, if the rows are in memory."""
+def _supports(held: HullProblem | None, state: CorralState) -> list[Array | None]:
+    """Find the rows of a corral's points again, if the rows are in memory."""
     if held is None:
         return [None] * len(state.weights)
-    return [(held.vertex(w) if w.any() else held.start).rows for w in state.vectors[0]]
+    return [(held.vertex(w) if w.any() else held.start).support for w in state.vectors[0]]
 
 
-def _entries(held: HullProblem, corral: Corral) -> Array:
-    """Return η and ξ of the nearest points, (n,)."""
-    entries = np.zeros(held.passes.rows)
-    for weight, rows in zip(corral.weights, corral.rows, strict=True):  # one at a time, as there may be hundreds
-        if rows is not None:
-            entries += weight * held.entries(rows)
-    return entries
+def _support(corral: Corral, rows: int) -> Array:
+    """Return the numbers, ascending, of the rows that some point of the corral is made of."""
+    packed = np.bitwise_or.reduce([each for each in corral.supports if each is not None])
+    return np.flatnonzero(np.unpackbits(packed, count=rows))
 
 
 def find_nearest_points(
@@ -162,3 +161,207 @@ def find_nearest_points(
         found[alpha] = hulls, find_nearest_point(hulls, tol=tol, max_iter=max_iter, corral=corral, on_step=on_step)
         problem.passes_made = hulls.passes_made
     return [found[alpha] for alpha in alphas]
+
+
+# The corral --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CorralState:
+    """The checkpoint of a run.
+
+    ``vectors`` (3, k, d) are directions, the points that are their vertices, and the parts of these in the positive
+    hull; a point is the difference of points of both hulls. ``weights`` has shape (k,), ``factor`` (k, k) is R and
+    ``spread`` is s. ``lower`` is the largest lower bound so far; ``passes`` over the rows and the problem's ``memory``
+    are those before the last vertex, which a resumed run computes again.
+    """
+
+    vectors: Array
+    weights: Array
+    factor: Array
+    spread: float
+    lower: float
+    passes: int
+    memory: Array
+    history: list[Record]
+
+
+class Corral:
+    """Points and their weights; the arguments are as in `CorralState`.
+
+    ``supports`` has the `Vertex.support` of every point.
+    """
+
+    def __init__(
+        self, vectors: Array, weights: Array, factor: Array, spread: float, supports: Sequence[Array | None],
+        *,
+        forgetful: bool,
+    ) -> None:  # fmt: skip
+        self.forgetful = forgetful
+        self.weights = weights
+        self.spread = spread
+        self.supports = list(supports)
+        self._vectors = vectors
+        self._factor = factor
+        self._make_room(16)
+
+    @classmethod
+    def of_vertex(cls, vertex: Vertex, scale: float, *, forgetful: bool = False) -> Corral:
+        """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
+        point = vertex.difference
+        spread = max(scale**2, np.finfo(float).tiny)
+        factor = np.array([[np.sqrt(spread + float(point @ point))]])
+        vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
+        return cls(vectors, np.ones(1), factor, spread, [vertex.support], forgetful=forgetful)
+
+    @classmethod
+    def of_state(cls, state: CorralState, supports: Sequence[Array | None], *, forgetful: bool) -> Corral:
+        """Build the corral of a resumed run."""
+        return cls(state.vectors, state.weights, state.factor, state.spread, supports, forgetful=forgetful)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def points(self) -> Array:
+        """The points, (k, d)."""
+        return self._vectors[1, : len(self)]
+
+    @property
+    def nearest(self) -> Array:
+        """The point of least norm, (d,)."""
+        return self.weights @ self.points
+
+    @property
+    def ends(self) -> Array:
+        """The points of both hulls whose difference `nearest` is, (2, d)."""
+        positive = self.weights @ self._vectors[2, : len(self)]
+        return np.array([positive, positive - self.nearest])
+
+    def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
+        """Return a copy of the corral as a checkpoint."""
+        k = len(self)
+        factor = np.triu(self._factor[:k, :k])
+        arrays = self._vectors[:, :k].copy(), self.weights, factor
+        return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
+
+    def join(self, direction: Array, vertex: Vertex) -> bool:
+        """Add the vertex of a direction, and move the nearest point.
+
+        Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already: if
+        the share of its square outside is 1e-13 at most. A forgetful corral returns False, too, if it did not move.
+        """
+        k = len(self)
+        p = vertex.difference
+        column = self.spread + self.points @ p
+        solve_transposed(self._factor, column)
+        whole = self.spread + float(p @ p)
+        left = whole - float(column @ column)
+        if left <= 1e-13 * whole:
+            return False
+        if k == len(self._factor):
+            self._make_room(2 * k)
+        self._vectors[:, k] = direction, p, vertex.points[0]
+        self._factor[:k, k] = column
+        self._factor[k, k] = np.sqrt(left)
+        self.weights = np.append(self.weights, 0.0)
+        self.supports.append(vertex.support)
+        self._move()
+        if self.forgetful:
+            self._forget()
+        return not self.forgetful or bool((self.nearest != direction).any())
+
+    def _move(self, dropped: float = 1e-14) -> None:
+        """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way.
+
+        A weight of at most ``dropped`` is zero up to rounding.
+        """
+        while True:
+            aim = self._affine_weights()
+            if (aim > dropped).all():
+                self.weights = aim
+                return
+            falling = np.flatnonzero(aim <= dropped)
+            fall = self.weights[falling] - aim[falling]
+            steps = np.divide(self.weights[falling], fall, out=np.zeros(len(fall)), where=fall > 0)
+            step = min(1.0, float(steps.min()))
+            self.weights = (1.0 - step) * self.weights + step * aim
+            self.weights[falling[steps == steps.min()]] = 0.0
+            self._keep(self.weights > dropped)
+
+    def _forget(self) -> None:
+        """Keep the point of least norm only."""
+        z = self.nearest
+        self._vectors[:, 0] = np.zeros_like(z), z, self.ends[0]
+        self._factor[0, 0] = np.sqrt(self.spread + float(z @ z))
+        self.weights = np.ones(1)
+        self.supports = [None]
+
+    def _affine_weights(self) -> Array:
+        """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
+        points = self.points
+        u = np.ones(len(self))
+        self._solve(u)
+        error = 1.0 - self.spread * u.sum() - points @ (u @ points)
+        self._solve(error)
+        u += error
+        return u / u.sum()
+
+    def _solve(self, b: Array) -> None:
+        """Solve ``RᵀR x = b``, overwriting b with x."""
+        solve_transposed(self._factor, b)
+        solve_upper(self._factor, b)
+
+    def _keep(self, stay: Array) -> None:
+        """Keep only the points of the mask ``stay``, and make their weights sum to one again."""
+        k = len(self)
+        for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
+            remove_column(self._factor, k - removed, int(i))
+        first = int(np.argmin(stay))  # the first that goes; those before it are in their places
+        self._vectors[:, first : stay.sum()] = self._vectors[:, first:k][:, stay[first:]]
+        self.supports = [each for each, stays in zip(self.supports, stay, strict=True) if stays]
+        self.weights = self.weights[stay] / self.weights[stay].sum()
+
+    def _make_room(self, room: int) -> None:
+        """Grow the buffers to hold ``room`` points, if they hold fewer."""
+        more = max(0, room - len(self._factor))
+        self._vectors = np.pad(self._vectors, ((0, 0), (0, more), (0, 0)))
+        self._factor = np.pad(self._factor, ((0, more), (0, more)))
+
+
+@compiled
+def solve_transposed(factor: Array, b: Array) -> None:
+    """Solve ``Rᵀ x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
+    for i in range(b.size):
+        x = b[i] / factor[i, i]
+        b[i] = x
+        for j in range(i + 1, b.size):
+            b[j] -= factor[i, j] * x
+
+
+@compiled
+def solve_upper(factor: Array, b: Array) -> None:
+    """Solve ``R x = b`` (n,) with R the first n rows and columns of ``factor``, overwriting b with x."""
+    for i in range(b.size - 1, -1, -1):
+        s = b[i]
+        for j in range(i + 1, b.size):
+            s -= factor[i, j] * b[j]
+        b[i] = s / factor[i, i]
+
+
+@compiled
+def remove_column(factor: Array, n: int, k: int) -> None:
+    """Remove column ``k`` from the triangular factor of n columns, in place, by rotations."""
+    for i in range(n):
+        for j in range(max(k, i - 1), n - 1):
+            factor[i, j] = factor[i, j + 1]
+    for i in range(k, n - 1):
+        a = factor[i, i]
+        b = factor[i + 1, i]
+        length = np.hypot(a, b)
+        c = a / length
+        s = b / length
+        for j in range(i, n - 1):
+            upper = factor[i, j]
+            lower = factor[i + 1, j]
+            factor[i, j], factor[i + 1, j] = c * upper + s * lower, c * lower - s * upper

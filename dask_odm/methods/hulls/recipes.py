@@ -27,16 +27,14 @@ from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_fini
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.methods.hulls.clients.problem import ClientHulls, GroupHere
-from dask_odm.methods.hulls.clients.rows import Preparation
-from dask_odm.methods.hulls.clients.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
-from dask_odm.methods.hulls.corral import CorralState
+from dask_odm.methods.hulls.client_hulls import ClientHulls, GroupHere
+from dask_odm.methods.hulls.client_rows import Preparation
 from dask_odm.methods.hulls.feasibility import Verdict, judge
-from dask_odm.methods.hulls.nearest_point import HullSolution, find_nearest_point, find_nearest_points
-from dask_odm.methods.hulls.problem.hulls import HullProblem, hull_pass_bytes
-from dask_odm.methods.hulls.problem.query import HullQuery
+from dask_odm.methods.hulls.nearest_point import CorralState, HullSolution, find_nearest_point, find_nearest_points
+from dask_odm.methods.hulls.problem import HullProblem, HullQuery, hull_pass_bytes
 from dask_odm.methods.hulls.saddle_point import SaddleState, solve_saddle_point
 from dask_odm.methods.hulls.solver_objects import SaddleFit
+from dask_odm.methods.hulls.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
@@ -262,8 +260,8 @@ def finish(
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.entries is not None and data.held is not None:
-        attributes["support_"] = data.held.kept[np.flatnonzero(solution.entries > 0)]
+    if solution.support is not None and data.held is not None:
+        attributes["support_"] = data.held.kept[solution.support]
     return Trained(model_of(problem, w, offset), attributes, _warning(problem, solution, fit))
 
 

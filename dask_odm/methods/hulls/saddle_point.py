@@ -40,8 +40,8 @@ import numpy as np
 
 from dask_odm.learning.step_log import OnStep, Record, StepLog
 from dask_odm.linalg.krylov import largest_eigenvalue
-from dask_odm.methods.hulls.clients.problem import ClientHulls
-from dask_odm.methods.hulls.clients.rows import (
+from dask_odm.methods.hulls.client_hulls import ClientHulls
+from dask_odm.methods.hulls.client_rows import (
     Weighed,
     move,
     spread,

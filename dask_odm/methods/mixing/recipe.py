@@ -1,23 +1,40 @@
-"""Recipe of parameter mixing: shard the rows, run the epochs, and build the model from the last w."""
+"""Recipe of parameter mixing: shard the rows, run the epochs, and build the model from the last w.
+
+Shards are dealt at random, or by a column that says who sent each row.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 
+from dask_odm.data.rows.scaling import Scaling, StoredScaling
+from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.stored import Partitions, distinct_values
+from dask_odm.engine.dealing import EvenDealer, GroupDealer
+from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.steps import report_step
+from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import Trained, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.mixing.settings import MixingFit
-from dask_odm.methods.mixing.shards import NamedShards, fingerprint_of, shards_of
 from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
-from dask_odm.methods.mixing.workers import ShardRounds
+from dask_odm.methods.mixing.workers import ShardRounds, require_memory
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
 
@@ -83,3 +100,171 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+# Shards ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NamedShards:
+    """Shards, which are partitions, with their names: the user's labels, or numbers.
+
+    ``scaling`` is that of raw rows; a feature that names shards is scaled to 0. Tasks scale rows on disk by ``stored``.
+    ``folder`` is for the fit's scratch files, and all workers see it; it is None in memory.
+    """
+
+    partitions: Partitions
+    names: list[Any]
+    scaling: Scaling | None
+    stored: StoredScaling | None = None
+    folder: str | None = None
+
+
+@contextmanager
+def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
+    """Make the shards of a fit. Shards of a store are on disk, within the ``with`` block only.
+
+    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
+    part; and MemoryLimitError if a worker cannot hold its shards.
+    """
+    scaling = _scaling(data, fit)
+    if isinstance(data, MemoryData):
+        yield _in_memory(data, fit, scaling)
+        return
+    assert isinstance(data, StoredData)
+    with scratch_folder() as folder:
+        yield _on_disk(data, fit, scaling, folder)
+
+
+def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
+    """Return the fingerprint by which a checkpoint recognises the rows and their shards."""
+    if fit.senders is None:
+        return data.fingerprint()
+    values, codes = fit.senders
+    content = hashlib.sha256(repr(values.tolist()).encode() + codes.tobytes())
+    return f"{data.fingerprint()} {values.dtype.str} {content.hexdigest()}"
+
+
+def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
+    feature = fit.shard_feature
+    d = data.features
+    if feature is not None and not 0 <= feature < d:
+        raise InputError(f"shard_feature must be the number of a feature, from 0 to {d - 1}. Got {feature} instead.")
+    if feature is not None and d == 1:
+        raise InputError("shard_feature is the only feature: nothing is left to learn from.")
+    if fit.run.scale is None and feature is None:
+        return None
+    scaling = Scaling(np.zeros(d), np.ones(d))
+    if fit.run.scale is not None:
+        scaling = Scaling.of_features(data.statistics(), fit.run.scale)
+    if feature is not None:
+        scaling.factor[feature] = scaling.shift[feature] = 0.0
+    return scaling
+
+
+def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
+    X: Any = data.X
+    sparse = issparse(X)
+    groups: Array = np.zeros(data.rows, np.int32)
+    dealer: EvenDealer | GroupDealer
+    if fit.deals_at_random:
+        names: list[Any] = list(range(fit.count_for(data.rows)))
+        dealer = RandomPartitioner(len(names), fit.run.seed).dealer((data.rows,))
+    else:
+        if fit.senders is not None:
+            names, groups = _named(fit.senders, data.given.shape[0])
+            groups = groups[data.kept]
+        else:
+            column = X[:, [fit.shard_feature]].toarray().ravel() if sparse else X[:, fit.shard_feature]
+            values, groups = np.unique(column, return_inverse=True)
+            names = _names_of_values(values)
+        dealer = GroupDealer(tuple(np.bincount(groups, minlength=len(names)).tolist()), fit.run.seed)
+        _require_rows(names, dealer.counts)
+    reading = 8 << 20 if sparse else 0  # two blocks of sparse rows that are made dense
+    kept = (16 * X.nnz if sparse else X.nbytes) + 32 * data.rows
+    require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
+    found = deal_arrays(SparseRows(X) if sparse else X, data.y, data.total_weights, groups, dealer)
+    return NamedShards(replace(found, X=_scaled(found.X, scaling)), names, scaling)
+
+
+def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
+    """Return scaled rows, dense ones in place. Sparse rows are scaled on reading if that would move their zeros."""
+    if scaling is None:
+        return rows
+    if not isinstance(rows, SparseRows):
+        return scaling(rows, rows)
+    if scaling.shift.any():
+        return SparseRows(rows.X, scaling)
+    values = (rows.X.data * scaling.factor[rows.X.indices]).astype(rows.dtype)
+    return SparseRows(csr_array((values, rows.X.indices, rows.X.indptr), shape=rows.X.shape))
+
+
+def _named(senders: tuple[Array, Array], rows: int) -> tuple[list[Any], Array]:
+    values, codes = senders
+    if len(codes) != rows:
+        raise InputError(f"shard must hold one label for each of the {rows} rows. Got {len(codes)} labels instead.")
+    _require_several(len(values))
+    return values.tolist(), codes
+
+
+def _names_of_values(values: Array) -> list[Any]:
+    """Return the values of a feature as names of shards, as ints if all are whole."""
+    _require_several(len(values))
+    whole = bool((values == np.rint(values)).all()) and float(np.abs(values).max()) < 2**53
+    return (values.astype(np.int64) if whole else values).tolist()
+
+
+def _require_several(count: int, most: int = 1 << 16) -> None:
+    """Raise InputError unless there are from 2 to ``most`` shards; a column of more values is a mistake."""
+    if count < 2:
+        raise InputError(
+            "all rows are in one shard, and nothing can be mixed; two are needed, and more to tell the bad ones."
+        )
+    if count > most:
+        raise InputError(f"the rows are in {count} shards, more than {most}: name a column that says who sent a row.")
+
+
+def _require_rows(names: list[Any], counts: tuple[int, ...]) -> None:
+    empty = [name for name, count in zip(names, counts, strict=True) if not count]
+    if empty:
+        more = f" ({len(empty) - 1} more have none either)" if len(empty) > 1 else ""
+        raise InputError(
+            f"shard {empty[0]!r} has no row with a label and a positive weight{more}; leave its rows out, or join it "
+            "to another."
+        )
+
+
+def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> NamedShards:
+    """Copy the rows to ``folder``, with a partition for each shard."""
+    store = data.store
+    targets = data.targets
+    cluster = data.cluster
+    dtype = fit.run.dtype
+    names: list[Any]
+    if fit.deals_at_random:
+        names = list(range(fit.count_for(data.labelled_rows)))
+        plain = Scaling(np.zeros(store.features), np.ones(store.features))
+        dealt = RandomPartitioner(len(names), fit.run.seed)
+        partitions = partition_store(store, targets, plain, dealt, folder, cluster, dtype)
+    else:
+        path = os.path.join(folder, "shards.npy")
+        group_of: GroupOfNumber | GroupOfValue
+        if fit.senders is not None:
+            names, values = _named(fit.senders, store.rows)
+            group_of = GroupOfNumber(path)
+        else:
+            assert fit.shard_feature is not None
+            chunks = [(store, targets, fit.shard_feature, c) for c in range(store.n_chunks)]
+            values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
+            names = _names_of_values(values)
+            group_of = GroupOfValue(path, fit.shard_feature)
+        np.save(path, values)
+        partitions = partition_store_by(store, targets, group_of, len(names), fit.run.seed, folder, cluster, dtype)
+        _require_rows(names, partitions.counts)
+    reading = partitions.reading_bytes + 32 * partitions.chunk_rows
+    require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)
+    stored = None
+    if scaling is not None:
+        stored = StoredScaling(os.path.join(folder, "scaling.npz"))
+        np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
+    return NamedShards(partitions, names, scaling, stored, folder)

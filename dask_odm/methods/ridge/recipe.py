@@ -1,33 +1,42 @@
-"""Recipes of ridge regression by shards: on the rows, on Nyström features, or exact, by factors of kernel matrices."""
+"""Recipes of ridge regression by shards: on the rows, on Nyström features, or exact, by factors of kernel matrices.
+
+Least squares on the rows or on their Nyström features takes moments in one pass, then small systems. This process holds
+them, since a worker would be told of a round for longer than it computes. A round sends one message to all shards, of d
+numbers for a linear model and a number a row for a kernel model. Every shard answers with its solution.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.dealing import EvenDealer, require_rows
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
+from dask_odm.kernels.landmarks import cholesky
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
+from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.steps import rescaling_advised
-from dask_odm.learning.training.trained import Trained, require_finite_solution
+from dask_odm.learning.training.steps import report_step, rescaling_advised
+from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.ridge.exchange import Exchanged, run_exchange
-from dask_odm.methods.ridge.least_squares import learn
-from dask_odm.methods.ridge.moments import Embedding
+from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, coupling_radius, solve_exchange
+from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
-from dask_odm.methods.ridge.shard_systems import begin
 from dask_odm.methods.ridge.workers import KernelShards
 from dask_odm.models.kernel import KernelModel
 from dask_odm.models.linear import LinearModel
@@ -136,6 +145,236 @@ def _trained(seen: KernelData, raw: Any, numbers: Array, alpha: Array, found: Ex
     require_finite_solution(alpha)
     model = KernelModel(seen.kernel, seen.scaling, raw, np.ascontiguousarray(alpha), np.zeros(len(alpha)))
     return Trained(model, found.attributes | {"support_": numbers}, found.warning)
+
+
+# Moments, then small systems ------------------------------------------------------------------------------------------
+
+
+def learn(
+    data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
+) -> tuple[Array, ShardMoments, Exchanged]:
+    """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
+
+    ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
+    0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
+    large for float64, or the discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
+    """
+    require_rows(data.rows, fit.n_partitions)
+    moments = _moments(data, fit, embedding, factor, zero)
+    if not (moments.spread > 0).all():
+        warnings.warn(
+            "y is constant: the model is that value, whatever the features are. Check which column y is.",
+            UserWarning,
+            stacklevel=2,
+        )
+    lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
+    systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
+    shares = [system.share for system in systems]
+
+    def mix(solutions: Array) -> Array:
+        """Sum ``share_i w_i`` (d, t) in the order of the shards."""
+        total = np.zeros((len(factor), solutions.shape[1]))
+        for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
+            total += share * w
+        return total
+
+    here = Cluster.local(fit.run.memory_limit)
+    found = run_exchange(
+        data,
+        fit,
+        name,
+        [system.base.shape for system in systems],
+        partial(Rounds, here, systems, begin, name="shards"),
+        mix,
+        pull=systems[0].pull,
+        bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
+        weight=math.fsum(system.weight for system in systems),
+        passes=2.0 if loo else 1.0,
+    )
+    w = mix(np.concatenate(found.parts)) / math.fsum(shares)
+    require_finite_solution(w)
+    return w, moments, replace(found, attributes=loo | {"lam_": lam} | found.attributes)
+
+
+def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
+    m, (given, numbers) = fit.n_partitions, data.row_numbers
+    shard_of = EvenDealer((given,), m, fit.run.seed).partition_of if m > 1 else None
+    query = MomentQuery(embedding, data.origin()[1], m, shard_of, numbers if m > 1 else None)
+    what = f"Moments of {m} shards of {embedding.width} features" if m > 1 else f"Moments of {embedding.width} features"
+    data.require_pass(query.pass_bytes(), what)
+    passes = data.passes(math.ceil(query.k * math.sqrt(m)), full=True)
+    sums = passes.run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
+    if not np.isfinite(sums).all():
+        raise InputError(NOT_FINITE)
+    empty = np.flatnonzero(~(sums[:, -1, -1] > 0))
+    if len(empty) == m:
+        raise InputError("no row has both a target and a positive weight.")
+    if len(empty):
+        raise InputError(
+            f"shard {empty[0]} of {m} has no row with a target and a positive weight; use a smaller n_partitions."
+        )
+    return centred(sums, query, factor, zero)
+
+
+def _choose_lam(
+    data: TrainingData, fit: MDDFit, embedding: Embedding, moments: ShardMoments, *, intercept: bool
+) -> tuple[float, dict[str, Any]]:
+    """Choose λ by the leave-one-out error of ridge regression on all rows, whatever the shards.
+
+    Returns it with the fitted attributes of the error. There is no such pass, and no attribute, for a single λ without
+    ``loo``.
+    """
+    if len(fit.lams) == 1 and not fit.loo:
+        return fit.lams[0], {}
+    query = LeaveOutQuery.of(moments, embedding, np.array(fit.lams), intercept=intercept)
+    data.require_pass(query.pass_bytes(), "A pass that leaves every row out")
+    total = moments.weight.sum()
+    errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total
+    if np.isnan(errors).all():
+        raise InputError(
+            f"leaving one row out leaves nothing to learn from, with n_samples = {data.rows}; give more rows, or one "
+            "lam without loo."
+        )
+    best = int(np.nanargmin(errors.mean(axis=1)))
+    spread = moments.spread / total
+    score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
+    freedom = query.effective(best)
+    if freedom > 0.5 * total:
+        warnings.warn(
+            f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
+            f"{total:g}. Choose larger values of lam.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return fit.lams[best], {"loo_score_": score, "loo_errors_": np.sqrt(errors.mean(axis=1))}
+
+
+def _system(moments: ShardMoments, fit: MDDFit, lam: float, i: int) -> LinearSystem:
+    """Return the factored system of shard ``i``."""
+    m = fit.n_partitions
+    n = float(moments.weight[i])
+    rows = float(moments.weight.sum())
+    strength = lam * fit.discrepancy if m > 1 else 0.0
+    if fit.mode == CONSENSUS:
+        # with this pull, n_i times shard i's pull towards j is n_j times j's towards i: the mean tends to ridge on all
+        pull = strength * m / max(1, m - 1) * (1.0 - n / rows)
+        shift = lam + pull
+        share = n
+        rest = rows - n or 1.0
+    else:
+        pull = -strength
+        shift = lam
+        share = 1.0
+        rest = max(1.0, m - 1.0)
+    d = len(moments.factor)
+    return LinearSystem(
+        factor=cholesky(moments.scatter[i] / n + shift * np.eye(d)),
+        base=moments.covariance[i] / n,
+        pull=pull,
+        rest=rest,
+        first=i * d,
+        square=float(moments.square[i].sum() / n),
+        weight=n,
+        shift=shift,
+        share=share,
+    )
+
+
+def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> float:
+    """Return a bound of the factor by which a round shrinks the error, from the least eigenvalues of the systems."""
+    found = []
+    for i, system in enumerate(systems):
+        values = np.linalg.eigvalsh(moments.scatter[i] / system.weight)
+        rounding = 1e-15 * len(values) * float(values[-1])
+        found.append(abs(system.pull) / (system.shift + max(0.0, float(values[0]) - rounding)))
+    return max(found)
+
+
+# Rounds to the fixed point --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """The shards' solutions at the fixed point, with the estimator's attributes of it, and a warning perhaps."""
+
+    parts: list[Array]
+    attributes: dict[str, Any]
+    warning: str | None
+
+
+def run_exchange(
+    data: TrainingData,
+    fit: MDDFit,
+    name: str,
+    shapes: Sequence[tuple[int, int]],
+    rounds_of: Callable[..., Rounds],
+    mix: Callable[[Array], Array],
+    *,
+    pull: float,
+    bound: float,
+    weight: float,
+    passes: float = 1.0,
+) -> Exchanged:
+    """Run the rounds to their fixed point, with checkpoints.
+
+    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
+    ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
+    messages. ``pull`` and ``bound`` are as in `_contraction`; ``weight`` is that of all rows, and ``passes`` over them
+    were made before.
+    """
+    resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
+    bounds = np.cumsum([0, *(k for k, _ in shapes)])
+    all_numbers = int(bounds[-1]), shapes[0][1]
+    require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == all_numbers)
+    states = None
+    if resume is not None:
+        states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
+    rounds = rounds_of(states=states)
+    q = _contraction(fit, partial(coupling_radius, rounds, mix), int(bounds[-1]), pull, bound)
+    parts, history = solve_exchange(
+        rounds,
+        mix,
+        q,
+        weight,
+        tol=fit.tol,
+        max_iter=fit.max_iter,
+        resumed=() if resume is None else resume.history,
+        passes=passes,
+        on_step=report_step,
+        on_state=save,
+    )
+    gap = history[-1]["gap"]
+    warning = None
+    if not gap <= fit.tol:
+        warning = (
+            f"The rounds stopped at a relative distance of at most {gap:.1e} from their fixed point, above "
+            f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
+        )
+    attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
+    return Exchanged(parts, attributes, warning)
+
+
+def _contraction(fit: MDDFit, radius: Callable[[Array], float], size: int, pull: float, bound: float) -> float:
+    """Return the factor by which a round shrinks the error, or a ``bound`` of it below 1.
+
+    Consensus and a ``discrepancy`` below 1 always converge, because a shard's regularised system dominates what it
+    takes from the others. For larger values Lanczos's method finds the factor of all ``size`` numbers, given the
+    shards' common ``pull`` and their `coupling_radius`; InputError is raised if it is not below 1.
+    """
+    if not fit.exchanges:
+        return 0.0
+    if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
+        return bound
+    q = abs(pull) * radius(np.random.default_rng(fit.run.seed).normal(size=size))
+    if q >= 1.0:
+        raise InputError(
+            f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
+            "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
+        )
+    return q
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
 
 
 MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))

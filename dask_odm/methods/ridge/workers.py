@@ -12,7 +12,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.linalg.dense import factored
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.ridge.shard_systems import KernelSystem
+from dask_odm.methods.ridge.fixed_point import KernelSystem
 from dask_odm.typing import Array
 
 

@@ -32,7 +32,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.svrg.steps import stiffest_of, walk_rows, warm_up
+from dask_odm.methods.svrg.solver import stiffest_of, walk_rows, warm_up
 from dask_odm.typing import Array
 
 

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from dask_odm.methods.hulls.feasibility import STEPS, Tilt, judge
-from dask_odm.methods.hulls.problem.hulls import HullProblem
+from dask_odm.methods.hulls.problem import HullProblem
 from hull_problems import hulls
 
 

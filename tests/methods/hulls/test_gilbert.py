@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dask_odm.methods.hulls.corral import CorralState
-from dask_odm.methods.hulls.nearest_point import find_nearest_point
+from dask_odm.methods.hulls.nearest_point import CorralState, find_nearest_point
 from hull_problems import by_clients, hulls
 
 solve_gilbert = partial(find_nearest_point, forgetful=True)

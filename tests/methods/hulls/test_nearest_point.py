@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from dask_odm.methods.hulls.corral import CorralState, remove_column, solve_transposed, solve_upper
 from dask_odm.methods.hulls.feasibility import lower_bound
-from dask_odm.methods.hulls.nearest_point import find_nearest_point
+from dask_odm.methods.hulls.nearest_point import (
+    CorralState,
+    find_nearest_point,
+    remove_column,
+    solve_transposed,
+    solve_upper,
+)
 from hull_problems import distance_by_slsqp, hulls
 
 
@@ -36,13 +41,16 @@ def test_the_distance_is_that_of_a_general_solver(alpha, streamed, seed):
     assert found.history[-1]["passes"] == problem.passes_made
 
 
-def test_entries_are_the_solution():
+def test_the_support_is_what_optimality_says():
+    """Rows on the other class's side of their threshold are at their caps, and those on the far side have nothing."""
     X, y = apart(n=200)
-    found = find_nearest_point(hulls(X, y, 0.8), tol=1e-9, max_iter=500)
-    for k, own in enumerate([y > 0, y < 0]):
-        assert found.entries[own].sum() == pytest.approx(1.0)
-        np.testing.assert_allclose(found.entries[own] @ X[own], found.points[k], atol=1e-12)
-    assert found.entries.max() <= (1 + 1e-12) / (0.8 * (y > 0).sum())
+    found = find_nearest_point(hulls(X, y, 0.8), tol=1e-12, max_iter=500)
+    assert found.converged
+    support = np.isin(np.arange(200), found.support)
+    for own, sign, threshold in zip([y > 0, y < 0], (1.0, -1.0), found.thresholds, strict=True):
+        past = sign * (X @ found.direction - threshold)
+        assert support[own & (past < -1e-6)].all()
+        assert not support[own & (past > 1e-6)].any()
 
 
 def test_iris_setosa_against_the_rest():
@@ -82,7 +90,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits():
     for state in states[:: max(1, len(states) // 3)]:
         again = find_nearest_point(hulls(X, y, 0.5), tol=1e-10, max_iter=500, resume=state)
         np.testing.assert_array_equal(again.points, whole.points)
-        np.testing.assert_array_equal(again.entries, whole.entries)
+        np.testing.assert_array_equal(again.support, whole.support)
         assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
         assert [r["passes"] for r in again.history] == [r["passes"] for r in whole.history]
 

@@ -10,7 +10,7 @@ import pytest
 
 from dask_odm import SaddleSVC
 from dask_odm.events import IterationFinished
-from dask_odm.methods.hulls.problem import hulls
+from dask_odm.methods.hulls import problem
 from small_problems import blobs
 from small_stores import store_of
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def streamed(monkeypatch):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-    monkeypatch.setattr(hulls, "LOOK_BYTES", 1 << 10)  # so that a look has few bins, and more are needed
+    monkeypatch.setattr(problem, "LOOK_BYTES", 1 << 10)  # so that a look has few bins, and more are needed
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from dask_odm.methods.ridge.fixed_point import ExchangeState, ShardExchange, solve_exchange
-from dask_odm.methods.ridge.shard_systems import LinearSystem, State, begin
+from dask_odm.methods.ridge.fixed_point import (
+    ExchangeState,
+    LinearSystem,
+    State,
+    begin,
+    coupling_radius,
+    solve_exchange,
+)
 
 M, D, PULL = 3, 4, -0.2
 
@@ -31,8 +37,8 @@ class Here:
         return list(answers)
 
 
-def exchange_of(systems: list[LinearSystem], states: list[State] | None = None) -> ShardExchange:
-    return ShardExchange(Here(systems, states), lambda solutions: solutions.reshape(M, D, -1).sum(axis=0))
+def mix(solutions: np.ndarray) -> np.ndarray:
+    return solutions.reshape(M, D, -1).sum(axis=0)
 
 
 @pytest.fixture
@@ -50,10 +56,10 @@ def test_the_rounds_end_in_the_fixed_point_within_the_gap(problem):
     expected = np.linalg.solve(whole - PULL * coupling, np.concatenate(b))
     q = abs(PULL) * np.abs(np.linalg.eigvals(np.linalg.solve(whole, coupling))).max()
     systems = [system_of(*each, i) for i, each in enumerate(zip(A, b, strict=True))]
-    radius = exchange_of(systems).radius(np.random.default_rng(1).normal(size=M * D))
+    radius = coupling_radius(Here(systems), mix, np.random.default_rng(1).normal(size=M * D))
     assert abs(PULL) * radius == pytest.approx(q, rel=1e-9)
     for tol in (1e-2, 1e-8):
-        parts, history = solve_exchange(exchange_of(systems), q, 30.0, tol=tol, max_iter=100)
+        parts, history = solve_exchange(Here(systems), mix, q, 30.0, tol=tol, max_iter=100)
         far = np.concatenate(parts) - expected
         size = np.concatenate(parts)
         assert np.sqrt((far * (whole @ far)).sum() / (size * (whole @ size)).sum()) <= history[-1]["gap"] <= tol
@@ -63,11 +69,9 @@ def test_a_run_goes_on_where_it_stopped(problem):
     A, b, _ = problem
     systems = [system_of(*each, i) for i, each in enumerate(zip(A, b, strict=True))]
     kept: list[ExchangeState] = []
-    whole, records = solve_exchange(exchange_of(systems), 0.3, 30.0, tol=1e-9, max_iter=50, on_state=kept.append)
+    whole, records = solve_exchange(Here(systems), mix, 0.3, 30.0, tol=1e-9, max_iter=50, on_state=kept.append)
     state = kept[4]
     states = [{"w": state.solutions[i : i + D], "side": state.sides[i : i + D]} for i in range(0, M * D, D)]
-    again, others = solve_exchange(
-        exchange_of(systems, states), 0.3, 30.0, tol=1e-9, max_iter=50, resumed=state.history
-    )
+    again, others = solve_exchange(Here(systems, states), mix, 0.3, 30.0, tol=1e-9, max_iter=50, resumed=state.history)
     np.testing.assert_array_equal(np.concatenate(again), np.concatenate(whole))
     assert [record["gap"] for record in others] == [record["gap"] for record in records]

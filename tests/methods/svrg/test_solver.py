@@ -15,8 +15,7 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.svrg import solver as svrg
-from dask_odm.methods.svrg.solver import SVRG, SVRGState
-from dask_odm.methods.svrg.steps import ArraySteps, draw_coreset, take_steps, walk_rows
+from dask_odm.methods.svrg.solver import SVRG, ArraySteps, SVRGState, draw_coreset, take_steps, walk_rows
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])

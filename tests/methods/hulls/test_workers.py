@@ -12,9 +12,9 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
 from dask_odm.methods.hulls import saddle_point
-from dask_odm.methods.hulls.clients.problem import ClientHulls
-from dask_odm.methods.hulls.clients.rows import Preparation, tell_facts
-from dask_odm.methods.hulls.clients.workers import ArrayRange, StoreRange, groups_of, row_ranges
+from dask_odm.methods.hulls.client_hulls import ClientHulls
+from dask_odm.methods.hulls.client_rows import Preparation, tell_facts
+from dask_odm.methods.hulls.workers import ArrayRange, StoreRange, groups_of, row_ranges
 from dask_odm.solvers import Gilbert, Saddle
 from hull_problems import hulls
 from small_problems import blobs

@@ -18,8 +18,8 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import Columns
 from dask_odm.engine.rounds import Rounds
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.clients.problem import begin_all
-from dask_odm.methods.hulls.clients.rows import ClientRows, ClientState, Preparation
+from dask_odm.methods.hulls.client_hulls import begin_all
+from dask_odm.methods.hulls.client_rows import ClientRows, ClientState, Preparation
 from dask_odm.typing import Array
 
 

@@ -10,8 +10,8 @@ from scipy.linalg import hadamard as hadamard_matrix
 from scipy.sparse import csr_array
 
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.clients.rows import Preparation, hadamard, look_along
-from dask_odm.methods.hulls.problem.weighted_quantile import Look
+from dask_odm.methods.hulls.client_rows import Preparation, hadamard, look_along
+from dask_odm.methods.hulls.weighted_quantile import Look
 from hull_problems import hulls
 from small_problems import blobs
 

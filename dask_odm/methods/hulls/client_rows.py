@@ -23,9 +23,8 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.hulls.problem.hulls import HullProblem
-from dask_odm.methods.hulls.problem.query import HullQuery
-from dask_odm.methods.hulls.problem.weighted_quantile import CLASSES, Cut, Look, Looked, look_at
+from dask_odm.methods.hulls.problem import HullProblem, HullQuery
+from dask_odm.methods.hulls.weighted_quantile import CLASSES, Cut, Look, Looked, look_at
 from dask_odm.typing import Array
 
 NO_SUMS = np.empty(0)  # in answers, whose numbers are counted

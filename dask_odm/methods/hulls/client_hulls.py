@@ -1,6 +1,6 @@
 """Two reduced hulls whose rows stay with clients: bounds and vertices by questions to all of them.
 
-It serves a solver that needs vertices, such as Gilbert's, like `dask_odm.methods.hulls.problem.hulls.HullProblem`. The
+It serves a solver that needs vertices, such as Gilbert's, like `dask_odm.methods.hulls.problem.HullProblem`. The
 messages are a direction, numbers, and sums of rows. For whole hulls each client answers with its best point of either
 class. For reduced hulls the threshold, a weighted quantile of the scores, is found first, by weights and scores within
 bins of a range.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.methods.hulls.clients.rows import (
+from dask_odm.methods.hulls.client_rows import (
     BestPoints,
     ClientRows,
     ClientState,
@@ -27,9 +27,8 @@ from dask_odm.methods.hulls.clients.rows import (
     look_along,
     sum_below,
 )
-from dask_odm.methods.hulls.problem.hulls import HullProblem, Vertex
-from dask_odm.methods.hulls.problem.query import Totals
-from dask_odm.methods.hulls.problem.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
+from dask_odm.methods.hulls.problem import HullProblem, Totals, Vertex
+from dask_odm.methods.hulls.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
 from dask_odm.typing import Array
 
 

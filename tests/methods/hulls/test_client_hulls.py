@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.methods.hulls.clients.rows import floats_of
+from dask_odm.methods.hulls.client_rows import floats_of
 from hull_problems import by_clients, hulls
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from dask_odm.methods.hulls.problem.weighted_quantile import cut_scores
+from dask_odm.methods.hulls.weighted_quantile import cut_scores
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -8,8 +8,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.methods.hulls.problem import hulls as hulls_module
-from dask_odm.methods.hulls.problem.weighted_quantile import memory_of
+from dask_odm.methods.hulls import problem as hulls_module
+from dask_odm.methods.hulls.weighted_quantile import memory_of
 from hull_problems import hulls
 
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
@@ -46,17 +46,22 @@ def test_a_vertex_is_where_a_direction_is_least(rows, alpha, streamed, weighted)
 
 
 @FORMS
-def test_entries_make_the_points_and_keep_the_caps(rows, form):
+def test_the_support_is_the_rows_up_to_the_threshold(rows, form):
     X, y, weight = rows
     scaling = Scaling(np.array([1.0, -2.0, 0.5]), np.array([2.0, 0.5, 1.0]))
     problem = hulls(form(X), y, 0.7, weight, scaling=scaling, class_weights=(0.5, 2.0))
-    vertex = problem.vertex(np.array([1.0, -0.3, 0.2]))
-    e, caps = problem.entries(vertex.rows), np.where(y > 0, 2.0, 0.5) * weight / problem.mass
-    assert (e <= caps * (1 + 1e-12)).all()
-    for k, own in enumerate([y > 0, y < 0]):
-        assert e[own].sum() == pytest.approx(1.0)
-        np.testing.assert_allclose(e[own] @ scaling(X)[own], vertex.points[k], atol=1e-12)
-    np.testing.assert_allclose(problem.entries(problem.start.rows)[y > 0] @ scaling(X)[y > 0], problem.start.points[0])
+    w = np.array([1.0, -0.3, 0.2])
+    vertex = problem.vertex(w)
+    scores, caps = scaling(X) @ w, np.where(y > 0, 2.0, 0.5) * weight / problem.mass
+    support = np.unpackbits(vertex.support, count=60).astype(bool)
+    for k, (own, sign) in enumerate([(y > 0, 1.0), (y < 0, -1.0)]):
+        past = sign * (scores - vertex.thresholds[k])[own]
+        assert (past[support[own]] <= 1e-12).all()
+        assert (past[~support[own]] >= -1e-12).all()
+        bounds = [(0, cap) for cap in caps[own & support]]  # the rows of the support alone have the vertex
+        found = linprog(past[support[own]], A_eq=np.ones((1, len(bounds))), b_eq=[1.0], bounds=bounds)
+        np.testing.assert_allclose(found.x @ scores[own & support], vertex.points[k] @ w)
+    assert np.unpackbits(problem.start.support, count=60).all()
 
 
 @FORMS

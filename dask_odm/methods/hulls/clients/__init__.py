@@ -1,1 +1,0 @@
-"""Nearest points of reduced hulls whose rows stay with clients, which exchange sums with a server."""
