@@ -26,18 +26,16 @@ from dask_odm.errors import InputError
 
 
 class ArrowTable:
-    """Rows of a record batch."""
+    """`Table` of a record batch."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """See `Table`."""
         refuse_kinds(where, [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         numbers = np.empty((stop - start, len(wanted)), dtype=np.float64)
         for k, column in enumerate(wanted):
             part = self._batch.column(column).slice(start, stop - start).cast(pyarrow.float64(), safe=False)
@@ -45,7 +43,6 @@ class ArrowTable:
         return numbers
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         labels = self._batch.column(column)
         try:
             encoded = labels if hasattr(labels, "dictionary") else labels.dictionary_encode()

@@ -182,31 +182,28 @@ def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) 
 
 
 class ArrayTable:
-    """Rows of an array in memory, which may be dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
+    """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
 
     def __init__(self, array: Any) -> None:
         self._array = array.tocsr() if scipy.sparse.issparse(array) else array
         self.rows = array.shape[0]
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """See `Table`."""
         dtype = self._array.dtype
         if dtype.kind not in "iuf":
             hint = "convert it with astype(float), or encode text as numbers"
             raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         rows = dense(self._array[start:stop])
         return rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         return label_values(dense(self._array[:, [column]]))
 
 
 class PandasTable:
-    """Rows of a pandas frame."""
+    """`Table` of a pandas frame."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
@@ -217,20 +214,17 @@ class PandasTable:
         return self._frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """See `Table`."""
         dtypes = self._dtypes
         held = [i for i in wanted if not (isinstance(dtypes[i], np.dtype) and dtypes[i].kind in "iuf")]
         refuse_kinds(where, [(columns.name(i), *pandas_kind(self._frame.iloc[:, i])) for i in held])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         part = self._frame.iloc[start:stop, list(wanted)]
         if all(isinstance(self._dtypes[i], np.dtype) for i in wanted):
             return np.asarray(part.to_numpy())
         return np.asarray(part.to_numpy(dtype=np.float64, na_value=np.nan))
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """See `Table`."""
         return label_values(self._frame.iloc[:, column])
 
 
