@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
