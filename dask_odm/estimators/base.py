@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, lru_cache
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import validate_parameter_constraints
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
-from dask_odm.engine.predict import finite_values
+from dask_odm.engine.predict import finite_values, values_of_chunk, values_of_rows
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
@@ -38,14 +37,18 @@ from dask_odm.estimators.inputs.checks import (
     check_rows,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.input_types import Features, Given, LazyArrays, Resolved, is_xarray
-from dask_odm.estimators.inputs.resolving import resolve, resolve_training
-from dask_odm.estimators.inputs.spooling import spooled
-from dask_odm.estimators.lazy_values import lazy_values
+from dask_odm.estimators.inputs.resolving import (
+    Given,
+    LazyArrays,
+    Resolved,
+    is_xarray,
+    resolve,
+    resolve_training,
+    spooled,
+)
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, moved_parameters, with_object
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
@@ -64,7 +67,6 @@ from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
-PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
 
 
@@ -84,60 +86,6 @@ class StoreEstimator(RunParameters):
     _token: str
     _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
-
-    _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
-    _instead: ClassVar[dict[str, str]] = {
-        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
-    }
-
-    def __new__(cls, *_: Any, **parameters: Any) -> Self:
-        """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
-        cls._refuse_strangers(parameters)
-        return super().__new__(cls)
-
-    @classmethod
-    def _refuse_strangers(cls, names: Iterable[str]) -> None:
-        """Raise InputError if one of ``names`` is no parameter, but a hint tells what to use instead."""
-        strangers = set(names) - set(cls._get_param_names())
-        hints = cls.hints() if strangers else {}
-        for name in sorted(strangers & set(hints)):
-            raise InputError(f"{cls.__name__} has no parameter {name!r}: {hints[name]}")
-
-    @classmethod
-    def hints(cls) -> dict[str, str]:
-        """Return for parameters that this estimator lacks what to use instead."""
-        found = moved_parameters(cls._solvers)
-        for base in reversed(cls.__mro__):
-            found |= vars(base).get("_instead", {})
-        return found
-
-    @classmethod
-    @cache
-    def _get_param_names(cls) -> list[str]:
-        """Return the names of the parameters. They are cached, since scikit-learn builds a signature each time."""
-        found: list[str] = super()._get_param_names()
-        return found
-
-    def _validate_params(self) -> None:
-        values = tuple(self.get_params(deep=False).values())
-        estimator: Any = type(self)
-        types = tuple(map(type, values))
-        if PLAIN.issuperset(types):
-            _validate_plain(estimator, values, types)
-        else:
-            super()._validate_params()
-        if isinstance(solver := getattr(self, "solver", None), SolverObject):
-            solver.check()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def set_params(self, **params: Any) -> Self:
-        self._refuse_strangers(params)
-        super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
-        return self
 
     # Implemented by families of methods and mixins --------------------------------------------------------------
 
@@ -325,12 +273,7 @@ class StoreEstimator(RunParameters):
     # Prediction ------------------------------------------------------------------------------------------------
 
     def _resolve(self, X: Any) -> Resolved:
-        return resolve(X, features=self._features(), lengths=False)
-
-    def _features(self) -> Features:
-        names = getattr(self, "feature_names_in_", None)
-        dimension = getattr(self, "_feature_dimension", None)
-        return Features(self.n_features_in_, names, dimension)
+        return resolve(X, model=self, lengths=False)
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
@@ -338,7 +281,7 @@ class StoreEstimator(RunParameters):
             return values
         from dask_odm.estimators.inputs.xarray_inputs import like
 
-        found = like(X, values, name, self._features())
+        found = like(X, values, name, self)
         return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
 
     def _values(self, resolved: Resolved) -> Any:
@@ -373,12 +316,45 @@ class StoreEstimator(RunParameters):
         return self._file
 
 
-@lru_cache(maxsize=256)
-def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, ...]) -> None:
-    """Raise scikit-learn's errors for invalid parameters.
+def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: int, token: str) -> Any:
+    """Return a model's values, (n,) or (n, outputs), of the rows of a store or of dask arrays.
 
-    Valid ones are cached, since checking them takes a tenth of a small fit. The ``types`` distinguish equal values such
-    as 1 and True.
+    ``model`` is what tasks carry, and ``token`` identifies it. Raises InputError if X is not numeric.
     """
-    parameters = dict(zip(estimator._get_param_names(), values, strict=True))
-    validate_parameter_constraints(estimator._parameter_constraints, parameters, caller_name=estimator.__name__)
+    columns = outputs if outputs > 1 else 0
+    if isinstance(source, Store):
+        name = f"values-{source.token}-{token}"
+        held = f"{name}-model"
+        chunks = range(source.n_chunks)
+        sizes = tuple((rows := source.chunk_slice(i)).stop - rows.start for i in chunks)
+        tasks: list[Any] = [(values_of_chunk, held, source, i) for i in chunks]
+        return _array(name, tasks, sizes, columns, source.dtype, more={held: model})
+    if source.X.dtype.kind not in "biuf":
+        raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")
+    dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    X = source.X.astype(dtype)
+    name = f"values-{X.name}-{token}"
+    held = f"{name}-model"
+    tasks = [(values_of_rows, held, (X.name, i, 0)) for i in range(X.numblocks[0])]
+    return _array(name, tasks, X.chunks[0], columns, dtype, more={held: model}, dependencies=[X])
+
+
+def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results."""
+    last = (0,) * (values.ndim - 1)
+    tasks = [(function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])]
+    return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, dependencies=[values])
+
+
+def _array(
+    name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *,
+    more: Mapping[Any, Any] | None = None, dependencies: Sequence[Any] = (),
+) -> Any:  # fmt: skip
+    """Return the dask array whose block ``i`` of rows task ``i`` makes; ``more`` are other entries of its graph."""
+    import dask.array as da
+
+    last = (0,) * (columns > 0)
+    graph: dict[Any, Any] = {(name, i, *last): task for i, task in enumerate(tasks)} | dict(more or {})
+    chunks = (sizes, (columns,)) if columns else (sizes,)
+    layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
+    return da.Array(layers, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

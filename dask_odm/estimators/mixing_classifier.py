@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import check_senders
-from dask_odm.estimators.inputs.input_types import LazyArrays, Resolved
+from dask_odm.estimators.inputs.resolving import LazyArrays, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe

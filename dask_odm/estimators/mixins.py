@@ -17,7 +17,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client, computed
 from dask_odm.engine.predict import count_chunk, label_block
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import StoreEstimator
+from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -27,9 +27,7 @@ from dask_odm.estimators.inputs.checks import (
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.input_types import Given, Resolved
-from dask_odm.estimators.inputs.resolving import resolve
-from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.estimators.inputs.resolving import Given, Resolved, resolve
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
@@ -90,7 +88,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
         check_is_fitted(self)
-        resolved = resolve(X, y, sample_weight, features=self._features())
+        resolved = resolve(X, y, sample_weight, model=self)
         right, total = self._count_right(resolved)
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
@@ -213,7 +211,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
             As `predict` does; no targets, or targets or weights of other lengths.
         """
         check_is_fitted(self)
-        y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, features=self._features()))
+        y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, model=self))
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
         from sklearn.metrics import r2_score  # imported here, since it takes long to load

@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
 from dask_odm.learning.parameters import with_parameters

@@ -1,19 +1,24 @@
-"""Parameters that estimators share: how a fit runs, and those of named kernels."""
+"""Parameters of estimators: how they are checked, and those that several share, of runs and of named kernels."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY
+from functools import cache, lru_cache
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.store.schemas import MAX_DEGREE
+from dask_odm.errors import InputError
 from dask_odm.learning.parameters import with_parameters
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, moved_parameters, with_object
+
+PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
 
 @with_parameters
@@ -47,6 +52,10 @@ class RunParameters(BaseEstimator):
         "resume": ["boolean"],
         "callbacks": [list, tuple, None],
     }
+    _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
+    _instead: ClassVar[dict[str, str]] = {
+        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
+    }
 
     _: KW_ONLY
     scale: str | None = None
@@ -56,6 +65,66 @@ class RunParameters(BaseEstimator):
     checkpoint: str | None = None
     resume: bool = False
     callbacks: list[Callable[[Any], object]] | None = None
+
+    def __new__(cls, *_: Any, **parameters: Any) -> Self:
+        """Refuse a parameter that only other packages have, with a hint, before Python calls it unknown."""
+        cls._refuse_strangers(parameters)
+        return super().__new__(cls)
+
+    @classmethod
+    def _refuse_strangers(cls, names: Iterable[str]) -> None:
+        """Raise InputError if one of ``names`` is no parameter, but a hint tells what to use instead."""
+        strangers = set(names) - set(cls._get_param_names())
+        hints = cls.hints() if strangers else {}
+        for name in sorted(strangers & set(hints)):
+            raise InputError(f"{cls.__name__} has no parameter {name!r}: {hints[name]}")
+
+    @classmethod
+    def hints(cls) -> dict[str, str]:
+        """Return for parameters that this estimator lacks what to use instead."""
+        found = moved_parameters(cls._solvers)
+        for base in reversed(cls.__mro__):
+            found |= vars(base).get("_instead", {})
+        return found
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """Return the names of the parameters. They are cached, since scikit-learn builds a signature each time."""
+        found: list[str] = super()._get_param_names()
+        return found
+
+    def _validate_params(self) -> None:
+        values = tuple(self.get_params(deep=False).values())
+        estimator: Any = type(self)
+        types = tuple(map(type, values))
+        if PLAIN.issuperset(types):
+            _validate_plain(estimator, values, types)
+        else:
+            super()._validate_params()
+        if isinstance(solver := getattr(self, "solver", None), SolverObject):
+            solver.check()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def set_params(self, **params: Any) -> Self:
+        self._refuse_strangers(params)
+        super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
+        return self
+
+
+@lru_cache(maxsize=256)
+def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, ...]) -> None:
+    """Raise scikit-learn's errors for invalid parameters.
+
+    Valid ones are cached, since checking them takes a tenth of a small fit. The ``types`` distinguish equal values such
+    as 1 and True.
+    """
+    parameters = dict(zip(estimator._get_param_names(), values, strict=True))
+    validate_parameter_constraints(estimator._parameter_constraints, parameters, caller_name=estimator.__name__)
 
 
 @with_parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -14,11 +15,26 @@ from sklearn.exceptions import DataConversionWarning
 from dask_odm.data.readers.columns import LABEL_NAMES
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.input_types import is_dask_frame, is_of
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
 _PLAIN = frozenset({"integer", "floating", "boolean"})  # types of labels that need no object dtype
+
+
+def is_of(value: Any, library: str, *classes: str) -> bool:
+    """Return whether ``value`` is of one of a library's classes, without importing the library if nobody uses it."""
+    loaded = sys.modules.get(library)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Return whether ``X`` is a dask DataFrame."""
+    return is_of(X, "dask.dataframe", "DataFrame")
+
+
+def is_frame(X: Any) -> bool:
+    """Return whether ``X`` is a pandas or dask DataFrame."""
+    return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
 def rows_of(X: Any) -> Any:
@@ -101,11 +117,6 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
         many = "has no column" if not found else f"has {found} columns"
         raise InputError(f"X {many} {name!r}, which {what} names. Its columns are {columns}.")
     return X.drop(columns=name), X[name]
-
-
-def is_frame(X: Any) -> bool:
-    """Return whether ``X`` is a pandas or dask DataFrame."""
-    return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
 def dask_rows(frame: Any) -> tuple[Any, Array | None]:

@@ -14,7 +14,6 @@ import xarray as xr
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import warn_column
-from dask_odm.estimators.inputs.input_types import Features
 from dask_odm.typing import Array
 
 _DEFAULT = re.compile(r"dim_\d+")  # xarray's name of a dimension without a name
@@ -42,13 +41,13 @@ def _way_to_x(dataset: xr.Dataset) -> str:
     )
 
 
-def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> Any:
+def sample_dimension(X: xr.DataArray, y: Any, weight: Any, model: Any) -> Any:
     """Return the name of the dimension of ``X`` that runs along the rows.
 
-    It is the dimension that y or weight share with X. Otherwise it is the one beside the dimension of the model's
-    ``features``, which their names identify, or the dimension's name in `fit`. Otherwise it is "sample", or the one
-    beside "feature". Otherwise it is the one whose other dimension has as many entries as the model has features, or
-    without a model the first.
+    It is the dimension that y or weight share with X. Otherwise it is the one beside the dimension of the features of
+    the fitted estimator ``model``, which their names identify, or the dimension's name in `fit`. Otherwise it is
+    "sample", or the one beside "feature". Otherwise it is the one whose other dimension has as many entries as the
+    model has features, or without a model the first.
 
     Raises InputError unless X has two dimensions of which y or weight share exactly one, and if nothing tells the two
     apart.
@@ -62,28 +61,28 @@ def sample_dimension(X: xr.DataArray, y: Any, weight: Any, features: Features | 
                 raise InputError(f"{name} must share one dimension with X, {X.dims}. Got {column.dims}; rename it.")
             return shared[0]
     first, second = X.dims
-    known = None if features is None else _known_features(X, features)
+    known = None if model is None else _known_features(X, model)
     if known is not None:
         return first if second == known else second
     if "sample" in X.dims:
         return "sample"
     if "feature" in X.dims:
         return first if second == "feature" else second
-    return first if features is None else _beside_as_many(X, features.count)
+    return first if model is None else _beside_as_many(X, model.n_features_in_)
 
 
-def _known_features(X: xr.DataArray, features: Features) -> Any:
+def _known_features(X: xr.DataArray, model: Any) -> Any:
     """Return the dimension of ``X`` by which the model knows its features; None if there is none."""
-    if features.names is not None:
-        wanted = list(features.names)
+    if hasattr(model, "feature_names_in_"):
+        wanted = list(model.feature_names_in_)
         named = [d for d in X.dims if d in X.indexes and list(X.indexes[d]) == wanted]
         if len(named) == 1:
             return named[0]
-    name = features.dimension
+    name = model._feature_dimension
     if name is None or name not in X.dims:
         return None
     # xarray's default name does not count if the number of entries differs
-    return None if _DEFAULT.fullmatch(name) and X.sizes[name] != features.count else name
+    return None if _DEFAULT.fullmatch(name) and X.sizes[name] != model.n_features_in_ else name
 
 
 def _beside_as_many(X: xr.DataArray, count: int) -> Any:
@@ -105,12 +104,12 @@ def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str 
     return name if isinstance(name, str) else None
 
 
-def oriented(X: xr.DataArray, y: Any, weight: Any, features: Features | None) -> tuple[xr.DataArray, Any, Any]:
+def oriented(X: xr.DataArray, y: Any, weight: Any, model: Any) -> tuple[xr.DataArray, Any, Any]:
     """Return ``X`` as (sample, feature), and the data of y and weight along its rows.
 
     Raises InputError if dimensions or coordinates do not match.
     """
-    sample = sample_dimension(X, y, weight, features)
+    sample = sample_dimension(X, y, weight, model)
     X = X.transpose(sample, ...)
     return X, _along(X, y, "y"), _along(X, weight, "sample_weight")
 
@@ -155,13 +154,13 @@ def in_memory(X: xr.DataArray) -> Any:
     return values if names is None else pd.DataFrame(values, columns=names, copy=False)
 
 
-def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, features: Features) -> xr.DataArray:
+def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, model: Any) -> xr.DataArray:
     """Return ``values``, (n,) or (n, target), over the sample dimension of ``X`` with its coordinates."""
     if values.ndim == 2:
-        first = like(X, values[:, 0], name, features)
+        first = like(X, values[:, 0], name, model)
         return xr.DataArray(values, dims=(first.dims[0], "target"), coords=first.coords, name=name)
     rows, y, weight = columns_of(X, None, None)
-    sample = sample_dimension(rows, y, weight, features)
+    sample = sample_dimension(rows, y, weight, model)
     rows = rows.transpose(sample, ...)
     feature = rows.dims[1]
     rows = rows.drop_vars([c for c, coordinate in rows.coords.items() if feature in coordinate.dims])
