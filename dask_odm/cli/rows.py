@@ -110,7 +110,7 @@ row_options = gathered("rows", RowOptions)
 
 def _label_among(columns: list[str], where: str) -> str:
     """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
-    from dask_odm.data.readers.columns import LABEL_NAMES
+    from dask_odm.data.readers.sources import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
     if found is None and len(columns) > 1:
@@ -127,7 +127,7 @@ def _label_among(columns: list[str], where: str) -> str:
 
 
 def _say_what_is_left_out(where: str, columns: list[str]) -> None:
-    from dask_odm.data.readers.columns import LABEL_NAMES
+    from dask_odm.data.readers.sources import LABEL_NAMES
 
     told = [name for name in columns if name.lower() not in LABEL_NAMES]
     if told:

@@ -16,9 +16,8 @@ import numpy.typing as npt
 import pyarrow
 from pyarrow import parquet, types
 
-from dask_odm.data.readers.columns import Columns, choose_columns
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import Reading, describe
+from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.tables import Batch, TableSource, refuse_kinds, table_of
 from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.object_files import open_source

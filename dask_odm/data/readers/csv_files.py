@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.columns import LABEL_NAMES, Columns, choose_columns
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line, is_number, shown
-from dask_odm.data.readers.sources import Reading, describe
+from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 

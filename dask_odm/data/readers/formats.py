@@ -15,12 +15,11 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from dask_odm.data.readers.columns import Columns
 from dask_odm.data.readers.csv_files import CsvSource
 from dask_odm.data.readers.libsvm import LibsvmSource
 from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, first_line
 from dask_odm.data.readers.numpy_files import numpy_source
-from dask_odm.data.readers.sources import Reading
+from dask_odm.data.readers.sources import Columns, Reading
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of
 from dask_odm.data.storage.object_files import objects_at

@@ -22,9 +22,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_odm.data.readers.columns import choose_columns
 from dask_odm.data.readers.lines import file_size
-from dask_odm.data.readers.sources import Reading, describe
+from dask_odm.data.readers.sources import Reading, choose_columns, describe
 from dask_odm.data.readers.tables import (
     ArrayTable,
     Batch,

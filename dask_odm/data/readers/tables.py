@@ -18,10 +18,11 @@ import pandas as pd
 import scipy.sparse
 from pandas.api import types
 
-from dask_odm.data.readers.columns import Columns, choose_columns
 from dask_odm.data.readers.sources import (
+    Columns,
     Reading,
     SourceBlock,
+    choose_columns,
     column_name,
     joined,
     narrow,

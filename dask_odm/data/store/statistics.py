@@ -1,17 +1,24 @@
-"""Minimum, maximum, mean and variance of every feature, computed block by block.
+"""What is known of a store without reading its rows: figures of every feature, and classes or real targets.
 
-Blocks are merged by the pairwise update of Chan, Golub and LeVeque (1983), "Algorithms for computing the sample
-variance", The American Statistician 37, so nothing cancels however far the data are from zero. Figures that overflow
-are infinite or NaN, without a warning; code that divides by them checks them.
+Minimum, maximum, mean and variance are computed block by block. Blocks are merged by the pairwise update of Chan, Golub
+and LeVeque (1983), "Algorithms for computing the sample variance", The American Statistician 37, so nothing cancels
+however far the data are from zero. Figures that overflow are infinite or NaN, without a warning; code that divides by
+them checks them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dask_odm.data.store.layout import REAL_TYPE, Label, Layout
+from dask_odm.errors import InputError, StoreError
+from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +101,110 @@ def _moments(
     shift = weight @ deviation / weight.sum()
     deviation -= shift
     return float(weight.sum()), origin + shift, np.einsum("i,ij,ij->j", weight, deviation, deviation)
+
+
+_LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """What is known of y from its attributes, which `class_attributes` and `real_attributes` make."""
+
+    classes: tuple[Label, ...] | None = None  # labels in sorted order; None without y and for real targets
+    class_counts: tuple[int, ...] | None = None  # rows of each
+    class_weights: tuple[float, ...] | None = None  # sums of row weights; None without weights, or if not stored
+    known_rows: int = 0  # rows whose y is known
+    known_weight: float | None = None  # sum of the weights of those rows, for real targets only
+
+    @classmethod
+    def read(cls, root: str, layout: Layout, documents: dict[str, Any]) -> TargetFacts:
+        """Read the attributes of y among the zarr documents of a store; raise StoreError if they are impossible."""
+        if layout.y_dtype is None:
+            return cls()
+        real = layout.y_dtype == REAL_TYPE
+        try:
+            attributes = documents["y/zarr.json"]["attributes"]
+            return _real_facts(layout, attributes) if real else _class_facts(layout, attributes)
+        except (KeyError, TypeError, ValueError) as error:
+            what = "no known targets" if real else "no class labels"
+            raise StoreError(f"store '{root}', file 'y/zarr.json': {what} ({error}); re-ingest.") from error
+
+
+def class_attributes(classes: Sequence[Label], counts: Array, weights: Array | None) -> dict[str, Any]:
+    """Return the attributes of label codes, from rows and sum of weights of each class."""
+    kind = type(classes[0]).__name__ if classes else "int"
+    attributes = {"classes": list(classes), "class_type": kind, "class_counts": counts.tolist()}
+    if weights is not None:
+        attributes["class_weights"] = [_finite(each) for each in weights.tolist()]
+    return attributes
+
+
+def real_attributes(known_rows: int, known_weight: float) -> dict[str, Any]:
+    """Return the attributes of real targets."""
+    return {"known_rows": known_rows, "known_weight": _finite(known_weight)}
+
+
+def _class_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
+    kind = _LABEL_TYPES[attributes["class_type"]]
+    labels = tuple(attributes["classes"])
+    counts = tuple(attributes["class_counts"])
+    if any(type(label) is not kind or label != label for label in labels) or list(labels) != sorted(set(labels)):
+        raise ValueError("labels of another type or order")
+    if len(labels) != len(counts) or len(labels) > np.iinfo(str(layout.y_dtype)).max + 1:
+        raise ValueError("labels and counts differ")
+    if any(type(count) is not int or count < 0 for count in counts) or sum(counts) > layout.rows:
+        raise ValueError("counts are impossible")
+    weights = None
+    if layout.has_weight and "class_weights" in attributes:  # written from 2026 on
+        weights = tuple(_weight(each) for each in attributes["class_weights"])
+        if len(weights) != len(labels):
+            raise ValueError("labels and weights differ")
+    return TargetFacts(labels, counts, weights, sum(counts))
+
+
+def _real_facts(layout: Layout, attributes: dict[str, Any]) -> TargetFacts:
+    rows = attributes["known_rows"]
+    if type(rows) is not int or not 0 <= rows <= layout.rows:
+        raise ValueError("counts are impossible")
+    return TargetFacts(known_rows=rows, known_weight=_weight(attributes["known_weight"]))
+
+
+def _finite(total: float) -> float | None:
+    """Return a sum of weights for JSON, where None stands for infinity: a sum may be too large for a float."""
+    return total if math.isfinite(total) else None
+
+
+def _weight(value: Any) -> float:
+    """Undo `_finite`."""
+    if value is None:
+        return math.inf
+    if type(value) is not float or not 0 <= value < math.inf:
+        raise ValueError("weights are impossible")
+    return value
+
+
+def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
+    """Sort the labels that occur, merging equal ones, and return them with the new code of each old one.
+
+    Raises InputError if labels have types that do not compare, such as strings and numbers, or are NaN.
+    """
+    plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    present = [label for label, count in zip(plain, np.asarray(counts).tolist(), strict=False) if count]
+    kinds = {type(label) for label in present}
+    if kinds == {int, float}:
+        present = [float(label) for label in present]
+        kinds = {float}
+    if len(kinds) > 1 or not kinds <= {int, float, str, bool} or any(label != label for label in present):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InputError(f"labels must all be numbers, all strings or all booleans, and not NaN. Got {names}.")
+    kept: tuple[Any, ...] = tuple(sorted(set(present)))
+    code = {label: i for i, label in enumerate(kept)}
+    return kept, np.array([code.get(label, -1) for label in plain], dtype=np.int64)
+
+
+def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
+    """Sum the weights of each class over rows, (classes,). Rows of code -1 belong to no class."""
+    assert codes is not None
+    assert weight is not None
+    known = codes >= 0
+    return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)

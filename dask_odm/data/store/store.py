@@ -30,8 +30,7 @@ from dask_odm.data.store.layout import (
 )
 from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder
-from dask_odm.data.store.statistics import Statistics
-from dask_odm.data.store.target_facts import TargetFacts, class_sums
+from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 

@@ -37,9 +37,14 @@ from dask_odm.data.store.layout import (
 )
 from dask_odm.data.store.manifest import FORMAT, FORMAT_VERSION
 from dask_odm.data.store.sealed import encoded, finish, write_chunk, writing
-from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.statistics import (
+    StatisticsAccumulator,
+    class_attributes,
+    class_sums,
+    real_attributes,
+    sort_classes,
+)
 from dask_odm.data.store.store import Store
-from dask_odm.data.store.target_facts import class_attributes, class_sums, real_attributes, sort_classes
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 

@@ -12,7 +12,7 @@ import pandas as pd
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm.data.readers.columns import LABEL_NAMES
+from dask_odm.data.readers.sources import LABEL_NAMES
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
 from dask_odm.typing import Array

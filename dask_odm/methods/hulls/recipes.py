@@ -21,9 +21,14 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.steps import report_step, rescaling_advised
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import NOT_FINITE, Trained, require_finite_solution
+from dask_odm.learning.training.trained import (
+    NOT_FINITE,
+    Trained,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+)
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
 from dask_odm.linalg.rows import ArrayRows

@@ -29,8 +29,7 @@ from dask_odm.learning.step_log import record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.model_building import stopped_at
 from dask_odm.learning.training.recipe import Machines
-from dask_odm.learning.training.steps import report_step, rescaling_advised
-from dask_odm.learning.training.trained import Trained, require_finite_solution
+from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
