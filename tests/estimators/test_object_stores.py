@@ -117,13 +117,13 @@ def test_of_two_fits_with_one_checkpoint_one_ends(place):
     def meddle(event: object) -> None:
         """Write it as a process elsewhere would, that knows nothing of what this one claims."""
         if isinstance(event, IterationFinished) and event.iteration == 2:
-            from dask_odm.data.storage import new_objects
+            from dask_odm.data.storage import objects
             from dask_odm.learning.training.checkpoints import save_checkpoint
 
-            claims = dict(new_objects._CLAIMED)
-            new_objects._CLAIMED.clear()
+            claims = dict(objects._CLAIMED)
+            objects._CLAIMED.clear()
             save_checkpoint(f"{place}/fit.zarr", {"w": np.zeros((1, 2))}, {})
-            new_objects._CLAIMED.update(claims)
+            objects._CLAIMED.update(claims)
 
     with pytest.raises(StoreError, match="was written by another process meanwhile"):
         ODMClassifier(**asked, callbacks=[meddle]).fit(f"{place}/train.zarr")

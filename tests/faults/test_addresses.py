@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_odm.data.storage import object_client
-from dask_odm.data.storage.new_objects import NewObjects
+from dask_odm.data.storage.objects import NewObjects
 from dask_odm.data.store.records import write_record
 from dask_odm.data.store.store import Store
 from faults.table import check, raises, run

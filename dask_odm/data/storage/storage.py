@@ -22,18 +22,18 @@ from dask_odm.data.storage.checked_writes import WholeFile
 from dask_odm.data.storage.files import (
     aside,
     check_output,
+    disown,
     is_empty,
     left_aside,
     make_folders,
+    own,
     remove_folder,
     replace_folder,
     sync,
     write_synced,
 )
 from dask_odm.data.storage.locations import MANIFEST, is_address
-from dask_odm.data.storage.new_objects import NewObjects
-from dask_odm.data.storage.objects import ObjectStorage
-from dask_odm.data.storage.staging import disown, own
+from dask_odm.data.storage.objects import NewObjects, ObjectStorage
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 

@@ -17,8 +17,7 @@ import xarray as xr
 
 from dask_odm import open_store
 from dask_odm.data.storage import object_client
-from dask_odm.data.storage.new_objects import NewObjects, claimed
-from dask_odm.data.storage.objects import ObjectStorage
+from dask_odm.data.storage.objects import NewObjects, ObjectStorage, claimed
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all

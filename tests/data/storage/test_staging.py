@@ -12,8 +12,7 @@ import pytest
 from tries.client_faults import Touches
 
 from dask_odm.data.storage import locks
-from dask_odm.data.storage.files import aside
-from dask_odm.data.storage.staging import disown, own, owned_file, remove_abandoned
+from dask_odm.data.storage.files import aside, disown, own, owned_file, remove_abandoned
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 
