@@ -25,7 +25,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.engine.workers import local_workers
-from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings

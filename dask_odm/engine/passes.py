@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.events import Meter
-from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of
-from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of, tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 

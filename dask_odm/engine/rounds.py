@@ -118,7 +118,7 @@ class Rounds:
     # Tasks of all shards: futures with a client, results without one ---------------------------------------------
 
     def _answers(self, parts: list[Any], summed: bool) -> Any:
-        """Return the parts, or their sum by a tree of pairs (`dask_odm.linalg.sums`); an odd one goes up as it is."""
+        """Return the parts, or their sum by a tree of pairs; an odd one goes up as it is."""
         while summed and len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             odd = parts[len(parts) // 2 * 2 :]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.dot import Linear, Polynomial
-from dask_odm.kernels.radial import RBF, Laplacian
+from dask_odm.kernels.named import RBF, Laplacian, Linear, Polynomial
 
 KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Laplacian, Linear, Polynomial)}
 

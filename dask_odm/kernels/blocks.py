@@ -20,8 +20,8 @@ import numpy as np
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK, Kernel, Packed, Sides
 from dask_odm.kernels.loops import COLUMNS
+from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import Rows
-from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import lent, run_threads, stream_threads
 from dask_odm.typing import Array
 

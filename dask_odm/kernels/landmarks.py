@@ -19,7 +19,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import BLOCK, Kernel
-from dask_odm.linalg.dense import mended
+from dask_odm.linalg.systems import mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 

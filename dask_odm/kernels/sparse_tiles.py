@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_odm.kernels.base import Kernel, Packed
 from dask_odm.kernels.loops import power_float32, power_float64, store_four
-from dask_odm.kernels.radial import RBF
+from dask_odm.kernels.named import RBF
 from dask_odm.linalg.jit import compiled, compiled_in_order, emitted
 from dask_odm.typing import Array
 

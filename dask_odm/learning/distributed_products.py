@@ -25,7 +25,7 @@ from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import CROSS_BYTES, ChosenRows, RowProducts, cross_blocks, cross_part
-from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 

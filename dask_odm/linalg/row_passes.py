@@ -7,7 +7,7 @@ worker added what. `ThreadPasses` has rows in memory; `dask_odm.engine.passes.St
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -19,6 +19,24 @@ from scipy.sparse import csr_array, issparse
 from dask_odm.events import Meter
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
+
+
+def tree_sum(parts: Iterable[Any]) -> Any:
+    """Add ``parts``, a power of two in number, pair by pair. Of a generator, only a few parts are held at a time.
+
+    Aligned runs of parts, each a power of two long, may be summed first: a `tree_sum` of their sums has the same bits.
+    """
+    held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
+    for part in parts:
+        level = 0
+        total = part
+        while held and held[-1][0] == level:
+            level = level + 1
+            total = held.pop()[1] + total
+        held.append((level, total))
+    ((_, total),) = held
+    return total
+
 
 PASS = "pass"  # the phase that a pass over the rows reports
 

@@ -27,8 +27,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.dot import Polynomial
-from dask_odm.kernels.radial import RBF, Laplacian
+from dask_odm.kernels.named import RBF, Laplacian, Polynomial
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap

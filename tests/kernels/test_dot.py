@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference
-from dask_odm.kernels.dot import Linear, Polynomial
+from dask_odm.kernels.named import Linear, Polynomial
 
 
 def rows(n: int, dtype: str, seed: int) -> np.ndarray:

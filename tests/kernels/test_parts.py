@@ -7,8 +7,8 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial, blocks
 from dask_odm.kernels.blocks import Gram, Tiling
+from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix
 

@@ -7,7 +7,7 @@ import pytest
 
 import reference
 from dask_odm.kernels.loops import LOG2, exp2_float32, exp2_float64
-from dask_odm.kernels.radial import RBF, WIDE
+from dask_odm.kernels.named import RBF, WIDE
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])

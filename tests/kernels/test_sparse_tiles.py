@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import sparse_tiles as skipping
-from dask_odm.kernels.dot import Polynomial
-from dask_odm.kernels.radial import RBF, Laplacian
+from dask_odm.kernels.named import RBF, Laplacian, Polynomial
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.linalg.jit import Loop
 

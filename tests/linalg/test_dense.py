@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.dense import factored, mended, solve_positive
+from dask_odm.linalg.systems import factored, mended, solve_positive
 
 
 def test_is_the_solution():

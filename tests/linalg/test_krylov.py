@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.krylov import conjugate_gradients, largest_eigenvalue
+from dask_odm.linalg.systems import conjugate_gradients, largest_eigenvalue
 
 
 def system(n: int = 30) -> tuple[np.ndarray, np.ndarray]:

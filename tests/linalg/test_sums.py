@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.row_passes import tree_sum
 
 
 def test_tree_sum_is_the_same_tree_however_it_is_cut():

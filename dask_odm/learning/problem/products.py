@@ -16,8 +16,8 @@ from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.odm import Operator
+from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import Rows, read_scattered
-from dask_odm.linalg.sums import tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 

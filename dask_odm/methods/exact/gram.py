@@ -15,8 +15,8 @@ from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.odm import Operator, RowLosses
 from dask_odm.learning.problem.products import SourcedProducts
-from dask_odm.linalg.dense import factored, mended
 from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from dask_odm.kernels.blocks import Gram
-from dask_odm.kernels.radial import RBF
+from dask_odm.kernels.named import RBF
 from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import (
     ChosenRows,

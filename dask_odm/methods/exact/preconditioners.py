@@ -20,9 +20,9 @@ from scipy.linalg import blas, cho_factor, cho_solve
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
-from dask_odm.linalg.sums import tree_sum
+from dask_odm.linalg.row_passes import tree_sum
+from dask_odm.linalg.systems import Woodbury, gather_features, spread_features
 from dask_odm.linalg.threads import run_threads
-from dask_odm.linalg.woodbury import Woodbury, gather_features, spread_features
 from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
 from dask_odm.typing import Array

@@ -19,7 +19,7 @@ from scipy.linalg import blas
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.features import Affine
 from dask_odm.learning.problem.losses import BandLoss, Loss
-from dask_odm.learning.problem.nystrom_loops import span_product, span_scores, span_sums
+from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.landmark.sketch import PrioritySample

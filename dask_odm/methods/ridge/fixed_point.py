@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import blas, solve_triangular
 
 from dask_odm.learning.step_log import OnStep, Record, StepLog
-from dask_odm.linalg.krylov import largest_eigenvalue
+from dask_odm.linalg.systems import largest_eigenvalue
 from dask_odm.typing import Array
 
 State = dict[str, Array]

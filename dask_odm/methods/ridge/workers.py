@@ -10,7 +10,7 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.linalg.dense import factored
+from dask_odm.linalg.systems import factored
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.ridge.fixed_point import KernelSystem
 from dask_odm.typing import Array

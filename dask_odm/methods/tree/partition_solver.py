@@ -12,14 +12,14 @@ import numpy as np
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Tiling
-from dask_odm.kernels.radial import RBF
+from dask_odm.kernels.named import RBF
 from dask_odm.learning.line_search import least_row_step
 from dask_odm.learning.problem.bounds import own_gap
 from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.linalg.dense import solve_positive
 from dask_odm.linalg.rows import ArrayRows, Rows
+from dask_odm.linalg.systems import solve_positive
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.solver import ExactSolution, solve_exact
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits

@@ -13,7 +13,7 @@ from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.linalg.woodbury import Woodbury
+from dask_odm.linalg.systems import Woodbury
 from dask_odm.methods.exact import solver as exact
 from dask_odm.methods.exact.gram import ActiveFactor
 from dask_odm.methods.exact.preconditioners import BlockPreconditioner, blocks_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.odm import ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.pairs.descent import PairValues, descend_pair

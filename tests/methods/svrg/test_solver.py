@@ -7,7 +7,7 @@ import pytest
 
 import reference
 from dask_odm.errors import InputError
-from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss

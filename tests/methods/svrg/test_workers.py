@@ -21,7 +21,7 @@ from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays, partition_store
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
-from dask_odm.kernels.dot import Linear
+from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings, RowLosses

@@ -1,7 +1,8 @@
-"""Kernels of the distance between two rows: the Gaussian radial basis function (RBF) and the Laplacian.
+"""The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.store_loop` computes their tiles, and `loops.tile_loop` multiplies with them; there, a distance stays in the
-cache until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
+`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `loops.tile_loop` multiplies
+with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF` uses BLAS,
+which is faster then.
 """
 
 from __future__ import annotations
@@ -24,6 +25,43 @@ from dask_odm.kernels.loops import (
     store_loop,
 )
 from dask_odm.typing import Array
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """κ(x, z) = x·z + bias."""
+
+    name: ClassVar[str] = "linear"
+
+    def diagonal(self, X: Array) -> Array:
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64) + self.bias
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """κ(x, z) = (gamma x·z + coef0)^degree + bias; positive semi-definite for coef0 ≥ 0."""
+
+    gamma: float = 1.0
+    coef0: float = 1.0
+    degree: int = 3
+    name: ClassVar[str] = "poly"
+
+    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
+        packed = self._room_for(X, out)
+        np.multiply(X, X.dtype.type(self.gamma), out=packed.matrix)
+        return packed
+
+    def finish(self, tile: Array) -> None:
+        tile += tile.dtype.type(self.coef0)
+        base = tile.copy()
+        for _ in range(self.degree - 1):
+            tile *= base
+        super().finish(tile)
+
+    def diagonal(self, X: Array) -> Array:
+        norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return (self.gamma * norms + self.coef0) ** self.degree + self.bias
+
 
 WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than the loop
 
