@@ -198,7 +198,7 @@ def own(name: str, *, attempts: int = 100) -> None:
 def disown(name: str) -> None:
     """Remove the file or folder of that name, and then release the name."""
     try:
-        _remove(name)
+        _remove_any(name)
     finally:
         try:
             _let_go(name)
@@ -252,12 +252,12 @@ def _remove_if_abandoned(file: str, target: str) -> None:
         except OSError:  # it cannot be put back now
             lock.close()
             return
-    _remove(name)
+    _remove_any(name)
     remove_folder(old)
     lock.remove()
 
 
-def _remove(name: str) -> None:
+def _remove_any(name: str) -> None:
     """Remove a folder or a file."""
     if not os.path.isdir(name) or os.path.islink(name):
         with suppress(OSError):
