@@ -80,7 +80,7 @@ class ExactState:
         return self.double_since >= 0
 
     def changed(self, **changes: Any) -> ExactState:
-        """Return a state with these changes: `dataclasses.replace`, whose time small problems would feel."""
+        """Return a state with these changes, sooner than `dataclasses.replace`, which small problems would feel."""
         return ExactState(**{**vars(self), **changes})
 
 
