@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from dask_odm.data.storage.files import owned_file
 from dask_odm.data.storage.locations import is_address, location_of
+from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.records import check_target, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import blocks

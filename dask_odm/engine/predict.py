@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dask_odm.data.rows.finite import describe_not_finite
+from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError

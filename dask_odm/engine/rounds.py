@@ -26,7 +26,7 @@ from uuid import uuid4
 import numpy as np
 from dask.sizeof import sizeof
 
-from dask_odm.data.storage.checked_writes import open_whole
+from dask_odm.data.storage.files import open_whole
 from dask_odm.engine.cluster import Cluster, memory_returned, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas

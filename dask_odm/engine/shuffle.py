@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.sparse import SparseRows, taken
 from dask_odm.data.rows.stored import (
     StoredPartitions,
     count_groups,
@@ -28,7 +27,7 @@ from dask_odm.data.rows.stored import (
     seal,
 )
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.checked_writes import load_array, map_array, open_whole
+from dask_odm.data.storage.files import load_array, map_array, open_whole
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.dealing import Dealer, GroupDealer

@@ -23,7 +23,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client

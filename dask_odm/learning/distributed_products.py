@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.storage.checked_writes import load_array, map_array
-from dask_odm.data.storage.files import reserve
+from dask_odm.data.storage.files import load_array, map_array, reserve
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import vstack
 
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.learning.training.checkpoints import forget_checkpoint

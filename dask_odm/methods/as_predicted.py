@@ -22,9 +22,8 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.duplicates import merge_equal
+from dask_odm.data.rows.memory import SparseRows, merge_equal
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.named import RBF, Laplacian, Polynomial

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import dask
 import numpy as np
 import pytest
 
-from dask_odm.data.storage import object_client
+from dask_odm.data.storage import locations
 from dask_odm.data.storage.objects import NewObjects
 from dask_odm.data.store.records import write_record
 from dask_odm.data.store.store import Store
@@ -29,11 +30,11 @@ def both(row: str, address: str) -> None:
         ("Object store that refuses access", "status", 403),
     ],
 )
-def test_a_server_that_does_not_serve(row, kind, status, place, object_server: ObjectServer, monkeypatch):
-    monkeypatch.setattr(object_client, "patience", lambda: 0.2)
+def test_a_server_that_does_not_serve(row, kind, status, place, object_server: ObjectServer):
     object_server.fail(kind, status=status)
-    both(row, f"{place}/a.zarr")
-    raises(row, lambda: write_record(f"{place}/m", "model", {"x": np.arange(3)}, {}))
+    with dask.config.set({"dask_odm.object-store-patience": "0.2s"}):
+        both(row, f"{place}/a.zarr")
+        raises(row, lambda: write_record(f"{place}/m", "model", {"x": np.arange(3)}, {}))
     object_server.fail()
     write_record(f"{place}/m", "model", {"x": np.arange(3)}, {})
 
@@ -60,13 +61,13 @@ def test_no_credentials():
     from obstore.exceptions import GenericError
 
     def ask() -> None:
-        with object_client.explained("s3://bucket/a", "read"):
+        with locations.explained("s3://bucket/a", "read"):
             raise GenericError("Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1s")
 
     raises("No credentials", ask)
 
 
 def test_no_package(monkeypatch):
-    object_client._client.cache_clear()
+    locations._client.cache_clear()
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     both("Package for object stores not installed", "s3://bucket/a.zarr")

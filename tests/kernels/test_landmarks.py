@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import reference
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.models import kernel as kernel_model
 from dask_odm.models.kernel import KernelModel

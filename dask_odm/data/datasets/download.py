@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from dask_odm.data.storage.files import write_synced
-from dask_odm.data.storage.locks import take_lock
+from dask_odm.data.storage.staging import take_lock
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, report
 

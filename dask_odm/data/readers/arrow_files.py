@@ -19,8 +19,7 @@ from pyarrow import parquet, types
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.tables import Batch, TableSource, refuse_kinds, table_of
-from dask_odm.data.storage.locations import is_address
-from dask_odm.data.storage.object_files import open_source
+from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
 

@@ -21,8 +21,7 @@ from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, fi
 from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.sources import Columns, Reading
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
-from dask_odm.data.storage.locations import MANIFEST, is_address, location_of
-from dask_odm.data.storage.object_files import objects_at
+from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import resolved, storage_of
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store

@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 from dask.utils import format_bytes
 
 from dask_odm.data.readers.sources import Reading
-from dask_odm.data.storage.object_files import open_source, source_size
+from dask_odm.data.storage.locations import open_source, source_size
 from dask_odm.errors import InputError
 
 MAX_LINE_BYTES = 1 << 28

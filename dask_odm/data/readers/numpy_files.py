@@ -32,7 +32,7 @@ from dask_odm.data.readers.tables import (
     require_matrix,
     weight_values,
 )
-from dask_odm.data.storage.checked_writes import open_whole, read_array_header
+from dask_odm.data.storage.files import open_whole, read_array_header
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError
 

@@ -1,21 +1,52 @@
-"""Rows in the order of their partitions, in memory; `stored` has them on disk, with the same methods.
-
-Partitions ``first:last`` are consecutive rows.
-"""
+"""Rows in memory: sparse ones, what they take part in as partitions, equal rows, and missing or infinite values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.scaling import ScaledRows, Scaling, StoredScaling
 from dask_odm.linalg.row_passes import rows_between
-from dask_odm.linalg.rows import ArrayRows, Rows
+from dask_odm.linalg.rows import ArrayRows, Rows, RowsOfMatrix
 from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows(RowsOfMatrix):
+    """Rows of a CSR array, float32 or float64, which are scaled and made dense when they are read.
+
+    Without a ``scaling`` they stay raw.
+    """
+
+    X: Any
+    scaling: Scaling | None = None
+
+    def __getitem__(self, rows: Any) -> Array:
+        dense = np.ascontiguousarray(self.X[rows].toarray())
+        return dense if self.scaling is None else self.scaling(dense, dense)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """Number of rows that take 4 MB when they are made dense."""
+        return max(1, (4 << 20) // max(1, self.d * self.dtype.itemsize))
+
+    def take(self, order: Array) -> SparseRows:
+        """Return the rows at ``order``, still sparse."""
+        return SparseRows(self.X[order], self.scaling)
+
+    def between(self, start: int, stop: int) -> SparseRows:
+        """Return rows ``start:stop``, still sparse."""
+        return SparseRows(self.X[start:stop], self.scaling)
+
+
+def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
+    """Return a copy of the rows at ``order``. Sparse rows stay sparse."""
+    # takes a quarter of the time of rows[order] for an array
+    return rows.take(order, axis=0) if isinstance(rows, np.ndarray) else rows.take(order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,3 +108,83 @@ class MemoryPartitions:
             for start in range(span.start, span.stop, step):
                 stop = min(start + step, span.stop)
                 yield self.X.read(start, stop), self.y[start:stop], self.weight[start:stop]
+
+
+def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first of each group of equal rows, ascending, and for every row the index of its group.
+
+    Rows of ``X`` (n, d) are equal if all their bits and their ``y`` (n,) are. No rows are merged if two different rows
+    have the same hash.
+    """
+    rows = np.ascontiguousarray(X)
+    words = rows.view(np.uint32 if rows.itemsize == 4 else np.uint64)
+    odd = np.random.default_rng(0).integers(0, 1 << 63, X.shape[1], np.uint64) * np.uint64(2) + np.uint64(1)
+    hashes = np.array(y, np.float64).view(np.uint64)
+    _hash_rows(words, odd, hashes)
+    ordered = np.sort(hashes)
+    if (ordered[1:] != ordered[:-1]).all():  # no duplicates, as in most data; `unique` would take longer
+        return np.arange(len(y)), np.arange(len(y))
+    _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    first = first[order]
+    of = place[of]
+    again = np.flatnonzero(first[of] != np.arange(len(y)))
+    steps = (again[i : i + 4096] for i in range(0, len(again), 4096))  # comparing copies the rows
+    if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):
+        return np.arange(len(y)), np.arange(len(y))  # different rows with equal hashes: very rare, or on purpose
+    return first, of
+
+
+def _hash_rows(words: Array, odd: Array, out: Array, cached: int = 1 << 15) -> None:
+    """Add a hash of every row of ``words`` (n, d), modulo 2**64, to ``out`` (n,), for ``cached`` words at a time.
+
+    Each word is mixed with its column.
+    """
+    columns = np.arange(words.shape[1], dtype=np.uint64)
+    step = max(1, cached // max(1, words.shape[1]))
+    for start in range(0, len(words), step):
+        mixed = words[start : start + step] + columns
+        mixed *= odd
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= odd[::-1]
+        mixed ^= mixed >> np.uint64(29)
+        out[start : start + step] += mixed.sum(axis=1, dtype=np.uint64)
+
+
+def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
+    """Return a sentence that says where X is missing or infinite, and what to do; None if all of X is finite.
+
+    Columns are called by ``names``, or numbered from 0. ``first`` is the number of the first row of X.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(X.sum(dtype=np.float64)):
+            return None
+    missing = np.isnan(X)
+    if missing.any():
+        return (
+            f"X holds missing values (NaN) in {_places(missing, names, first)}; drop these rows (dropna), or fill the "
+            "values in (fillna, scikit-learn's SimpleImputer)."
+        )
+    infinite = np.isinf(X)
+    if infinite.any():
+        return f"X holds infinity in {_places(infinite, names, first)}; drop these rows, or put numbers in its place."
+    return None
+
+
+def _places(bad: Array, names: Sequence[Any] | Array | None, first: int, most: int = 5) -> str:
+    counts = bad.sum(axis=0)
+    columns = np.flatnonzero(counts).tolist()
+    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:most]]
+    if len(columns) > most:
+        words.append(f"{len(columns) - most} more")
+    return f"{', '.join(words)}, first in row {first + int(np.argmax(bad.any(axis=1)))}"
+
+
+def _name(name: Any) -> str:
+    return str(name) if isinstance(name, int) else repr(str(name))
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' if count > 1 else ''}"

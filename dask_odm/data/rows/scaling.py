@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.storage.checked_writes import load_arrays
+from dask_odm.data.storage.files import load_arrays
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen

@@ -24,10 +24,9 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.checked_writes import load_array, update_whole
-from dask_odm.data.storage.files import make_folders, reserve
-from dask_odm.data.store.chunks import read_plain_chunk
+from dask_odm.data.storage.files import load_array, make_folders, reserve, update_whole
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
+from dask_odm.data.store.sealed import ChunkFile
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
@@ -96,7 +95,7 @@ class StoredPartitions:
     def column(self, name: str, first: int, last: int) -> Array:
         """Return ``y``, ``weight`` or ``row`` of partitions ``first:last``."""
         layout = self.array(name)
-        parts = [read_plain_chunk(self.path, layout, i)[:rows] for i, rows in self.pieces(first, last)]
+        parts = [ChunkFile(self.path, layout, i).numbers()[:rows] for i, rows in self.pieces(first, last)]
         return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
@@ -118,9 +117,9 @@ class StoredPartitions:
 
         def read(piece: tuple[int, int]) -> tuple[Array, Array, Array]:
             number, count = piece
-            X = read_plain_chunk(self.path, layout, number, raw)[:count]
+            X = ChunkFile(self.path, layout, number).numbers(raw)[:count]
             X = X if scaling is None else scaling(X, scaled[:count])
-            y, weight = (read_plain_chunk(self.path, self.array(name), number)[:count] for name in ("y", "weight"))
+            y, weight = (ChunkFile(self.path, self.array(name), number).numbers()[:count] for name in ("y", "weight"))
             return X, y.astype(np.float64), weight
 
         return read
@@ -144,7 +143,7 @@ class StoredPartitions:
         for i, rows in self.pieces(first, last):
             inside = chosen[(chosen >= start) & (chosen < start + rows)] - start
             if len(inside):
-                out[at : at + len(inside)] = read_plain_chunk(self.path, self.array("X"), i)[inside]
+                out[at : at + len(inside)] = ChunkFile(self.path, self.array("X"), i).numbers()[inside]
                 at += len(inside)
             start += rows
         return out
@@ -192,7 +191,7 @@ class StoredRows:
         starts, chunks = self._starts
         rows = int(starts[piece + 1] - starts[piece])
         if local.piece != piece:
-            raw = read_plain_chunk(self.partitions.path, layout, int(chunks[piece]), local.raw)
+            raw = ChunkFile(self.partitions.path, layout, int(chunks[piece])).numbers(local.raw)
             self.scaling(raw[:rows], local.scaled[:rows])
             local.piece = piece
         chunk: Array = local.scaled[:rows]

@@ -1,96 +1,106 @@
-"""Folders and files that appear whole or not at all: they are staged, forced to disk and renamed into place.
+"""Files of this machine: what is read or written whole, or raises an error, and room that is reserved on disk.
 
-A process owns a staging name, beside the output, by a lock that dies with it. The lock's file,
-``.NAME.xxxxxxxx.lock``, is there from before the first write until nothing is left but the output. The next writer in
-that folder removes what no process owns.
+Python's own files return None if the system postpones a read or a write (``EAGAIN``), which counts as the end of the
+file, or fails far from its cause. An interrupting signal (``EINTR``) is no error: Python tries again.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
-import shutil
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
+from contextlib import suppress
+from io import BufferedRandom, BufferedReader, BytesIO, FileIO
+from typing import IO, Any, TypeVar
 
-from dask_odm.data.storage.locks import FileLock, take_abandoned, take_lock
-from dask_odm.errors import InputError
+import numpy as np
+import numpy.typing as npt
 
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # full disk, quota or size limit
+T = TypeVar("T")
+# Headers are Python literals. Python 3.11 sometimes raises a SystemError if two threads parse one each.
+_parsing = threading.Lock()
 
 
-def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise InputError if ``path`` may not be written or replaced."""
-    parent = os.path.dirname(path)
-    if not os.path.isdir(parent):
-        raise InputError(f"cannot write '{path}': there is no folder '{parent}'.")
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
-    if not os.path.isdir(path) or not (is_empty(path) or os.path.isfile(os.path.join(path, "zarr.json"))):
-        raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
+class WholeFile(FileIO):
+    """Unbuffered file whose reads and writes raise if they are postponed. They may still be short, as always."""
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer, and return the number of bytes read."""
+        return self._done(super().readinto(buffer))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, or all if it is negative or None."""
+        return self.readall() if size is None or size < 0 else self._done(super().read(size))
+
+    def readall(self) -> bytes:
+        """Return all bytes up to the end."""
+        pieces = []
+        while piece := self.read(1 << 20):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def write(self, data: Any, /) -> int:
+        """Write as much of ``data`` as the system takes, and return that number of bytes."""
+        return self._done(super().write(data))
+
+    def _done(self, answer: T | None) -> T:
+        if answer is None:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.name)
+        return answer
 
 
-def is_empty(folder: str) -> bool:
-    """Return whether a folder is empty; raise InputError if it cannot be read."""
-    try:
-        return not os.listdir(folder)
-    except OSError as error:
-        raise InputError(f"'{folder}' exists and cannot be read: {reason(error)}.") from error
+def open_whole(path: str | os.PathLike[str] | int) -> BufferedReader:
+    """Open a file or a descriptor for buffered reading."""
+    return BufferedReader(WholeFile(path, "rb"))
 
 
-def aside(path: str) -> str:
-    """Return a fresh staging name beside ``path``, to write to before `replace_folder`."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}")
+def update_whole(descriptor: int) -> BufferedRandom:
+    """Open a descriptor for buffered reading and writing."""
+    return BufferedRandom(WholeFile(descriptor, "r+b"))
 
 
-def left_aside(path: str) -> list[str]:
-    """Return the staging names that a process left beside ``path`` when it was killed, newest first."""
-    folder, name = os.path.split(path)
-    pattern = re.compile(re.escape(f".{name}.") + r"[0-9a-f]{8}(\.old)?(\.gone)?")
-    found = [os.path.join(folder, each) for each in os.listdir(folder) if pattern.fullmatch(each)]
-    return sorted(found, key=os.path.getmtime, reverse=True)
+def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, Fortran order and type of the ``.npy`` array that begins here; raise ValueError if none does."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"version {version} of the format")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with _parsing:
+        return read(stream)
 
 
-def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
-    """Rename folder ``new`` to ``path``, and remove the former content afterwards.
+def _header_of_numbers(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    shape, fortran, dtype = read_array_header(stream)
+    if dtype.hasobject:
+        raise ValueError("Python objects, not numbers or strings")
+    return shape, fortran, dtype
 
-    An interrupt leaves one of the two.
+
+def load_array(path: str) -> npt.NDArray[Any]:
+    """Return the array of numbers in a ``.npy`` file; raise OSError if the file is cut off."""
+    with open_whole(path) as file:
+        shape, fortran, dtype = _header_of_numbers(file)
+        found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype)
+        if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
+            raise OSError(errno.EIO, "the file is cut off", path)
+    return found.T if fortran else found
+
+
+def load_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
+    """Return all arrays of a small ``.npz`` archive.
+
+    The whole file is read first, since `zipfile` would misreport an error of the system.
     """
-    check_output(path, overwrite=overwrite)
-    old = f"{new}.old"
-    try:
-        if os.path.lexists(path):
-            os.rename(path, old)
-        os.rename(new, path)
-        sync(os.path.dirname(path))
-    finally:
-        if os.path.lexists(old) and not os.path.lexists(path):
-            os.rename(old, path)
-        remove_folder(old)
+    with open_whole(path) as file, _parsing, np.load(BytesIO(file.read())) as arrays:
+        return dict(arrays)
 
 
-def remove_folder(path: str) -> None:
-    """Remove a folder, if it exists, even while other threads still write to it by its name."""
-    try:
-        _remove(path)
-    except BaseException:  # an interrupt must not leave half of it
-        _remove(path)
-        raise
-
-
-def _remove(path: str) -> None:
-    gone = f"{path}.gone"
-    if os.path.lexists(path):
-        with suppress(OSError):
-            os.rename(path, gone)
-    for name in (gone, path):
-        shutil.rmtree(name, ignore_errors=True)
+def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
+    """Map the array in a ``.npy`` file into memory; raise ValueError if it is none, or has Python objects."""
+    with open_whole(path) as file:
+        shape, fortran, dtype = _header_of_numbers(file)
+        return np.memmap(path, dtype, "r+" if writable else "r", file.tell(), shape, "F" if fortran else "C")
 
 
 def make_folders(root: str, key: str) -> str:
@@ -173,93 +183,3 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
-_OWNED: dict[str, FileLock] = {}  # locks of the names that this process owns
-
-
-def own(name: str, *, attempts: int = 100) -> None:
-    """Own a name from `aside`, and remove what killed processes left in its folder.
-
-    A process that removes abandoned files holds the lock for a moment, so it is tried again. Raises OSError, and leaves
-    nothing, if the lock cannot be written.
-    """
-    remove_abandoned(os.path.dirname(name))
-    for _ in range(attempts):
-        lock = take_lock(f"{name}.lock")
-        if lock is not None:
-            _OWNED[name] = lock
-            return
-        time.sleep(0.01)
-    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{name}.lock")
-
-
-def disown(name: str) -> None:
-    """Remove the file or folder of that name, and then release the name."""
-    try:
-        _remove_any(name)
-    finally:
-        try:
-            _let_go(name)
-        except BaseException:  # an interrupt must not leave the lock's file
-            _let_go(name)
-            raise
-
-
-def _let_go(name: str) -> None:
-    lock = _OWNED.pop(name, None)
-    if lock is None:
-        if not os.path.lexists(f"{name}.old"):
-            with suppress(OSError):
-                os.remove(f"{name}.lock")
-    elif os.path.lexists(f"{name}.old"):  # the former content could not be put back; the next writer does it
-        lock.close()
-    else:
-        lock.remove()
-
-
-@contextmanager
-def owned_file(path: str) -> Iterator[str]:
-    """Yield a staging name to write before it is renamed to ``path``. It is removed at the end if it still exists."""
-    name = aside(path)
-    try:
-        own(name)
-        yield name
-    finally:
-        disown(name)
-
-
-def remove_abandoned(folder: str) -> None:
-    """Remove what killed processes left in a folder, if the folder can be listed."""
-    with suppress(OSError):
-        for each in os.listdir(folder):
-            found = _LOCK.fullmatch(each)
-            if found:
-                _remove_if_abandoned(os.path.join(folder, each), os.path.join(folder, found[1]))
-
-
-def _remove_if_abandoned(file: str, target: str) -> None:
-    ours = not hasattr(os, "getuid") or os.lstat(file).st_uid == os.getuid()
-    lock = take_abandoned(file, empty=True) if ours else None
-    if lock is None:
-        return
-    name = file.removesuffix(".lock")
-    old = f"{name}.old"
-    if os.path.lexists(old) and not os.path.lexists(target):  # killed between the two renames of `replace_folder`
-        try:
-            os.rename(old, target)
-        except OSError:  # it cannot be put back now
-            lock.close()
-            return
-    _remove_any(name)
-    remove_folder(old)
-    lock.remove()
-
-
-def _remove_any(name: str) -> None:
-    """Remove a folder or a file."""
-    if not os.path.isdir(name) or os.path.islink(name):
-        with suppress(OSError):
-            os.remove(name)
-    remove_folder(name)  # also of a file, since an interrupt may have left part of a folder under another name

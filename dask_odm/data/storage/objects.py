@@ -26,8 +26,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from dask_odm.data.storage.locations import MANIFEST
-from dask_odm.data.storage.object_client import NotAsExpectedError, client_of, explained, status_of
+from dask_odm.data.storage.locations import MANIFEST, NotAsExpectedError, client_of, explained, status_of
 from dask_odm.errors import InputError, ObjectStoreError, StoreError
 
 CURRENT = "current.json"

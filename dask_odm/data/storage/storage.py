@@ -18,22 +18,19 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
-from dask_odm.data.storage.checked_writes import WholeFile
-from dask_odm.data.storage.files import (
+from dask_odm.data.storage.files import WholeFile, make_folders, sync, write_synced
+from dask_odm.data.storage.locations import MANIFEST, is_address
+from dask_odm.data.storage.objects import NewObjects, ObjectStorage
+from dask_odm.data.storage.staging import (
     aside,
     check_output,
     disown,
     is_empty,
     left_aside,
-    make_folders,
     own,
     remove_folder,
     replace_folder,
-    sync,
-    write_synced,
 )
-from dask_odm.data.storage.locations import MANIFEST, is_address
-from dask_odm.data.storage.objects import NewObjects, ObjectStorage
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 

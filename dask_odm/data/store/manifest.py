@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.storage import Storage, storage_of
-from dask_odm.data.store.chunks import STORE, ChunkFile, Entry, Kind
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     ROOT,
@@ -36,6 +35,27 @@ FORMAT_VERSION = 1
 DOCUMENT_BYTES = 1 << 28  # most bytes of a document that are read
 RECORD_TYPES = ("float32", "float64", "int8", "int16", "int32", "int64")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+T = TypeVar("T")
+Entry = tuple[int, int]  # size of a file in bytes, and its crc32c; for a chunk that of the bytes before its checksum
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder: its name in messages, and what to do about damage, another version and replacement.
+
+    ``reader`` is the function that opens it.
+    """
+
+    noun: str
+    repair: str = "restore this file or write it again"
+    renew: str = "Write it again"
+    replaced: str = "loaded; load it again"
+    reader: str = "another version of dask_odm"
+
+
+STORE = Kind(
+    "store", "re-ingest or restore this file", "Ingest the data again", "opened; open it again", "dask_odm.open_store"
+)
 _KINDS = {
     each.noun: each
     for each in (
@@ -51,8 +71,6 @@ _KINDS = {
         Kind("prediction", reader="zarr.open_group"),
     )
 }
-
-T = TypeVar("T")
 
 
 def kind_named(noun: str) -> Kind:
@@ -76,33 +94,6 @@ class Manifest:
         """Bytes of all files but the manifest."""
         chunks = (entry for entries in self.chunks.values() for entry in entries)
         return sum(size for size, _ in (*chunks, *self.documents.values()))
-
-    def _check_sizes(self, root: str, kind: Kind) -> None:
-        """Raise StoreError if a chunk at ``root`` is missing, is a link, or has another size."""
-        try:
-            found = storage_of(root).sizes()
-        except OSError as error:
-            raise StoreError(f"{kind.noun} '{root}' cannot be read: {reason(error)}.") from error
-        for name, array in self.arrays.items():
-            for i, (expected, _) in enumerate(self.chunks[name]):
-                size = found.get(array.chunk_key(i))
-                if size != expected:
-                    what = "missing" if size is None else f"truncated, {size} of {expected} bytes"
-                    raise ChunkFile(root, array, i, kind=kind).damage(what)
-
-    def read_documents(self, root: str, kind: Kind) -> dict[str, Any]:
-        """Check the sizes of all chunks, and read the zarr documents, whose attributes may be any.
-
-        Raises StoreError if a chunk has another size, or a document is damaged or describes other arrays.
-        """
-        self._check_sizes(root, kind)
-        storage = storage_of(root)
-        found = {key: read_document(storage, key, entry, kind) for key, entry in self.documents.items()}
-        attributes = {key: document.get("attributes", {}) for key, document in found.items()}
-        for key, expected in zarr_documents(self.arrays.values(), attributes).items():
-            if found[key] != expected:
-                raise StoreError(f"{kind.noun} '{root}', file '{key}': not as the manifest has it; {kind.repair}.")
-        return found
 
 
 def read_manifest(root: str, kind: Kind) -> Manifest:

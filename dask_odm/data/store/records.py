@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.locations import MANIFEST, location_of
 from dask_odm.data.storage.storage import Storage, new_storage, resolved, storage_of
-from dask_odm.data.store.chunks import Entry
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, STORE_CHUNK_BYTES, ArrayLayout, seal, zarr_documents
 from dask_odm.data.store.manifest import (
     DOCUMENT_BYTES,
     FORMAT_VERSION,
     RECORD_FORMAT,
     RECORD_TYPES,
+    Entry,
     array_of_record,
     is_array_of_record,
     kind_named,

@@ -1,15 +1,17 @@
 """Sealed folders: finished stores and records, whose manifest has the size and checksum of every file.
 
-Whatever is read of one is compared with its manifest, and damage is told from replacement.
+Whatever is read of one is compared with its manifest, and damage is told from replacement. A chunk is read straight
+into memory, and checked by its own and the manifest's checksum.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,47 +19,127 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import MANIFEST
-from dask_odm.data.storage.storage import Storage, storage_of
-from dask_odm.data.store.chunks import ChunkFile, Entry, Kind, zstd
-from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, seal
-from dask_odm.data.store.manifest import Manifest, read_manifest, with_digest
+from dask_odm.data.storage.storage import LocalStorage, Storage, fill, storage_of
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, seal, zarr_documents
+from dask_odm.data.store.manifest import STORE, Entry, Kind, Manifest, read_document, read_manifest, with_digest
 from dask_odm.errors import StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
 
 
-class _ChunkEntries:
-    """(size, checksum) of all chunks of the folders that a process used last: array name to (chunks, 2).
+@dataclass(frozen=True)
+class ChunkFile:
+    """Chunk ``i`` of an array at ``root``.
 
-    A process reads a folder's manifest once. The entries are no part of `SealedFolder`, which is sent with every task.
+    ``entry`` is its size and checksum by the manifest, if they are known: a sound chunk may be another one's.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.kept: dict[tuple[str, str], dict[str, npt.NDArray[np.int64]]] = {}  # by path and digest
-        self._lock = threading.RLock()
+    root: str
+    array: ArrayLayout
+    i: int
+    entry: Entry | None = None
+    kind: Kind = STORE
 
-    def keep(self, path: str, manifest: Manifest) -> None:
-        """Keep the entries of a manifest."""
-        entries = {name: np.array(items, np.int64).reshape(-1, 2) for name, items in manifest.chunks.items()}
-        with self._lock:
-            self.kept.pop((path, manifest.digest), None)
-            self.kept[path, manifest.digest] = entries
-            while len(self.kept) > self.most:
-                del self.kept[next(iter(self.kept))]
+    def numbers(self, out: npt.NDArray[np.uint8] | None = None) -> Array:
+        """Read the chunk, padding included. A plain one is read straight into the buffer ``out``, if that is given.
 
-    def of(self, path: str, digest: str, load: Callable[[], Manifest]) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the entries of a folder, if need be of the manifest that ``load`` reads."""
-        found = self.kept.get((path, digest))
-        if found is not None:
-            return found
-        with self._lock:  # one thread loads, the others wait
-            if (path, digest) not in self.kept:
-                self.keep(path, load())
-            return self.kept[path, digest]
+        This is three times as fast as through zarr, since nothing is copied and a buffer is reused.
+        """
+        plain = self.payload(out) if self.array.is_plain else self._unpacked(self.payload())
+        return plain.view(self._dtype).reshape(self.array.chunks)
+
+    def payload(self, out: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
+        """Read the file and check it; return its bytes without the checksum."""
+        data = np.empty(self.size, dtype=np.uint8) if out is None else out[: self.size]
+        with self._explained():
+            read = storage_of(self.root).read_into(self.key, data.data)
+        self.check_size(read)
+        self._compare(crc32c(data[:-CHECKSUM_BYTES]), data[-CHECKSUM_BYTES:])
+        return data[:-CHECKSUM_BYTES]
+
+    def pieces(self, rows: int) -> Iterator[Array]:
+        """Yield a plain chunk of a folder, ``rows`` at a time, in one reused buffer.
+
+        This is twice as fast as reading the whole chunk if pieces are used at once, since they stay in the processor's
+        cache. The checksum is checked at the end: if that raises, nothing that was made of earlier pieces may be used.
+        """
+        nbytes = self.array.chunk_nbytes
+        shape = (-1, *self.array.chunks[1:])
+        buffer = np.empty(min(nbytes, nbytes // self.array.chunks[0] * rows), dtype=np.uint8)
+        end = np.empty(CHECKSUM_BYTES + 1, dtype=np.uint8)
+        checksum = 0
+        read = 0
+        with self._explained(), LocalStorage(self.root).opened(self.key) as file:
+            while read < nbytes:
+                piece = buffer[: nbytes - read]
+                count = fill(file, piece.data)
+                read += count
+                if count < len(piece):
+                    break
+                checksum = crc32c(piece, checksum)
+                yield piece.view(self._dtype).reshape(shape)
+            read += fill(file, end.data)
+        self.check_size(read)
+        self._compare(checksum, end[:-1])
+
+    def check_size(self, found: int | None) -> None:
+        """Raise StoreError unless the file was found, and has the size that it should have."""
+        if found != self.size:
+            raise self.damage("missing" if found is None else f"truncated, {found} of {self.size} bytes")
+
+    def damage(self, what: str) -> StoreError:
+        """Return the error for a damaged chunk, naming store, array and chunk."""
+        place = f"{self.kind.noun} '{self.root}', array '{self.array.name}', chunk {self.array.chunk_label(self.i)}"
+        return StoreError(f"{place}: {what}; {self.kind.repair}.")
+
+    @property
+    def key(self) -> str:
+        """Key of the file in the folder."""
+        return self.array.chunk_key(self.i)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file should have."""
+        return self.array.chunk_nbytes + CHECKSUM_BYTES if self.entry is None else self.entry[0]
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.array.dtype).newbyteorder("<")
+
+    def _unpacked(self, packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        size = _frame_size(packed[:18].tobytes())
+        if size != self.array.chunk_nbytes:  # checked before memory is taken for the size it claims
+            raise self.damage(f"unreadable ({size} bytes, not {self.array.chunk_nbytes}, are packed in it)")
+        plain = np.empty(size, np.uint8)
+        try:
+            zstd().decode(packed, plain)
+        except Exception as error:  # the codec raises various errors on damage
+            raise self.damage(f"unreadable ({error})") from error
+        return plain
+
+    def _compare(self, checksum: int, end: npt.NDArray[np.uint8]) -> None:
+        """Compare the checksum of a chunk's bytes with the one at its end, and that with the manifest's."""
+        found = int.from_bytes(end.tobytes(), "little")
+        if checksum != found:
+            raise self.damage("checksum mismatch")
+        if self.entry is not None and self.entry[1] != found:
+            raise self.damage("checksum differs from the manifest's (swapped or of another store)")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise errors of the system as StoreError, naming the chunk."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.damage("missing") from error
+        except OSError as error:
+            raise self.damage(f"unreadable ({reason(error)})") from error
 
 
-ENTRIES = _ChunkEntries(most=16)
+# (size, checksum) of all chunks of the folders that a process used last: by path and digest, array name to (chunks, 2).
+# A process reads a folder's manifest once. The entries are no part of `SealedFolder`, which is sent with every task.
+ENTRIES: dict[tuple[str, str], dict[str, npt.NDArray[np.int64]]] = {}
+_loading = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -72,14 +154,29 @@ class SealedFolder:
     def open(cls, path: str, kind: Kind) -> tuple[SealedFolder, Manifest, dict[str, Any]]:
         """Check manifest, file sizes and zarr documents, and return the folder, the manifest and the documents."""
         manifest = read_manifest(path, kind)
-        documents = manifest.read_documents(path, kind)
-        ENTRIES.keep(path, manifest)
-        return cls(path, kind, manifest.digest), manifest, documents
+        folder = cls(path, kind, manifest.digest)
+        documents = folder._documents(manifest)
+        folder._keep(manifest)
+        return folder, manifest, documents
 
     def chunk(self, array: ArrayLayout, i: int) -> ChunkFile:
         """Return a chunk with its entry in the manifest."""
-        size, checksum = ENTRIES.of(self.path, self.digest, self.manifest)[array.name][i].tolist()
+        entries = ENTRIES.get((self.path, self.digest))
+        if entries is None:
+            with _loading:  # one thread loads, the others wait
+                entries = ENTRIES.get((self.path, self.digest)) or self._keep(self._manifest())
+        size, checksum = entries[array.name][i].tolist()
         return ChunkFile(self.path, array, i, (size, checksum), self.kind)
+
+    def _keep(self, manifest: Manifest, most: int = 16) -> dict[str, npt.NDArray[np.int64]]:
+        """Keep the entries of the manifest among those of ``most`` folders, and return them."""
+        entries = {name: np.array(items, np.int64).reshape(-1, 2) for name, items in manifest.chunks.items()}
+        with _loading:
+            ENTRIES.pop((self.path, self.digest), None)
+            ENTRIES[self.path, self.digest] = entries
+            while len(ENTRIES) > most:
+                del ENTRIES[next(iter(ENTRIES))]
+        return entries
 
     def read(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read the numbers of a chunk, padding included, as `ChunkFile.numbers` does."""
@@ -93,7 +190,28 @@ class SealedFolder:
         with self._still_there():
             yield from chunk.pieces(rows)
 
-    def manifest(self) -> Manifest:
+    def verify(self) -> int:
+        """Check every file, report `Progress`, and return how many bytes there are.
+
+        Raises StoreError naming the first damaged chunk and how many more there are.
+        """
+        manifest = self._manifest()
+        self._documents(manifest)
+        damaged = []
+        chunks = self._chunks(manifest)
+        report(Progress("verify", 0, len(chunks)))
+        for done, chunk in enumerate(chunks, 1):
+            try:
+                chunk.payload()
+            except StoreError as error:
+                damaged.append(error)
+            report(Progress("verify", done, len(chunks)))
+        if damaged:
+            more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
+            raise StoreError(f"{damaged[0]}{more}")
+        return manifest.nbytes
+
+    def _manifest(self) -> Manifest:
         """Read the manifest; raise StoreError unless it is the one by which the folder was opened."""
         with self._still_there():
             manifest = read_manifest(self.path, self.kind)
@@ -101,31 +219,33 @@ class SealedFolder:
                 raise self.replaced()
             return manifest
 
-    def verify(self) -> int:
-        """Check every file, report `Progress`, and return how many bytes there are.
-
-        Raises StoreError naming the first damaged chunk and how many more there are.
-        """
-        manifest = self.manifest()
-        manifest.read_documents(self.path, self.kind)
-        damaged = []
-        total = sum(len(entries) for entries in manifest.chunks.values())
-        report(Progress("verify", 0, total))
-        chunks = (
+    def _chunks(self, manifest: Manifest) -> list[ChunkFile]:
+        return [
             ChunkFile(self.path, array, i, entry, self.kind)
             for name, array in manifest.arrays.items()
             for i, entry in enumerate(manifest.chunks[name])
-        )
-        for done, chunk in enumerate(chunks, 1):
-            try:
-                chunk.payload()
-            except StoreError as error:
-                damaged.append(error)
-            report(Progress("verify", done, total))
-        if damaged:
-            more = f" ({len(damaged) - 1} more chunks are damaged)" if len(damaged) > 1 else ""
-            raise StoreError(f"{damaged[0]}{more}")
-        return manifest.nbytes
+        ]
+
+    def _documents(self, manifest: Manifest) -> dict[str, Any]:
+        """Check the sizes of all chunks, and read the zarr documents, whose attributes may be any.
+
+        Raises StoreError if a chunk is missing, is a link or has another size, or a document is damaged or describes
+        other arrays.
+        """
+        place = f"{self.kind.noun} '{self.path}'"
+        storage = storage_of(self.path)
+        try:
+            sizes = storage.sizes()
+        except OSError as error:
+            raise StoreError(f"{place} cannot be read: {reason(error)}.") from error
+        for chunk in self._chunks(manifest):
+            chunk.check_size(sizes.get(chunk.key))
+        found = {key: read_document(storage, key, entry, self.kind) for key, entry in manifest.documents.items()}
+        attributes = {key: document.get("attributes", {}) for key, document in found.items()}
+        for key, expected in zarr_documents(manifest.arrays.values(), attributes).items():
+            if found[key] != expected:
+                raise StoreError(f"{place}, file '{key}': not as the manifest has it; {self.kind.repair}.")
+        return found
 
     def replaced(self) -> StoreError:
         """Return the error for a folder that was replaced since it was opened."""
@@ -137,18 +257,13 @@ class SealedFolder:
         try:
             yield
         except StoreError as error:
-            if self._was_replaced():
+            try:
+                replaced = read_manifest(self.path, self.kind).digest != self.digest
+            except StoreError:
+                replaced = storage_of(self.path).is_being_replaced()
+            if replaced:
                 raise self.replaced() from error
             raise
-
-    def _was_replaced(self) -> bool:
-        try:
-            return read_manifest(self.path, self.kind).digest != self.digest
-        except StoreError:
-            return storage_of(self.path).is_being_replaced()
-
-
-# Writing -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -183,3 +298,27 @@ def finish(
 def encoded(documents: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the text of JSON documents; raise TypeError or ValueError if one is none."""
     return {key: json.dumps(each, indent=1, allow_nan=False).encode() for key, each in documents.items()}
+
+
+def _frame_size(head: bytes) -> int | None:
+    """Return the unpacked size that a zstd frame declares (RFC 8878, section 3.1.1.1); None if it declares none."""
+    if len(head) < 6 or not head.startswith(b"\x28\xb5\x2f\xfd"):
+        return None
+    single = head[4] >> 5 & 1
+    width = (0, 2, 4, 8)[head[4] >> 6] or single
+    at = 5 + (1 - single) + (0, 1, 2, 4)[head[4] & 3]
+    if not width or len(head) < at + width:
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+@cache
+def zstd() -> Any:
+    """Return the codec of compressed chunks, whose frames have a checksum of their own.
+
+    It is imported with the first frame. Its package looks up all installed codecs, which takes a fifth of a second that
+    rows in memory and uncompressed stores do not need.
+    """
+    from numcodecs import Zstd
+
+    return Zstd(level=0, checksum=True)

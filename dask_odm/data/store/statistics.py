@@ -103,6 +103,28 @@ def _moments(
     return float(weight.sum()), origin + shift, np.einsum("i,ij,ij->j", weight, deviation, deviation)
 
 
+def sparse_statistics(X: Any, weight: Array) -> Statistics:
+    """Return weighted statistics of the features of CSR rows (n, d). Zeros that are not stored count as values.
+
+    The ``weight`` (n,) must be positive.
+    """
+    n, d = X.shape
+    values = X.data.astype(np.float64)
+    columns = X.indices
+    weights = np.repeat(weight, np.diff(X.indptr))
+    total = float(weight.sum())
+    present = np.bincount(columns, weights, minlength=d)
+    mean = np.bincount(columns, weights * values, minlength=d) / total
+    squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d).astype(np.float64)
+    squares += np.maximum(total - present, 0.0) * mean**2
+    full = np.bincount(columns, minlength=d) == n
+    low = np.where(full, np.inf, 0.0)
+    high = np.where(full, -np.inf, 0.0)
+    np.minimum.at(low, columns, values)
+    np.maximum.at(high, columns, values)
+    return Statistics(low, high, np.clip(mean, low, high), np.where(low == high, 0.0, squares / total))
+
+
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 

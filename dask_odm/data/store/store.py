@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.storage import resolved
-from dask_odm.data.store.chunks import STORE
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     REAL_TYPE,
@@ -28,7 +27,7 @@ from dask_odm.data.store.layout import (
     Layout,
     decode_strings,
 )
-from dask_odm.data.store.manifest import whole
+from dask_odm.data.store.manifest import STORE, whole
 from dask_odm.data.store.sealed import SealedFolder
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError

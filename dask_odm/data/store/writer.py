@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import new_storage
-from dask_odm.data.store.chunks import Entry
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
@@ -35,7 +34,7 @@ from dask_odm.data.store.layout import (
     seal,
     zarr_documents,
 )
-from dask_odm.data.store.manifest import FORMAT, FORMAT_VERSION
+from dask_odm.data.store.manifest import FORMAT, FORMAT_VERSION, Entry
 from dask_odm.data.store.sealed import encoded, finish, write_chunk, writing
 from dask_odm.data.store.statistics import (
     StatisticsAccumulator,

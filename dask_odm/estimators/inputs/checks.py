@@ -26,8 +26,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dask_odm.data.rows.finite import describe_not_finite
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows, describe_not_finite
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
 from dask_odm.linalg.threads import run_threads

@@ -20,10 +20,10 @@ from typing import Any, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from dask_odm.data.storage.files import left_aside, reason, remove_abandoned
+from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import is_address, location_of
-from dask_odm.data.storage.locks import FileLock, take_lock
 from dask_odm.data.storage.objects import claimed
+from dask_odm.data.storage.staging import FileLock, left_aside, remove_abandoned, take_lock
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.records import Record, check_target, read_record, write_record
 from dask_odm.data.store.schemas import LARGEST_WHOLE

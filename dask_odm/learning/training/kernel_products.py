@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.sparse import SparseRows
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Tiling

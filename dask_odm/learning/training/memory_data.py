@@ -13,12 +13,10 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.duplicates import merge_equal
-from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling, are_few, scaled_rows
-from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
-from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
+from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays

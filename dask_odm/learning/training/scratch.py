@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import dask
 
-from dask_odm.data.storage.files import FULL, reason, remove_folder
+from dask_odm.data.storage.files import FULL, reason
 from dask_odm.data.storage.locations import is_address, location_of
-from dask_odm.data.storage.locks import FileLock, take_abandoned, take_lock
+from dask_odm.data.storage.staging import FileLock, remove_folder, take_abandoned, take_lock
 from dask_odm.errors import InputError, StoreError
 
 MARKER = "owner.json"  # folders without it are left alone

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import Partitions, distinct_values
 from dask_odm.engine.dealing import EvenDealer, GroupDealer
 from dask_odm.engine.partitioners import RandomPartitioner

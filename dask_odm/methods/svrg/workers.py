@@ -22,9 +22,8 @@ from operator import add
 
 import numpy as np
 
-from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.cluster import Cluster, memory_returned
 from dask_odm.engine.dealing import require_rows

@@ -18,7 +18,7 @@ from sklearn.datasets import load_svmlight_file
 import dask_odm.datasets as ds
 from dask_odm.data.datasets.download import Patience, download
 from dask_odm.data.datasets.fetch import LIBSVM_SETS
-from dask_odm.data.storage.locks import take_lock
+from dask_odm.data.storage.staging import take_lock
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from data.reading import libsvm_bytes, read_all

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.data.rows import duplicates
-from dask_odm.data.rows.duplicates import merge_equal
+from dask_odm.data.rows import memory
+from dask_odm.data.rows.memory import merge_equal
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -33,6 +33,6 @@ def test_swapped_features_and_other_labels_are_not_equal():
 
 
 def test_rows_of_one_hash_that_differ_are_left_alone(monkeypatch):
-    monkeypatch.setattr(duplicates, "_hash_rows", lambda words, odd, out: out.fill(0))
+    monkeypatch.setattr(memory, "_hash_rows", lambda words, odd, out: out.fill(0))
     X = np.array([[1.0], [2.0], [1.0]])
     np.testing.assert_array_equal(merge_equal(X, np.ones(3))[0], [0, 1, 2])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
+from dask_odm.data.rows.memory import SparseRows, taken
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
-from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
+from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
 
 FIGURES = ("minimum", "maximum", "mean", "variance")
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from dask_odm.data.storage.checked_writes import WholeFile, load_array, load_arrays, map_array, open_whole
+from dask_odm.data.storage.files import WholeFile, load_array, load_arrays, map_array, open_whole
 
 X = np.random.default_rng(0).normal(size=(4, 3))
 

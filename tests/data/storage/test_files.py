@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dask_odm.data.storage.files import aside, left_aside, make_folders, reason, remove_folder, replace_folder
+from dask_odm.data.storage.files import make_folders, reason
+from dask_odm.data.storage.staging import aside, left_aside, remove_folder, replace_folder
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import InputError, StoreError
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from dask_odm.data.storage import locks
-from dask_odm.data.storage.locks import Holder, take_abandoned, take_lock
+from dask_odm.data.storage import staging
+from dask_odm.data.storage.staging import Holder, take_abandoned, take_lock
 
 HOLD = """
 import sys, time
-from dask_odm.data.storage import locks
+from dask_odm.data.storage import staging
 if sys.argv[2] == "none":
-    locks.fcntl = None
-print(locks.take_lock(sys.argv[1]) is not None, flush=True)
+    staging.fcntl = None
+print(staging.take_lock(sys.argv[1]) is not None, flush=True)
 time.sleep(60)
 """
 
@@ -27,8 +27,8 @@ time.sleep(60)
 @pytest.fixture(params=["locks", "none"])
 def system(request, monkeypatch) -> str:
     """A file system with locks, and one without."""
-    if request.param == "none" or locks.fcntl is None:
-        monkeypatch.setattr(locks, "fcntl", None)
+    if request.param == "none" or staging.fcntl is None:
+        monkeypatch.setattr(staging, "fcntl", None)
         return "none"
     return "locks"
 
@@ -75,7 +75,7 @@ def test_of_another_machine(tmp_path):
     assert take_abandoned(forged(tmp_path / "a", with_locks)) is None
     assert take_abandoned(forged(tmp_path / "b", without, age=10**9)) is None
     old = take_abandoned(forged(tmp_path / "c", with_locks, age=2 * 86400))
-    assert (old is not None) == (locks.fcntl is not None)
+    assert (old is not None) == (staging.fcntl is not None)
 
 
 def test_a_number_that_is_used_again(tmp_path, system):

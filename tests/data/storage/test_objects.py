@@ -11,12 +11,13 @@ import traceback
 from datetime import timedelta
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 import xarray as xr
 
 from dask_odm import open_store
-from dask_odm.data.storage import object_client
+from dask_odm.data.storage.locations import client_of, explained
 from dask_odm.data.storage.objects import NewObjects, ObjectStorage, claimed
 from dask_odm.data.store.records import check_target, read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
@@ -292,21 +293,20 @@ def test_a_fault_that_passes_costs_time_only(place, object_server, kind, method)
         ("GET", "status", 403, r"refuses access \(403.*\); check the credentials \(AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_a_fault_that_stays_is_one_error_without_a_secret(
-    place, object_server, monkeypatch, method, kind, status, said
-):
-    monkeypatch.setattr(object_client, "patience", lambda: 0.5)
+def test_a_fault_that_stays_is_one_error_without_a_secret(place, object_server, method, kind, status, said):
     store = put_store(place)
     object_server.fail(kind, status=status, match=f"{method} /{BUCKET}/")
     began = time.monotonic()
-    with pytest.raises(ObjectStoreError, match=said) as caught:
+    with (
+        dask.config.set({"dask_odm.object-store-patience": "0.5s"}),
+        pytest.raises(ObjectStoreError, match=said) as caught,
+    ):
         store.read(1) if method == "GET" else write_record(f"{place}/m", "model", {"x": X}, {})
     assert time.monotonic() - began < 10
     told = "".join(traceback.format_exception(caught.value))
     assert "'s3://rows/" in str(caught.value)
     assert not [word for word in (SECRET, KEY, "Signature") if word in told]
     object_server.fail()
-    monkeypatch.undo()
     check(store)
     assert object_server.keys(key_of(place, "m/")) == []
 
@@ -314,7 +314,7 @@ def test_a_fault_that_stays_is_one_error_without_a_secret(
 def test_words_of_a_key_do_not_say_what_is_wrong():
     with (
         pytest.raises(ObjectStoreError, match="does not answer"),
-        object_client.explained("s3://rows/credentials/a.zarr", "read"),
+        explained("s3://rows/credentials/a.zarr", "read"),
     ):
         raise OSError("timed out: http://host/rows/credentials/a.zarr/X/c/0/0")
 
@@ -322,7 +322,7 @@ def test_words_of_a_key_do_not_say_what_is_wrong():
 def test_no_secret_is_kept_or_shown(place, object_server):
     store = put_store(place)
     write_record(f"{place}/m", "model", {"x": X}, {})
-    client = object_client.client_of(place)
+    client = client_of(place)
     shown = [repr(store), repr(client), repr(read_record(f"{place}/m", "model")), str(pickle.dumps(store))]
     shown += [str(object_server.get(key)) for key in object_server.keys(key_of(place, ""))]
     assert not [text for text in shown if SECRET in text or KEY in text]
@@ -331,7 +331,7 @@ def test_no_secret_is_kept_or_shown(place, object_server):
 def test_errors_say_nothing_of_the_request():
     from obstore.exceptions import GenericError
 
-    with pytest.raises(ObjectStoreError) as caught, object_client.explained("az://b/a", "read"):
+    with pytest.raises(ObjectStoreError) as caught, explained("az://b/a", "read"):
         raise GenericError("Generic error: http://a?sig=hidden status code: 409 Conflict: <Code>hidden?</Code>")
     assert "answers 409 Conflict, tried" in str(caught.value)
     assert "hidden" not in "".join(traceback.format_exception(caught.value))

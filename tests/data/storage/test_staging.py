@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tries.client_faults import Touches
 
-from dask_odm.data.storage import locks
-from dask_odm.data.storage.files import aside, disown, own, owned_file, remove_abandoned
+from dask_odm.data.storage import staging
+from dask_odm.data.storage.staging import aside, disown, own, owned_file, remove_abandoned
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 
@@ -85,12 +85,12 @@ def test_what_a_living_process_writes_stays(tmp_path):
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
-@pytest.mark.skipif(locks.fcntl is None, reason="the system has no locks")
+@pytest.mark.skipif(staging.fcntl is None, reason="the system has no locks")
 def test_an_empty_lock_is_of_a_process_that_was_killed_as_it_made_it(tmp_path):
     path = tmp_path / ".a.zarr.01234567.lock"
     path.touch()
     with path.open("r+b") as making:
-        locks.fcntl.flock(making, locks.fcntl.LOCK_EX)
+        staging.fcntl.flock(making, staging.fcntl.LOCK_EX)
         remove_abandoned(str(tmp_path))
         assert path.exists()
     remove_abandoned(str(tmp_path))

@@ -10,9 +10,8 @@ import pytest
 from scipy.sparse import csr_array
 
 from dask_odm import MixingClassifier
-from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.dealing import GroupDealer
