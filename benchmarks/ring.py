@@ -56,7 +56,7 @@ def measure(rows: int, partitions: int, workers: int, repeat: int, folder: Path)
     with local_workers(workers, memory_limit="1GB"):
         cluster, partitioner = Cluster.current(), StratifiedPartitioner(Linear(1.0), 16, partitions, 0)
         scratch = str(folder / "partitions")
-        found = partition_store(store, TwoClasses(1), scaling, partitioner, scratch, cluster)
+        found = partition_store(store, TwoClasses(), scaling, partitioner, scratch, cluster)
         features, loss = FeatureMap(store.features, 1.0), BandLoss(ODMSettings(1e3, 0.2, 0.2), float(store.rows))
         job = RingJob(found, StoredScaling(scaling_path(scratch)), features, loss, None, 0)
         w = np.zeros(features.k)

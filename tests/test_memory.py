@@ -77,7 +77,7 @@ def make_job(tmp_path):
         (tmp_path / "scratch").mkdir()
         plain = Scaling(np.zeros(d), np.ones(d))
         partitioner, folder = StratifiedPartitioner(kernel, 8, parts, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, TwoClasses(1), plain, partitioner, folder, HERE)
+        partitions = partition_store(store, TwoClasses(), plain, partitioner, folder, HERE)
         return TreeJob(partitions, plain, kernel, ODMSettings(1e4, 0.3, 0.1), SolverSettings(tol=1e-3, max_iter=4))
 
     return make

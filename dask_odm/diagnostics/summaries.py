@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_odm.data.storage.locations import location_of
-from dask_odm.data.storage.storage import resolved, storage_of
+from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 
@@ -109,7 +109,7 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
 
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Return the bytes of all files below a folder."""
-    return sum(storage_of(resolved(location_of(path))).sizes().values())
+    return sum(current_storage(location_of(path)).sizes().values())
 
 
 def plain(value: Any) -> Any:

@@ -177,7 +177,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         classes = np.array(store.classes)
         require_classes(classes)
         weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
-        targets = TwoClasses(1, weights[0], weights[1]) if len(classes) == 2 else ManyClasses(weights)
+        targets = TwoClasses(weights) if len(classes) == 2 else ManyClasses(weights)
         return StoredData(run, store, targets), Schema(store.features, store.feature_names, classes=classes)
 
 

@@ -66,7 +66,7 @@ def bits(model: ODMClassifier) -> list:
 
 def test_a_query_that_takes_pieces_sums_the_same_bits(store, monkeypatch):
     monkeypatch.setattr(moments, "PIECE_BYTES", 1)
-    query, columns = MomentQuery(Embedding(FeatureMap(7, 0.0), np.ones(7)), np.zeros(1)), TwoClasses(1).columns
+    query, columns = MomentQuery(Embedding(FeatureMap(7, 0.0), np.ones(7)), np.zeros(1)), TwoClasses().columns
     chunks = (RowBlock(block.X, *columns(block), block.first) for block in store.blocks())
     found = passes.sum_groups(store, [range(store.n_chunks)], query, MomentQuery.sums, (), (), columns)
     assert query.piece_rows < store.chunk_rows
@@ -185,7 +185,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
 def test_labelling_drops_unknown_labels(store):
     model = ODMClassifier("linear", **SETTINGS).fit(store.path)
     whole = store.read_rows(np.arange(store.rows))
-    keep, y, weight = TwoClasses(1)(whole)
+    keep, y, weight = TwoClasses()(whole)
     same = ODMClassifier("linear", **SETTINGS).fit(whole.X[keep], y[keep], weight[keep])
     np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-4, atol=1e-6)
 

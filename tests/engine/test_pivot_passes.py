@@ -36,7 +36,7 @@ def store(tmp_path_factory) -> Store:
 
 
 def chosen(store: Store, method: str, count: int = 150, *, cluster: Cluster = HERE, **options):
-    options = {"kernel": GAUSS, "labelling": TwoClasses(1), "scaling": SCALING, "seed": 5} | options
+    options = {"kernel": GAUSS, "labelling": TwoClasses(), "scaling": SCALING, "seed": 5} | options
     kernel, labelling, scaling = (options.pop(name) for name in ("kernel", "labelling", "scaling"))
     kind = np.dtype(options.pop("dtype", store.dtype))
     source = StorePivots(store, labelling, scaling, cluster, kind.name)
@@ -103,7 +103,7 @@ def test_dropped_rows_are_never_chosen(tmp_path, method):
     landmarks, raw = chosen(store, method, 10_000, kernel=RBF(gamma=500.0))
     assert landmarks.index.tolist() == kept
     np.testing.assert_array_equal(raw, X[kept])
-    positive, _ = chosen(store, method, 10_000, kernel=RBF(gamma=500.0), labelling=TwoClasses(1, negative_weight=0.0))
+    positive, _ = chosen(store, method, 10_000, kernel=RBF(gamma=500.0), labelling=TwoClasses((0.0, 1.0)))
     assert positive.index.tolist() == [i for i in kept if y[i] == "b"]
 
 
@@ -178,14 +178,14 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
     X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
     store = store_of(tmp_path / "a.zarr", X, np.arange(n) % 2, chunk_rows=chunk_rows)
     scaling, kernel = Scaling(np.zeros(d), np.full(d, 0.1)), RBF(gamma=1.0)
-    source = StorePivots(store, TwoClasses(1), scaling, HERE, "float32")
+    source = StorePivots(store, TwoClasses(), scaling, HERE, "float32")
     landmarks = choose(kernel, source, count, method="uniform")
     chunks = list(range(store.n_chunks))
     for method in READS_ROWS:
         race = Race(kernel, Landmarks(kernel, landmarks.rows, landmarks.index), method, 8192, 0.0, 0, 1)
         tracemalloc.start()
         try:
-            propose(store, TwoClasses(1), scaling, "float32", race, chunks)
+            propose(store, TwoClasses(), scaling, "float32", race, chunks)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -199,5 +199,5 @@ def test_few_rows_that_count_are_all_looked_at(tmp_path):
     labels[60] = 1
     store = store_of(tmp_path / "a.zarr", X, labels)
     here = Cluster(None, 1, 1, 1 << 30, 1 << 30)
-    source = StorePivots(store, TwoClasses(1), Scaling(np.zeros(3), np.ones(3)), here, "float32")
+    source = StorePivots(store, TwoClasses(), Scaling(np.zeros(3), np.ones(3)), here, "float32")
     assert len(choose(RBF(1.0, 2.0), source, 40, method="rp", rows=60)) == 40

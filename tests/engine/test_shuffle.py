@@ -24,7 +24,7 @@ PLAIN = Scaling(np.zeros(3), np.ones(3))
 def on_disk(tmp_path, X, y, partitioner, *, scaling=PLAIN, cluster=HERE, **options):
     store = store_of(tmp_path / "a.zarr", X, y, **options)
     (tmp_path / "scratch").mkdir()
-    return partition_store(store, TwoClasses(1), scaling, partitioner, str(tmp_path / "scratch"), cluster)
+    return partition_store(store, TwoClasses(), scaling, partitioner, str(tmp_path / "scratch"), cluster)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -168,7 +168,7 @@ def test_damage_of_the_source_is_named(tmp_path):
     data[10] ^= 1
     chunk.write_bytes(data)
     (tmp_path / "scratch").mkdir()
-    arguments = (store, TwoClasses(1), PLAIN, StratifiedPartitioner(GAUSS, 4, 2, 0), str(tmp_path / "scratch"), HERE)
+    arguments = (store, TwoClasses(), PLAIN, StratifiedPartitioner(GAUSS, 4, 2, 0), str(tmp_path / "scratch"), HERE)
     with pytest.raises(StoreError, match=r"a.zarr', array 'X', chunk 1.*checksum"):
         partition_store(*arguments)
 

@@ -22,7 +22,7 @@ from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.sources import Columns, Reading
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
-from dask_odm.data.storage.storage import resolved, storage_of
+from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -99,7 +99,7 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
     if isinstance(X, Store):
         return partial(_of_store, X, y)
     if isinstance(X, str | os.PathLike):
-        found = not pair and storage_of(resolved(location_of(X))).has(MANIFEST)
+        found = not pair and current_storage(location_of(X)).has(MANIFEST)
         return partial(_of_store, Store.open(X), y) if found else None
     if pair and isinstance(X, list):
         X = np.asarray(X)

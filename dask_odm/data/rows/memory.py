@@ -85,9 +85,7 @@ class MemoryPartitions:
         span = self._span(first, last)
         if not isinstance(self.X, SparseRows):
             return ArrayRows(self.X[span]), 0
-        sparse = self.X.between(span.start, span.stop)
-        nbytes = sparse.n * sparse.d * sparse.dtype.itemsize
-        return (ArrayRows(sparse.read(0, sparse.n)), nbytes) if nbytes <= memory else (sparse, 0)
+        return held_if_small(self.X.between(span.start, span.stop), memory)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
         span = self._span(first, last)
@@ -108,6 +106,12 @@ class MemoryPartitions:
             for start in range(span.start, span.stop, step):
                 stop = min(start + step, span.stop)
                 yield self.X.read(start, stop), self.y[start:stop], self.weight[start:stop]
+
+
+def held_if_small(rows: Rows, memory: int) -> tuple[Rows, int]:
+    """Return rows, read at once if they then take at most ``memory`` bytes, and the bytes that were taken."""
+    nbytes = rows.n * rows.d * rows.dtype.itemsize
+    return (ArrayRows(rows.read(0, rows.n)), nbytes) if nbytes <= memory else (rows, 0)
 
 
 def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

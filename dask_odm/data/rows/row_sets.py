@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.rows.memory import held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.errors import InputError
-from dask_odm.linalg.rows import ArrayRows, Rows, read_scattered
+from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
 Piece = tuple[int, int, Array | None]
@@ -85,9 +86,7 @@ class RowSet:
         if self.span:
             return partitions.rows(*self.span, scaling, memory)
         parts = ((partitions.rows(a, b, scaling, 0)[0], chosen) for a, b, chosen in self.pieces)
-        joined = JoinedRows(tuple(parts))
-        nbytes = joined.n * joined.d * joined.dtype.itemsize
-        return (joined, 0) if nbytes > memory else (ArrayRows(joined.read(0, joined.n)), nbytes)
+        return held_if_small(JoinedRows(tuple(parts)), memory)
 
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:

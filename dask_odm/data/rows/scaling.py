@@ -24,14 +24,6 @@ NUMPY_ENTRIES = 1 << 17  # matrix entries up to which NumPy is faster than loadi
 COPIED_BYTES = 64 << 20  # rows up to this size are scaled once, as a copy, which saves time in every pass
 
 
-def _scale(X: Array, shift: Array, factor: Array, out: Array) -> None:
-    """Scale ``X`` into ``out`` by NumPy or the compiled loop. Both give the same bits."""
-    if X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
-        out[:] = (X - shift) * factor
-    else:
-        _scale_row_by_row(frozen(X), shift, factor, out)
-
-
 @compiled_in_order
 def _scale_row_by_row(X: Array, shift: Array, factor: Array, out: Array) -> None:
     """Scale row by row. This is several times as fast as NumPy and spares its two float64 copies."""
@@ -78,10 +70,13 @@ class Scaling:
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Return a scaled copy of ``X`` (n, d) in its dtype.
 
-        The subtraction is done in float64, since it could cancel.
+        The subtraction is done in float64, since it could cancel. NumPy and the compiled loop give the same bits.
         """
         out = np.empty_like(X, order="C") if out is None else out
-        _scale(np.ascontiguousarray(X), self.shift, self.factor, out)
+        if X.size <= NUMPY_ENTRIES and not _scale_row_by_row.is_made:
+            out[:] = (X - self.shift) * self.factor
+        else:
+            _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
         return out
 
     def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:

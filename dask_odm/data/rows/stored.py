@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.data.rows.memory import MemoryPartitions, held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import load_array, make_folders, reserve, update_whole
@@ -30,7 +30,7 @@ from dask_odm.data.store.sealed import ChunkFile
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
-from dask_odm.linalg.rows import ArrayRows, Rows
+from dask_odm.linalg.rows import Rows
 from dask_odm.typing import Array
 
 PARTITION_CHUNK_BYTES = 4 << 20  # fewer than a store's: solvers read panels that begin and end within chunks
@@ -129,12 +129,8 @@ class StoredPartitions:
         yield from map(self.reader(k, scaling), self.pieces(k, k + 1))
 
     def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
-        """Scaled rows, held in memory if they take at most ``memory`` bytes; and the bytes they take."""
-        lazy = StoredRows(self, first, last, scaling)
-        nbytes = lazy.n * lazy.d * lazy.dtype.itemsize
-        if nbytes > memory:
-            return lazy, 0
-        return ArrayRows(lazy.read(0, lazy.n)), nbytes
+        """Return scaled rows, held in memory if they take at most ``memory`` bytes, and the bytes they take there."""
+        return held_if_small(StoredRows(self, first, last, scaling), memory)
 
     def raw(self, first: int, last: int, chosen: Array) -> Array:
         """Return rows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""

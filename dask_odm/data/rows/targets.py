@@ -49,10 +49,12 @@ class Targets(Protocol):
 class _Classes:
     """Base class of targets made of class codes. Rows of unknown class (code −1) and of weight zero are dropped.
 
-    ``class_weights`` has a weight for each class, in the order of the codes.
+    ``class_weights`` has a weight for each class, in the order of the codes. The target is ±1 for the class of code
+    ``positive`` against others.
     """
 
     class_weights: tuple[float, ...]
+    positive: int
 
     @property
     def keeps_all(self) -> bool:
@@ -64,7 +66,7 @@ class _Classes:
 
     def values(self, codes: Array) -> Array:
         """Return the target of each row, float64 (n,)."""
-        raise NotImplementedError
+        return np.where(codes == self.positive, 1.0, -1.0)
 
     def of_codes(self, codes: Array) -> Array:
         """Return the class weight of each row; it is 0 for an unknown class (code −1)."""
@@ -87,22 +89,10 @@ class _Classes:
 
 @dataclass(frozen=True)
 class TwoClasses(_Classes):
-    """Targets ±1 for one positive class, by its code in the store, against all others."""
+    """Targets ±1 for the second of two classes against the first."""
 
-    positive: int
-    negative_weight: float = 1.0
-    positive_weight: float = 1.0
-
-    @property
-    def keeps_all(self) -> bool:
-        return self.negative_weight > 0 and self.positive_weight > 0
-
-    def values(self, codes: Array) -> Array:
-        return np.where(codes == self.positive, 1.0, -1.0)
-
-    def of_codes(self, codes: Array) -> Array:
-        known = np.where(codes == self.positive, self.positive_weight, self.negative_weight)
-        return np.where(codes < 0, 0.0, known)
+    class_weights: tuple[float, ...] = (1.0, 1.0)
+    positive: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,9 +121,6 @@ class OneOfMany(_Classes):
         """Weights of negative and positive rows; None if the negative classes have different weights."""
         others = {weight for code, weight in enumerate(self.class_weights) if code != self.positive and weight > 0}
         return (others.pop(), self.class_weights[self.positive]) if len(others) == 1 else None
-
-    def values(self, codes: Array) -> Array:
-        return np.where(codes == self.positive, 1.0, -1.0)
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None.

@@ -173,9 +173,9 @@ def new_storage(location: str) -> NewStorage:
     return NewObjects(location) if is_address(location) else NewFolder(aside(location), location)
 
 
-def resolved(location: str) -> str:
-    """Return the location of the current bytes of a store or record."""
-    return storage_of(location).resolved()
+def current_storage(location: str) -> Storage:
+    """Return the storage of the current bytes of a store or record, for reading."""
+    return storage_of(storage_of(location).resolved())
 
 
 def fill(file: FileIO, target: memoryview) -> int:

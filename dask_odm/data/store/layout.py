@@ -135,30 +135,20 @@ class Layout:
         """Layout of the weights."""
         return self._column("weight", "float64") if self.has_weight else None
 
-    @property
-    def feature(self) -> ArrayLayout | None:
-        """Layout of the feature names, a single chunk."""
-        return self._per_feature("feature", "string") if self.has_feature_names else None
-
-    def statistic(self, name: str) -> ArrayLayout:
-        """Return the layout of one of `STATISTICS`, a single chunk."""
-        return self._per_feature(f"statistics/{name}", "float64")
-
-    def _per_feature(self, name: str, dtype: str) -> ArrayLayout:
-        return ArrayLayout(name, (self.features,), (self.features,), dtype, ("feature",))
-
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
+
+    def of_features(self) -> dict[str, ArrayLayout]:
+        """Return the arrays over features by name, each a single chunk: names, if there are any, and statistics."""
+        types = {"feature": "string"} if self.has_feature_names else {}
+        types |= {f"statistics/{name}": "float64" for name in STATISTICS}
+        d = (self.features,)
+        return {name: ArrayLayout(name, d, d, dtype, ("feature",)) for name, dtype in types.items()}
 
     def arrays(self) -> tuple[ArrayLayout, ...]:
         """Return all arrays of the store, always in this order."""
         of_rows = (self.X, self.y, self.weight)
-        return (*(array for array in of_rows if array is not None), *self.of_features())
-
-    def of_features(self) -> tuple[ArrayLayout, ...]:
-        """Return the arrays over features: their names, if there are any, and their statistics."""
-        statistics = tuple(map(self.statistic, STATISTICS))
-        return statistics if self.feature is None else (self.feature, *statistics)
+        return (*(array for array in of_rows if array is not None), *self.of_features().values())
 
     def check(self) -> None:
         """Raise ValueError, with the reason, if the numbers cannot be those of a store."""

@@ -41,41 +41,35 @@ Entry = tuple[int, int]  # size of a file in bytes, and its crc32c; for a chunk 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of folder: its name in messages, and what to do about damage, another version and replacement.
+    """What messages say of a kind of folder: what to do about damage, another version and replacement.
 
     ``reader`` is the function that opens it.
     """
 
-    noun: str
     repair: str = "restore this file or write it again"
     renew: str = "Write it again"
     replaced: str = "loaded; load it again"
     reader: str = "another version of dask_odm"
 
 
-STORE = Kind(
-    "store", "re-ingest or restore this file", "Ingest the data again", "opened; open it again", "dask_odm.open_store"
-)
 _KINDS = {
-    each.noun: each
-    for each in (
-        STORE,
-        Kind("model", "restore this file or fit again", "Fit again", reader="dask_odm.load_model"),
-        Kind(
-            "checkpoint",
-            "remove it and start the fit afresh",
-            "Remove it and start the fit afresh",
-            "loaded; start the fit again",
-            "fit with resume=True (--resume)",
-        ),
-        Kind("prediction", reader="zarr.open_group"),
-    )
+    "store": Kind(
+        "re-ingest or restore this file", "Ingest the data again", "opened; open it again", "dask_odm.open_store"
+    ),
+    "model": Kind("restore this file or fit again", "Fit again", reader="dask_odm.load_model"),
+    "checkpoint": Kind(
+        "remove it and start the fit afresh",
+        "Remove it and start the fit afresh",
+        "loaded; start the fit again",
+        "fit with resume=True (--resume)",
+    ),
+    "prediction": Kind(reader="zarr.open_group"),
 }
 
 
 def kind_named(noun: str) -> Kind:
-    """Return the kind of folder of that name; any name may be a record's."""
-    return _KINDS.get(noun) or Kind(noun)
+    """Return what is said of a kind of folder; any name may be a record's."""
+    return _KINDS.get(noun, Kind())
 
 
 @dataclass(frozen=True)
@@ -96,34 +90,34 @@ class Manifest:
         return sum(size for size, _ in (*chunks, *self.documents.values()))
 
 
-def read_manifest(root: str, kind: Kind) -> Manifest:
+def read_manifest(root: str, kind: str) -> Manifest:
     """Read the manifest at ``root``.
 
     Raises StoreError, with the way out, if there is none, or if it is damaged, impossible, or of another kind or
     version.
     """
-    place = f"{kind.noun} '{root}'"
+    place = f"{kind} '{root}'"
+    advice = kind_named(kind)
     try:
-        text = storage_of(root).read(MANIFEST, DOCUMENT_BYTES)
-        raw = parse_object(text)
+        raw = parse_object(storage_of(root).read(MANIFEST, DOCUMENT_BYTES))
         noun = kind_of(raw)
         if noun is None:
             raise ValueError("not a dask_odm manifest")
         version = raw["format_version"]
-        if noun == kind.noun and version == FORMAT_VERSION:
+        if noun == kind and version == FORMAT_VERSION:
             return _manifest_of(raw)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(_what_is_there(root, kind)) from error
     except OSError as error:
-        raise StoreError(f"{place}: {MANIFEST} cannot be read ({reason(error)}); {kind.repair}.") from error
+        raise StoreError(f"{place}: {MANIFEST} cannot be read ({reason(error)}); {advice.repair}.") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {kind.repair}.") from error
-    if noun != kind.noun:
+        raise StoreError(f"{place}: {MANIFEST} is damaged ({error}); {advice.repair}.") from error
+    if noun != kind:
         reader = kind_named(noun).reader
-        raise StoreError(f"'{root}' is a {noun:.40}, not a {kind.noun}; check the path ({reader} reads it).")
+        raise StoreError(f"'{root}' is a {noun:.40}, not a {kind}; check the path ({reader} reads it).")
     raise StoreError(
         f"{place} has format version {version!r}; this dask_odm reads {FORMAT_VERSION}. "
-        f"{kind.renew} or use the dask_odm that wrote it."
+        f"{advice.renew} or use the dask_odm that wrote it."
     )
 
 
@@ -146,8 +140,8 @@ def with_digest(body: dict[str, Any]) -> str:
     return json.dumps({**body, "digest": digest_of(body)}, separators=(",", ":"), allow_nan=False)
 
 
-def whole(location: str, read: Callable[[], T], *, attempts: int = 5, pause: float = 0.02) -> T:
-    """Return what ``read`` finds at a location, and read again if the content was replaced meanwhile.
+def whole(location: str, read: Callable[[str], T], *, attempts: int = 5, pause: float = 0.02) -> T:
+    """Return what ``read`` finds of the current content of a location, and again if it was replaced meanwhile.
 
     Raises the StoreError of ``read`` if nothing was replaced, or after so many attempts, ``pause`` seconds apart.
     """
@@ -155,15 +149,15 @@ def whole(location: str, read: Callable[[], T], *, attempts: int = 5, pause: flo
     for _ in range(attempts):
         before = storage.version()
         try:
-            return read()
+            return read(storage.resolved())
         except StoreError:
             if storage.version() == before and not storage.is_being_replaced():
                 raise
         time.sleep(pause)
-    return read()
+    return read(storage.resolved())
 
 
-def read_document(storage: Storage, key: str, entry: Entry | None = None, kind: Kind = STORE) -> dict[str, Any]:
+def read_document(storage: Storage, key: str, entry: Entry | None = None, kind: str = "store") -> dict[str, Any]:
     """Read a zarr document. Its attributes, if any, are an object.
 
     ``entry`` is its size and checksum by the manifest, if known. Raises StoreError if the document is missing,
@@ -181,7 +175,8 @@ def read_document(storage: Storage, key: str, entry: Entry | None = None, kind: 
         what: object = reason(error) if isinstance(error, OSError) else error
         if isinstance(error, FileNotFoundError):
             what = "missing"
-        raise StoreError(f"{kind.noun} '{storage.location}', file '{key}': {what}; {kind.repair}.") from error
+        advice = kind_named(kind).repair
+        raise StoreError(f"{kind} '{storage.location}', file '{key}': {what}; {advice}.") from error
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
@@ -278,13 +273,13 @@ def _entry(item: Any) -> Entry:
     return size, checksum
 
 
-def _what_is_there(root: str, kind: Kind) -> str:
+def _what_is_there(root: str, kind: str) -> str:
     """Return the message for a folder without a manifest."""
     there = storage_of(root).exists()
-    if kind != STORE:
+    if kind != "store":
         if not there:
-            return f"{kind.noun} '{root}' does not exist; check the path."
-        return f"'{root}' has no manifest: it is unfinished or no {kind.noun} of dask_odm."
+            return f"{kind} '{root}' does not exist; check the path."
+        return f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm."
     zarr = other_zarr(root)
     if zarr is not None:
         return f"'{root}' {zarr}."

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.storage.locations import MANIFEST, location_of
-from dask_odm.data.storage.storage import Storage, new_storage, resolved, storage_of
+from dask_odm.data.storage.storage import Storage, current_storage, new_storage
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, STORE_CHUNK_BYTES, ArrayLayout, seal, zarr_documents
 from dask_odm.data.store.manifest import (
     DOCUMENT_BYTES,
@@ -34,7 +34,7 @@ from dask_odm.data.store.manifest import (
     whole,
 )
 from dask_odm.data.store.schemas import SCHEMAS, anything
-from dask_odm.data.store.sealed import SealedFolder, encoded, finish, write_chunk, writing
+from dask_odm.data.store.sealed import SealedFolder, encoded, finish, unseal, write_chunk, writing
 from dask_odm.errors import InputError, StoreError
 from dask_odm.typing import Array
 
@@ -50,17 +50,11 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Record:
-    """An open record, whose arrays are read and checked on demand.
+class Record(SealedFolder):
+    """An open record, whose arrays are read and checked on demand."""
 
-    It is small and picklable, so that workers take it and read for themselves.
-    """
-
-    path: str  # absolute path of the folder; in an object store the address of the zarr group itself
-    kind: str  # what the arrays mean, such as ``model``
     attributes: dict[str, Any]  # JSON content
     arrays: dict[str, ArrayLayout]  # by name
-    digest: str  # SHA-256 of the manifest's content, and so of every file's place, size and checksum
 
     def array(self, name: str) -> Array:
         """Read a whole array, of any dimension.
@@ -70,7 +64,7 @@ class Record:
         layout = self._layout(name)
         if layout.shape:
             return self.rows(name, 0, layout.shape[0])
-        return self._folder.read(layout, 0).copy()
+        return self.numbers(layout, 0).copy()
 
     def rows(self, name: str, start: int, stop: int) -> Array:
         """Read rows ``start`` to ``stop`` (excluded) of the first axis, and only the chunks that hold them.
@@ -89,7 +83,7 @@ class Record:
         for i in range(start // size, -(-stop // size)):
             first = max(start, i * size)
             last = min(stop, (i + 1) * size)
-            chunk = self._folder.read(layout, i, buffer)
+            chunk = self.numbers(layout, i, buffer)
             out[first - start : last - start] = chunk[first - i * size : last - i * size]
         return out
 
@@ -102,25 +96,13 @@ class Record:
 
     def lies(self, what: object) -> StoreError:
         """Return the error for a record that is undamaged, but holds what its kind cannot hold."""
-        return StoreError(f"{self.kind} '{self.path}' is not what a {self.kind} is: {what}; {self.repair}.")
-
-    def replaced(self) -> StoreError:
-        """Return the error for a record that was replaced since it was opened."""
-        return self._folder.replaced()
-
-    @property
-    def repair(self) -> str:
-        """Advice that messages give if the record is damaged."""
-        return kind_named(self.kind).repair
+        advice = kind_named(self.kind).repair
+        return StoreError(f"{self.kind} '{self.path}' is not what a {self.kind} is: {what}; {advice}.")
 
     def verify(self) -> int:
-        """Check attributes and all files, and return the number of bytes read; StoreError names what is damaged."""
+        """Check attributes and all files, as `SealedFolder.verify` does."""
         self.check()
-        return self._folder.verify()
-
-    @property
-    def _folder(self) -> SealedFolder:
-        return SealedFolder(self.path, kind_named(self.kind), self.digest)
+        return super().verify()
 
     def _layout(self, name: str) -> ArrayLayout:
         if name not in self.arrays:
@@ -175,7 +157,7 @@ def check_target(path: str | os.PathLike[str], kind: str, *, overwrite: bool) ->
         return
     head: dict[str, Any] = {}
     with suppress(StoreError):
-        head = read_document(storage_of(resolved(target)), ROOT).get("attributes", {})
+        head = read_document(current_storage(target), ROOT).get("attributes", {})
     same = head.get("format") == RECORD_FORMAT and head.get("kind") == kind
     if not same:
         raise InputError(f"'{target}' exists and is not a {kind}; remove it yourself or choose another name.")
@@ -188,22 +170,22 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
     the manifest. The message names path, array and chunk, and the way out.
     """
     location = location_of(path)
-    return whole(location, lambda: _opened(resolved(location), kind))
+    return whole(location, lambda root: _opened(root, kind))
 
 
 def _opened(root: str, kind: str) -> Record:
-    folder, manifest, documents = SealedFolder.open(root, kind_named(kind))
+    manifest, documents = unseal(root, kind)
     head = documents[ROOT].get("attributes", {})
     content = head.get("content")
     if head.get("kind") != kind or not isinstance(content, dict):
-        raise StoreError(f"{kind} '{root}', file '{ROOT}': no attributes of a {kind}; {folder.kind.repair}.")
-    return Record(root, kind, content, manifest.arrays, folder.digest)
+        raise StoreError(f"{kind} '{root}', file '{ROOT}': no attributes of a {kind}; {kind_named(kind).repair}.")
+    return Record(root, kind, manifest.digest, content, manifest.arrays)
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of content in a folder by its manifest: ``store``, ``model`` or another record; None if none."""
     with suppress(OSError, ValueError):
-        return kind_of(parse_object(storage_of(resolved(location_of(path))).read(MANIFEST, DOCUMENT_BYTES)))
+        return kind_of(parse_object(current_storage(location_of(path)).read(MANIFEST, DOCUMENT_BYTES)))
     return None
 
 

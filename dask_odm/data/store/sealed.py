@@ -21,7 +21,7 @@ from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.storage import LocalStorage, Storage, fill, storage_of
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, seal, zarr_documents
-from dask_odm.data.store.manifest import STORE, Entry, Kind, Manifest, read_document, read_manifest, with_digest
+from dask_odm.data.store.manifest import Entry, Manifest, kind_named, read_document, read_manifest, with_digest
 from dask_odm.errors import StoreError
 from dask_odm.events import Progress, report
 from dask_odm.typing import Array
@@ -38,7 +38,7 @@ class ChunkFile:
     array: ArrayLayout
     i: int
     entry: Entry | None = None
-    kind: Kind = STORE
+    kind: str = "store"
 
     def numbers(self, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read the chunk, padding included. A plain one is read straight into the buffer ``out``, if that is given.
@@ -89,8 +89,8 @@ class ChunkFile:
 
     def damage(self, what: str) -> StoreError:
         """Return the error for a damaged chunk, naming store, array and chunk."""
-        place = f"{self.kind.noun} '{self.root}', array '{self.array.name}', chunk {self.array.chunk_label(self.i)}"
-        return StoreError(f"{place}: {what}; {self.kind.repair}.")
+        place = f"{self.kind} '{self.root}', array '{self.array.name}', chunk {self.array.chunk_label(self.i)}"
+        return StoreError(f"{place}: {what}; {kind_named(self.kind).repair}.")
 
     @property
     def key(self) -> str:
@@ -144,20 +144,14 @@ _loading = threading.RLock()
 
 @dataclass(frozen=True)
 class SealedFolder:
-    """Store or record at ``path`` whose manifest has this ``digest``."""
+    """Store or record of a ``kind`` at ``path`` whose manifest has this ``digest``.
 
-    path: str
-    kind: Kind
-    digest: str
+    It is small, hashable and picklable, so that workers take it and read for themselves.
+    """
 
-    @classmethod
-    def open(cls, path: str, kind: Kind) -> tuple[SealedFolder, Manifest, dict[str, Any]]:
-        """Check manifest, file sizes and zarr documents, and return the folder, the manifest and the documents."""
-        manifest = read_manifest(path, kind)
-        folder = cls(path, kind, manifest.digest)
-        documents = folder._documents(manifest)
-        folder._keep(manifest)
-        return folder, manifest, documents
+    path: str  # absolute path; in an object store the address of the zarr group itself
+    kind: str  # what the arrays mean: ``store``, ``model`` or another
+    digest: str  # SHA-256 of the manifest's content, and so of every file's place, size and checksum
 
     def chunk(self, array: ArrayLayout, i: int) -> ChunkFile:
         """Return a chunk with its entry in the manifest."""
@@ -178,7 +172,7 @@ class SealedFolder:
                 del ENTRIES[next(iter(ENTRIES))]
         return entries
 
-    def read(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
+    def numbers(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read the numbers of a chunk, padding included, as `ChunkFile.numbers` does."""
         chunk = self.chunk(array, i)
         with self._still_there():
@@ -191,9 +185,10 @@ class SealedFolder:
             yield from chunk.pieces(rows)
 
     def verify(self) -> int:
-        """Check every file, report `Progress`, and return how many bytes there are.
+        """Check every file against the manifest, report `Progress`, and return how many bytes were read.
 
-        Raises StoreError naming the first damaged chunk and how many more there are.
+        Unlike the checksum within a chunk, this finds chunks that were swapped or are of an older folder. Raises
+        StoreError naming the first damaged chunk and how many more there are.
         """
         manifest = self._manifest()
         self._documents(manifest)
@@ -232,7 +227,7 @@ class SealedFolder:
         Raises StoreError if a chunk is missing, is a link or has another size, or a document is damaged or describes
         other arrays.
         """
-        place = f"{self.kind.noun} '{self.path}'"
+        place = f"{self.kind} '{self.path}'"
         storage = storage_of(self.path)
         try:
             sizes = storage.sizes()
@@ -244,12 +239,12 @@ class SealedFolder:
         attributes = {key: document.get("attributes", {}) for key, document in found.items()}
         for key, expected in zarr_documents(manifest.arrays.values(), attributes).items():
             if found[key] != expected:
-                raise StoreError(f"{place}, file '{key}': not as the manifest has it; {self.kind.repair}.")
+                raise StoreError(f"{place}, file '{key}': not as the manifest has it; {kind_named(self.kind).repair}.")
         return found
 
     def replaced(self) -> StoreError:
         """Return the error for a folder that was replaced since it was opened."""
-        return StoreError(f"{self.kind.noun} '{self.path}' was replaced since it was {self.kind.replaced}.")
+        return StoreError(f"{self.kind} '{self.path}' was replaced since it was {kind_named(self.kind).replaced}.")
 
     @contextmanager
     def _still_there(self) -> Iterator[None]:
@@ -264,6 +259,15 @@ class SealedFolder:
             if replaced:
                 raise self.replaced() from error
             raise
+
+
+def unseal(path: str, kind: str) -> tuple[Manifest, dict[str, Any]]:
+    """Check manifest, file sizes and zarr documents of a folder, and return the manifest and the documents."""
+    manifest = read_manifest(path, kind)
+    folder = SealedFolder(path, kind, manifest.digest)
+    documents = folder._documents(manifest)
+    folder._keep(manifest)
+    return manifest, documents
 
 
 @contextmanager

@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.storage.locations import is_address, location_of
-from dask_odm.data.storage.storage import resolved
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     REAL_TYPE,
+    ROOT,
     STATISTICS,
     ArrayLayout,
     Label,
     Layout,
     decode_strings,
 )
-from dask_odm.data.store.manifest import STORE, whole
-from dask_odm.data.store.sealed import SealedFolder
+from dask_odm.data.store.manifest import whole
+from dask_odm.data.store.sealed import SealedFolder, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
@@ -46,51 +46,33 @@ class StoreBlock:
 
 
 @dataclass(frozen=True)
-class Store:
-    """A finished store; open one with `Store.open`.
+class Store(SealedFolder):
+    """A finished store; open one with `Store.open`. Stores are equal if path and content are equal."""
 
-    It is small, hashable and picklable. Stores are equal if path and content are equal.
-
-    Parameters
-    ----------
-    path : absolute path of the folder; in an object store the address of the zarr group itself, which lies below the
-        address by which it was opened
-    layout : number of rows and features, chunking and types
-    facts : what is said of y without reading it
-    source : what was ingested, in words
-    digest : SHA-256 of the manifest's content, and so of every file's place, size and checksum
-    title : name of the store in messages; by default its path
-    """
-
-    path: str
-    layout: Layout
-    facts: TargetFacts
-    source: str
-    digest: str
-    title: str | None = field(default=None, compare=False)
+    layout: Layout  # number of rows and features, chunking and types
+    facts: TargetFacts  # what is said of y without reading it
+    source: str  # what was ingested, in words
+    title: str | None = field(default=None, compare=False)  # name in messages; by default that of the path
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
         """Open a finished store, and check the sizes of all files and the content of all but its rows.
 
-        Raises
-        ------
-        StoreError
-            Not a store, unfinished, of another version, or with files that are missing, of another size
-            or at odds with the manifest.
+        Raises StoreError if it is no store, unfinished, of another version, or with files that are missing, of another
+        size or at odds with the manifest.
         """
-        location = location_of(path)
-        return whole(location, lambda: cls._opened(resolved(location)))
+        return whole(location_of(path), cls._opened)
 
     @classmethod
     def _opened(cls, root: str) -> Store:
-        folder, manifest, documents = SealedFolder.open(root, STORE)
+        manifest, documents = unseal(root, "store")
         layout = Layout(**manifest.head["layout"])
-        for array in layout.of_features():  # few read these; chunks of rows are checked when they are read
-            folder.chunk(array, 0).payload()
         facts = TargetFacts.read(root, layout, documents)
-        source = documents["zarr.json"]["attributes"].get("source", "")
-        return cls(root, layout, facts, str(source), folder.digest)
+        source = str(documents[ROOT]["attributes"].get("source", ""))
+        store = cls(root, "store", manifest.digest, layout, facts, source)
+        for array in layout.of_features().values():  # few read these; chunks of rows are checked when they are read
+            store.chunk(array, 0).payload()
+        return store
 
     @property
     def name(self) -> str:
@@ -162,10 +144,9 @@ class Store:
     @property
     def feature_names(self) -> tuple[str, ...] | None:
         """Column names, read on demand; None if the source had none."""
-        array = self.layout.feature
-        if array is None:
+        if not self.layout.has_feature_names:
             return None
-        chunk = self._folder.chunk(array, 0)
+        chunk = self.chunk(self.layout.of_features()["feature"], 0)
         data = chunk.payload().tobytes()
         try:
             return decode_strings(data)
@@ -175,7 +156,8 @@ class Store:
     @property
     def statistics(self) -> Statistics:
         """Per-feature statistics, read on demand."""
-        return Statistics(**{name: self._folder.read(self.layout.statistic(name), 0) for name in STATISTICS})
+        arrays = self.layout.of_features()
+        return Statistics(**{name: self.numbers(arrays[f"statistics/{name}"], 0) for name in STATISTICS})
 
     @property
     def token(self) -> str:
@@ -249,7 +231,7 @@ class Store:
             whole_chunk = self.read_chunk(X, i)
             yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
             return
-        for piece in self._folder.pieces(X, i, rows):
+        for piece in self.pieces(X, i, rows):
             if left:  # the last chunk is padded
                 yield piece[:left]
             left -= min(left, len(piece))
@@ -257,7 +239,7 @@ class Store:
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
         """Read chunk ``i`` of one array along the rows, without the padding of the last chunk."""
         rows = self.chunk_slice(i)
-        chunk = self._folder.read(array, i, out)[: rows.stop - rows.start]
+        chunk = self.numbers(array, i, out)[: rows.stop - rows.start]
         what = None
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
@@ -267,12 +249,8 @@ class Store:
         elif array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             what = "a weight that is negative or not finite"
         if what is not None:
-            raise self._folder.chunk(array, i).damage(what)
+            raise self.chunk(array, i).damage(what)
         return chunk
-
-    @property
-    def _folder(self) -> SealedFolder:
-        return SealedFolder(self.path, STORE, self.digest)
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer. A block is valid until the next is taken."""
@@ -354,26 +332,11 @@ class Store:
             column[self.chunk_slice(i)] = self.read_chunk(array, i)
         return column
 
-    def verify(self) -> int:
-        """Check every file against the manifest, and return how many bytes were read.
-
-        Unlike the checksum within a chunk, this finds chunks that were swapped or are of an older store.
-
-        Raises
-        ------
-        StoreError
-            Naming the first damaged file and how many more there are.
-        """
-        return self._folder.verify()
-
     def __dask_tokenize__(self) -> tuple[str, str, str]:
         return ("dask_odm.Store", self.path, self.digest)
 
 
 def read_block_array(store: Store, name: str, i: int) -> Array:
     """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
-    array = {"X": store.layout.X, "y": store.layout.y, "weight": store.layout.weight}[name]
-    if array is None:
-        raise KeyError(name)
-    chunk = store.read_chunk(array, i)
+    chunk = store.read_chunk(getattr(store.layout, name), i)
     return store.labels(chunk) if name == "y" else chunk

@@ -81,7 +81,7 @@ class StoredData(TrainingData):
     @property
     def class_weights(self) -> tuple[float, ...]:
         if isinstance(self.targets, TwoClasses):
-            return self.targets.negative_weight, self.targets.positive_weight
+            return self.targets.class_weights
         if isinstance(self.targets, OneOfMany):
             return self.targets.pair_weights or (1.0, 1.0)
         return self.targets.class_weights if isinstance(self.targets, ManyClasses) else ()

@@ -47,7 +47,7 @@ def test_whole_partitions_take_no_memory():
 def test_rows_and_labels(tmp_path, stored, memory):
     X, y = blobs(500)
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=60)
-    partitions = partition_store(store, TwoClasses(1), PLAIN, RandomPartitioner(7, 0), str(tmp_path), HERE)
+    partitions = partition_store(store, TwoClasses(), PLAIN, RandomPartitioner(7, 0), str(tmp_path), HERE)
     every, _ = partitions.rows(0, 7, PLAIN, 0)
     X, (y, weight) = every.read(0, 500), partitions.labels(0, 7)
     if not stored:

@@ -91,7 +91,7 @@ def shuffled(tmp_path: Path, rows: int, parts: int, *, chunk: int = 37, dtype="f
     X, y, weight = made_up(rows, dtype)
     store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=chunk)
     (tmp_path / "scratch").mkdir()
-    return Shuffle(store, TwoClasses(1, 0.5, 3.0), parts, str(tmp_path / "scratch"), **options)
+    return Shuffle(store, TwoClasses((0.5, 3.0)), parts, str(tmp_path / "scratch"), **options)
 
 
 def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tuple[np.ndarray, ...]:
@@ -243,14 +243,14 @@ def test_sample_is_of_kept_rows_in_order_and_of_the_seed(tmp_path):
     X, y, weight = made_up(200)
     store = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=100)
     kept = set(np.flatnonzero(np.array([label is not None for label in y]) & (weight > 0)).tolist())
-    one, same, other = (sample_chunk(store, TwoClasses(1), 20, seed, 1)[:, 0] for seed in (1, 1, 2))
+    one, same, other = (sample_chunk(store, TwoClasses(), 20, seed, 1)[:, 0] for seed in (1, 1, 2))
     assert len(one) == 20
     assert set(one.tolist()) <= kept
     assert one.min() >= 100
     assert (np.diff(one) > 0).all()
     np.testing.assert_array_equal(one, same)
     assert not np.array_equal(one, other)
-    everything = sample_chunk(store, TwoClasses(1), 1000, 1, 1)
+    everything = sample_chunk(store, TwoClasses(), 1000, 1, 1)
     assert len(everything) == len([i for i in kept if i >= 100])
 
 

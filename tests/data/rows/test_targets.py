@@ -23,12 +23,13 @@ def block(y: np.ndarray, weight: np.ndarray | None = None, first: int = 0) -> St
 
 
 def test_two_classes():
-    keep, y, weight = TwoClasses(1, 0.5, 3.0)(block(CODES, WEIGHT))
+    codes = np.array([0, 1, -1, 0, 1], np.int8)
+    keep, y, weight = TwoClasses((0.5, 3.0))(block(codes, WEIGHT))
     assert keep.tolist() == [True, False, False, True, True]
     assert y[keep].tolist() == [-1.0, -1.0, 1.0]
     assert weight[keep].tolist() == [0.5, 2.0, 9.0]
-    keep, y, weight = TwoClasses(2)(block(CODES))
-    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1, 1], [-1, -1, 1, -1], [1] * 4)
+    keep, y, weight = TwoClasses()(block(codes))
+    assert (keep.tolist(), y[keep].tolist(), weight[keep].tolist()) == ([1, 1, 0, 1, 1], [-1, 1, -1, 1], [1] * 4)
 
 
 def test_many_classes():
@@ -46,7 +47,7 @@ def test_real_values():
 
 
 def test_columns_of_all_rows_are_the_stores_own():
-    for targets in (TwoClasses(1), ManyClasses((1.0, 2.0, 3.0))):
+    for targets in (TwoClasses(), ManyClasses((1.0, 2.0, 3.0))):
         whole = block(CODES, WEIGHT)
         y, weight = targets.columns(whole)
         assert y is whole.y
@@ -57,7 +58,7 @@ def test_columns_of_all_rows_are_the_stores_own():
 
 
 @pytest.mark.parametrize("given_weight", [None, WEIGHT])
-@pytest.mark.parametrize("targets", [TwoClasses(1, 0.0, 2.0), ManyClasses((1.0, 0.0, 5.0))])
+@pytest.mark.parametrize("targets", [TwoClasses((0.0, 2.0)), ManyClasses((1.0, 0.0, 5.0))])
 def test_columns_of_classes_say_who_is_left_out(targets, given_weight):
     seen = block(CODES, given_weight, first=3)
     keep = targets(seen)[0]
@@ -80,24 +81,24 @@ def test_columns_of_real_values_weigh_nothing_where_left_out(given_weight):
     assert np.isfinite(y).all()
 
 
-@pytest.mark.parametrize("targets", [TwoClasses(1, 0.5), ManyClasses((1.0, 2.0)), RealValues()])
+@pytest.mark.parametrize("targets", [TwoClasses((0.5, 1.0)), ManyClasses((1.0, 2.0)), RealValues()])
 def test_targets_are_values(targets: Targets):
     again = pickle.loads(pickle.dumps(targets))
     assert again == targets
     assert dask.base.tokenize(again) == dask.base.tokenize(targets)
-    assert dask.base.tokenize(targets) != dask.base.tokenize(TwoClasses(1))
+    assert dask.base.tokenize(targets) != dask.base.tokenize(TwoClasses())
 
 
 def test_keeps_all():
-    assert TwoClasses(1).keeps_all
+    assert TwoClasses().keeps_all
     assert ManyClasses((1.0, 2.0)).keeps_all
     assert RealValues().keeps_all
-    assert not TwoClasses(1, 0.0).keeps_all
+    assert not TwoClasses((0.0, 1.0)).keeps_all
     assert not ManyClasses((1.0, 0.0)).keeps_all
 
 
 def test_partitions_hold_y_in_the_smallest_type():
-    assert [TwoClasses(1).y_type, ManyClasses((1.0,) * 128).y_type, ManyClasses((1.0,) * 129).y_type] == [
+    assert [TwoClasses().y_type, ManyClasses((1.0,) * 128).y_type, ManyClasses((1.0,) * 129).y_type] == [
         "int8", "int8", "int32"
     ]  # fmt: skip
     assert RealValues().y_type == "float64"

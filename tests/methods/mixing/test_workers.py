@@ -56,7 +56,7 @@ def test_shards_on_disk_hold_the_rows_of_memory(rows, tmp_path, scaled):
     np.save(tmp_path / "codes.npy", codes)
     (tmp_path / "scratch").mkdir()
     group_of, folder = GroupOfNumber(str(tmp_path / "codes.npy")), str(tmp_path / "scratch")
-    disk = partition_store_by(store, TwoClasses(1), group_of, SHARDS, 3, folder, HERE)
+    disk = partition_store_by(store, TwoClasses(), group_of, SHARDS, 3, folder, HERE)
     scaling = Scaling(np.full(D, 0.5), np.arange(1.0, D + 1)) if scaled else None
     memory = in_memory(rows, scaling)
     assert disk.counts == memory.counts

@@ -63,7 +63,7 @@ def test_a_store_and_workers_make_the_same_nodes(workers, tmp_path, request):
     if workers:
         request.getfixturevalue("client")
     partitioner = ClusterPartitioner(p.kernel, 8, 0)
-    partitions = partition_store(store, TwoClasses(1), plain, partitioner, str(tmp_path / "scratch"), HERE)
+    partitions = partition_store(store, TwoClasses(), plain, partitioner, str(tmp_path / "scratch"), HERE)
     assert sum(partitions.counts) == 240
     assert 1 < len(partitions.counts) <= 8
     found = regroup(p, partitions, plain, Cluster.current() if workers else HERE)(1)

@@ -279,7 +279,7 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
         (tmp_path / "scratch").mkdir()
         store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
         partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, TwoClasses(1), plain, partitioner, folder, HERE)
+        partitions = partition_store(store, TwoClasses(), plain, partitioner, folder, HERE)
         job = replace(job, partitions=partitions, scaling=plain)
     if place == "workers":
         request.getfixturevalue("client")
