@@ -137,7 +137,7 @@ def _move(
 
 def scaling_path(folder: str) -> str:
     """Return the file in which a shuffle keeps the scaling of the rows."""
-    return os.path.join(folder, "scaling.npz")
+    return os.path.join(folder, "scaling.npy")
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _count(
     """Make groups and count the rows per (chunk, group); every row's group is left in ``folder``."""
     chunks = range(store.n_chunks)
     groups = partitioner.groups(scaling(_sample(store, labelling, partitioner, cluster)))
-    np.savez(scaling_path(folder), shift=scaling.shift, factor=scaling.factor)
+    scaling.save(scaling_path(folder))
     if groups.count == 1:
         return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
     path = os.path.join(folder, "groups.pickle")

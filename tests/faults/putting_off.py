@@ -51,7 +51,8 @@ def ways(folder: Path) -> dict[str, Callable[[], Any]]:
     names = {suffix: str(folder / f"a.{suffix}") for suffix in ("npy", "npz", "csv", "libsvm", "zarr")}
     np.save(folder / ROWS, X)
     np.save(names["npy"], np.column_stack([X, y]))
-    np.savez(names["npz"], X=X, y=y, shift=X[0], factor=X[1])
+    np.savez(names["npz"], X=X, y=y)
+    np.save(folder / "scaling.npy", X[:2])
     np.savetxt(names["csv"], np.column_stack([X, y]), delimiter=",")
     (folder / "a.libsvm").write_text("1 1:2 2:3\n0 1:1\n" * 10)
     (folder / "state").write_bytes(pickle.dumps({"w": X}))
@@ -59,7 +60,7 @@ def ways(folder: Path) -> dict[str, Callable[[], Any]]:
     storage = storage_of(names["zarr"])
     return {
         "rows of a fit": lambda: read_rows(str(folder)).sum(),
-        "a scaling": lambda: load_scaling.__wrapped__(names["npz"]),
+        "a scaling": lambda: load_scaling.__wrapped__(str(folder / "scaling.npy")),
         "the state of a round": lambda: _load(str(folder / "state")),
         "sealing": sealed(folder / "partitions"),
         "bytes of a store": lambda: storage.read("zarr.json", 1 << 20),

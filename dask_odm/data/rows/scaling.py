@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.storage.files import load_arrays
+from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen
@@ -79,6 +79,10 @@ class Scaling:
             _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
         return out
 
+    def save(self, path: str) -> None:
+        """Write the scaling to a ``.npy`` file, for `StoredScaling`."""
+        save_array(path, np.stack([self.shift, self.factor]))
+
     def at_rest(self, X: Array, statistics: Statistics, sample: int = 512) -> Scaling:
         """Return a scaling that maps to 0 the minimum or maximum of a feature if most rows have that value.
 
@@ -101,7 +105,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class StoredScaling:
-    """Scaling in an npz file, named by its path. Tasks carry the path, since the arrays may be large."""
+    """Scaling in a file, named by its path. Tasks carry the path, since the arrays may be large."""
 
     path: str
 
@@ -113,8 +117,7 @@ class StoredScaling:
 @lru_cache(maxsize=4)
 def load_scaling(path: str) -> Scaling:
     """Read a scaling from its file, once per process."""
-    arrays = load_arrays(path)
-    return Scaling(arrays["shift"], arrays["factor"])
+    return Scaling(*load_array(path))
 
 
 @dataclass(frozen=True, eq=False)

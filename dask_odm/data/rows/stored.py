@@ -9,7 +9,6 @@ that write one file at the same time undo each other's writes.
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import threading
@@ -24,13 +23,13 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions, held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import load_array, make_folders, reserve, update_whole
+from dask_odm.data.storage.files import load_array, make_folders, reserve, save_array, update_whole
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.sealed import ChunkFile
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
-from dask_odm.linalg.rows import Rows
+from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
 PARTITION_CHUNK_BYTES = 4 << 20  # fewer than a store's: solvers read panels that begin and end within chunks
@@ -111,15 +110,13 @@ class StoredPartitions:
 
         All are read into the same memory. Without scaling, rows are raw.
         """
-        layout = self.array("X")
-        raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
-        scaled = np.empty(layout.chunks if scaling is not None else 0, layout.dtype)
+        rows = StoredRows(self, k, k + 1, scaling)
 
         def read(piece: tuple[int, int]) -> tuple[Array, Array, Array]:
             number, count = piece
-            X = ChunkFile(self.path, layout, number).numbers(raw)[:count]
-            X = X if scaling is None else scaling(X, scaled[:count])
-            y, weight = (ChunkFile(self.path, self.array(name), number).numbers()[:count] for name in ("y", "weight"))
+            X = rows.chunk(number, count)
+            arrays = (self.array(name) for name in ("y", "weight"))
+            y, weight = (ChunkFile(self.path, array, number).numbers()[:count] for array in arrays)
             return X, y.astype(np.float64), weight
 
         return read
@@ -134,15 +131,7 @@ class StoredPartitions:
 
     def raw(self, first: int, last: int, chosen: Array) -> Array:
         """Return rows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
-        out = np.empty((len(chosen), self.features), self.dtype)
-        start = at = 0
-        for i, rows in self.pieces(first, last):
-            inside = chosen[(chosen >= start) & (chosen < start + rows)] - start
-            if len(inside):
-                out[at : at + len(inside)] = ChunkFile(self.path, self.array("X"), i).numbers()[inside]
-                at += len(inside)
-            start += rows
-        return out
+        return read_scattered(StoredRows(self, first, last, None), chosen)
 
 
 Partitions = MemoryPartitions | StoredPartitions
@@ -150,12 +139,15 @@ Partitions = MemoryPartitions | StoredPartitions
 
 @dataclass(eq=False)
 class StoredRows:
-    """Scaled rows of consecutive partitions, read from disk on demand. Each thread keeps the last chunk it read."""
+    """Rows of consecutive partitions, read from disk on demand: scaled, or raw without a scaling.
+
+    Each thread keeps the last chunk it read.
+    """
 
     partitions: StoredPartitions
     first: int
     last: int
-    scaling: Scaling | StoredScaling
+    scaling: Scaling | StoredScaling | None
     _local: threading.local = field(default_factory=threading.local)
 
     @cached_property
@@ -176,31 +168,33 @@ class StoredRows:
     def dtype(self) -> np.dtype[Any]:
         return self.partitions.dtype
 
-    def _chunk(self, piece: int) -> Array:
+    def chunk(self, number: int, count: int) -> Array:
+        """Return the ``count`` rows of a chunk, valid until this thread asks for another."""
         local = self._local
         layout = self.partitions.array("X")
-        if not hasattr(local, "piece"):
+        if not hasattr(local, "number"):
             # buffers that serve every chunk: freshly mapped memory is slow, and the allocator would hold on to it
             local.raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
-            local.scaled = np.empty(layout.chunks, layout.dtype)
-            local.piece = -1
-        starts, chunks = self._starts
-        rows = int(starts[piece + 1] - starts[piece])
-        if local.piece != piece:
-            raw = ChunkFile(self.partitions.path, layout, int(chunks[piece])).numbers(local.raw)
-            self.scaling(raw[:rows], local.scaled[:rows])
-            local.piece = piece
-        chunk: Array = local.scaled[:rows]
+            local.scaled = None if self.scaling is None else np.empty(layout.chunks, layout.dtype)
+            local.number = -1
+        if local.number != number:
+            local.number = -1  # until it is read
+            X = ChunkFile(self.partitions.path, layout, number).numbers(local.raw)[:count]
+            local.X = X if self.scaling is None else self.scaling(X, local.scaled[:count])
+            local.number = number
+        chunk: Array = local.X
         return chunk
 
     def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        starts = self._starts[0]
+        starts, numbers = self._starts
         out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
         at = start
         while at < stop:
             piece = int(np.searchsorted(starts, at, side="right")) - 1
-            upto = min(stop, int(starts[piece + 1]))
-            out[at - start : upto - start] = self._chunk(piece)[at - starts[piece] : upto - starts[piece]]
+            first, end = starts[piece : piece + 2].tolist()
+            chunk = self.chunk(int(numbers[piece]), end - first)
+            upto = min(stop, end)
+            out[at - start : upto - start] = chunk[at - first : upto - first]
             at = upto
         return out
 
@@ -229,7 +223,7 @@ def count_groups(
     block = store.read(chunk)
     keep, _, _ = targets(block)
     groups = np.where(keep, group_of(block), -1).astype(np.int32)
-    _save(_groups_path(folder, chunk), groups)
+    save_array(_groups_path(folder, chunk), groups)
     return np.bincount(groups[groups >= 0], minlength=n_groups)
 
 
@@ -335,13 +329,3 @@ def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
     except FileNotFoundError:  # the folder is not there yet
         descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
     return update_whole(descriptor)
-
-
-def _save(path: str, values: Array) -> None:
-    """Write a small array. A reader sees all of it or nothing, even if two workers write it at once."""
-    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
-    written = io.BytesIO()
-    np.save(written, values)  # np.save to a file would hide the system's reason, such as a full disk
-    with open(aside, "wb") as file:
-        file.write(written.getbuffer())
-    os.replace(aside, path)

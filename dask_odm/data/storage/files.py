@@ -29,14 +29,10 @@ class WholeFile(FileIO):
         """Fill a buffer, and return the number of bytes read."""
         return self._done(super().readinto(buffer))
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to ``size`` bytes, or all if it is negative or None."""
-        return self.readall() if size is None or size < 0 else self._done(super().read(size))
-
     def readall(self) -> bytes:
         """Return all bytes up to the end."""
         pieces = []
-        while piece := self.read(1 << 20):
+        while piece := self._done(super().read(1 << 20)):
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -87,13 +83,14 @@ def load_array(path: str) -> npt.NDArray[Any]:
     return found.T if fortran else found
 
 
-def load_arrays(path: str) -> dict[str, npt.NDArray[Any]]:
-    """Return all arrays of a small ``.npz`` archive.
-
-    The whole file is read first, since `zipfile` would misreport an error of the system.
-    """
-    with open_whole(path) as file, _parsing, np.load(BytesIO(file.read())) as arrays:
-        return dict(arrays)
+def save_array(path: str, values: npt.NDArray[Any]) -> None:
+    """Write a small array. A reader sees all of it or nothing, even if two workers write it at once."""
+    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
+    written = BytesIO()
+    np.save(written, values)  # np.save to a file would hide the system's reason, such as a full disk
+    with open(aside, "wb") as file:
+        file.write(written.getbuffer())
+    os.replace(aside, path)
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:

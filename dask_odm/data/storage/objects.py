@@ -26,7 +26,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from dask_odm.data.storage.locations import MANIFEST, NotAsExpectedError, client_of, explained, status_of
+from dask_odm.data.storage.locations import MANIFEST, NotAsExpectedError, client_of, explained, name_of, status_of
 from dask_odm.errors import InputError, ObjectStoreError, StoreError
 
 CURRENT = "current.json"
@@ -176,7 +176,7 @@ class ObjectStorage:
                 return None
 
     def _path(self, key: str) -> str:
-        return f"{self.location.partition('://')[2].partition('/')[2]}/{key}"
+        return f"{name_of(self.location)}/{key}"
 
     @contextmanager
     def _asking(self, doing: str, key: str = "") -> Iterator[Any]:

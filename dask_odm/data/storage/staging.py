@@ -92,7 +92,7 @@ def replace_folder(new: str, path: str, *, overwrite: bool) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder, if it exists, even while other threads still write to it by its name."""
+    """Remove a folder or file, if it exists, even while other threads still write to the folder by its name."""
     try:
         _remove(path)
     except BaseException:  # an interrupt must not leave half of it
@@ -101,6 +101,9 @@ def remove_folder(path: str) -> None:
 
 
 def _remove(path: str) -> None:
+    if not os.path.isdir(path) or os.path.islink(path):
+        with suppress(OSError):
+            os.remove(path)
     gone = f"{path}.gone"
     if os.path.lexists(path):
         with suppress(OSError):
@@ -128,7 +131,7 @@ def own(name: str, *, attempts: int = 100) -> None:
 def disown(name: str) -> None:
     """Remove the file or folder of that name, and then release the name."""
     try:
-        _remove_any(name)
+        remove_folder(name)
     finally:
         try:
             _let_go(name)
@@ -182,17 +185,9 @@ def _remove_if_abandoned(file: str, target: str) -> None:
         except OSError:  # it cannot be put back now
             lock.close()
             return
-    _remove_any(name)
+    remove_folder(name)
     remove_folder(old)
     lock.remove()
-
-
-def _remove_any(name: str) -> None:
-    """Remove a folder or a file."""
-    if not os.path.isdir(name) or os.path.islink(name):
-        with suppress(OSError):
-            os.remove(name)
-    remove_folder(name)  # also of a file, since an interrupt may have left part of a folder under another name
 
 
 @dataclass(frozen=True)
@@ -257,87 +252,80 @@ class FileLock:
         if fcntl is not None:
             self.close()
 
-    def _lock(self) -> bool | None:
-        """Lock the file without waiting; return False if another process has it, None if there are no locks."""
-        if fcntl is None:
-            return None
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return False if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES) else None
-        return True
-
-    def _take(self) -> bool | None:
-        """Lock the file and name this process in it.
-
-        Returns False if another process, or another part of this one, holds it, and None if it is no longer the file
-        at its path, since its last holder has removed it. An error releases it, and leaves no file.
-        """
-        ours = False
-        try:
-            locked = self._lock()
-            holder = None if locked else Holder.of(self.descriptor)
-            if locked is False or (holder is not None and holder.may_live()):
-                return False
-            if not self._is_at_path():
-                return None
-            ours = True
-            os.ftruncate(self.descriptor, 0)
-            os.lseek(self.descriptor, 0, os.SEEK_SET)
-            os.write(self.descriptor, Holder.here(locks=locked is True).text())
-        except BaseException:
-            self.remove() if ours else self.close()
-            raise
-        return True
-
-    def _is_at_path(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self.descriptor), os.stat(self.path, follow_symlinks=False))
-        except FileNotFoundError:
-            return False
-
-    def _is_abandoned(self, empty: bool, days: float) -> bool:
-        holder = Holder.of(self.descriptor)
-        locked = self._lock()
-        if locked is False:
-            return False
-        found = os.fstat(self.descriptor)
-        if holder is None:
-            return empty and locked is True and stat.S_ISREG(found.st_mode) and found.st_size == 0
-        if not (locked and holder.locks):
-            return not holder.may_live()
-        return holder.host == node() or time.time() - found.st_mtime > 86400 * days
-
 
 def take_lock(path: str) -> FileLock | None:
-    """Make the file at ``path`` and hold it; return None if another process, or another part of this one, holds it.
+    """Make the file at ``path``, hold it and name this process in it.
 
-    Raises OSError if the file cannot be made.
+    Returns None if another process, or another part of this one, holds it. Raises OSError, and leaves no file, if it
+    cannot be made or written.
     """
-    taken = None
-    while taken is None:
+    while True:
         lock = FileLock(path, os.open(path, _FLAGS | os.O_CREAT, 0o600))
-        taken = lock._take()
-        if not taken:
+        ours = False
+        try:
+            locked = _locked(lock.descriptor)
+            holder = None if locked else Holder.of(lock.descriptor)
+            if locked is False or (holder is not None and holder.may_live()):
+                lock.close()
+                return None
+            ours = _is_at_path(lock)  # else its last holder has removed it
+            if ours:
+                os.ftruncate(lock.descriptor, 0)
+                os.lseek(lock.descriptor, 0, os.SEEK_SET)
+                os.write(lock.descriptor, Holder.here(locks=locked is True).text())
+                return lock
             lock.close()
-    return lock if taken else None
+        except BaseException:
+            lock.remove() if ours else lock.close()
+            raise
 
 
-def take_abandoned(path: str, *, empty: bool = False, days: float = 1) -> FileLock | None:
+def take_abandoned(path: str, *, empty: bool = False) -> FileLock | None:
     """Hold the lock's file at ``path`` if its process has ended; return None if it lives, or may live.
 
-    With ``empty``, a file that is empty and not locked is taken, too: its process was killed as it made the file. A
-    lock of another machine is abandoned if it is older than ``days``, since some file systems lock per machine.
+    With ``empty``, a file that is empty and not locked is taken, too: its process was killed as it made the file.
     """
     try:
         lock = FileLock(path, os.open(path, _FLAGS))
     except OSError:
         return None
     with suppress(OSError):
-        if lock._is_abandoned(empty, days):
+        if _is_abandoned(lock.descriptor, empty):
             return lock
     lock.close()
     return None
+
+
+def _is_abandoned(descriptor: int, empty: bool) -> bool:
+    holder = Holder.of(descriptor)
+    locked = _locked(descriptor)
+    if locked is False:
+        return False
+    found = os.fstat(descriptor)
+    if holder is None:
+        return empty and locked is True and stat.S_ISREG(found.st_mode) and found.st_size == 0
+    if not (locked and holder.locks):
+        return not holder.may_live()
+    # a lock of another machine is left for a day, since some file systems lock per machine
+    return holder.host == node() or time.time() - found.st_mtime > 86400
+
+
+def _locked(descriptor: int) -> bool | None:
+    """Lock a file without waiting; return False if another process has it, None if there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES) else None
+    return True
+
+
+def _is_at_path(lock: FileLock) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.descriptor), os.stat(lock.path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def _started(pid: int) -> str | None:

@@ -15,10 +15,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import FileIO
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
-from dask_odm.data.storage.files import WholeFile, make_folders, sync, write_synced
+from dask_odm.data.storage.files import WholeFile, make_folders, open_whole, sync, write_synced
 from dask_odm.data.storage.locations import MANIFEST, is_address
 from dask_odm.data.storage.objects import NewObjects, ObjectStorage
 from dask_odm.data.storage.staging import (
@@ -50,13 +50,12 @@ class LocalStorage:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise OSError(errno.EFBIG, f"{size} bytes, more than {limit}")
-            data = bytearray(size)
-            return bytes(data[: fill(file, memoryview(data))])
+            return file.read(size)
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Fill ``target`` with the first bytes, and return the size, counting at most one byte more than fits."""
         with self.opened(key) as file:
-            return fill(file, target) + len(file.read(1))
+            return file.readinto(target) + len(file.read(1))
 
     def sizes(self) -> dict[str, int]:
         """Return all keys with their sizes in bytes."""
@@ -64,12 +63,8 @@ class LocalStorage:
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         """Write a key and replace its former bytes."""
-        path = make_folders(self.location, key)
-        view = memoryview(data).cast("B")
-        with WholeFile(path, "wb") as file:
-            written = 0
-            while written < len(view):
-                written += file.write(view[written:])
+        with BufferedWriter(WholeFile(make_folders(self.location, key), "wb")) as file:
+            file.write(data)
 
     def remove(self, key: str) -> None:
         """Remove a key and all keys below it."""
@@ -117,9 +112,9 @@ class LocalStorage:
         return self.location
 
     @contextmanager
-    def opened(self, key: str) -> Iterator[FileIO]:
+    def opened(self, key: str) -> Iterator[BufferedReader]:
         """Open a regular file. Anything else, such as a pipe that would never end, is refused at once."""
-        with WholeFile(os.open(os.path.join(self.location, key), _FLAGS), "rb") as file:
+        with open_whole(os.open(os.path.join(self.location, key), _FLAGS)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a file")
             yield file
@@ -176,14 +171,6 @@ def new_storage(location: str) -> NewStorage:
 def current_storage(location: str) -> Storage:
     """Return the storage of the current bytes of a store or record, for reading."""
     return storage_of(storage_of(location).resolved())
-
-
-def fill(file: FileIO, target: memoryview) -> int:
-    """Fill ``target`` from a file, and return the number of bytes read."""
-    done = 0
-    while done < len(target) and (count := file.readinto(target[done:])):
-        done += count
-    return done
 
 
 def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import MANIFEST
-from dask_odm.data.storage.storage import LocalStorage, Storage, fill, storage_of
+from dask_odm.data.storage.storage import LocalStorage, Storage, storage_of
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, seal, zarr_documents
 from dask_odm.data.store.manifest import Entry, Manifest, kind_named, read_document, read_manifest, with_digest
 from dask_odm.errors import StoreError
@@ -72,13 +72,13 @@ class ChunkFile:
         with self._explained(), LocalStorage(self.root).opened(self.key) as file:
             while read < nbytes:
                 piece = buffer[: nbytes - read]
-                count = fill(file, piece.data)
+                count = file.readinto(piece.data)
                 read += count
                 if count < len(piece):
                     break
                 checksum = crc32c(piece, checksum)
                 yield piece.view(self._dtype).reshape(shape)
-            read += fill(file, end.data)
+            read += file.readinto(end.data)
         self.check_size(read)
         self._compare(checksum, end[:-1])
 

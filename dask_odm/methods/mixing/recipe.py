@@ -264,6 +264,6 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
     require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)
     stored = None
     if scaling is not None:
-        stored = StoredScaling(os.path.join(folder, "scaling.npz"))
-        np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
+        stored = StoredScaling(os.path.join(folder, "scaling.npy"))
+        scaling.save(stored.path)
     return NamedShards(partitions, names, scaling, stored, folder)
