@@ -104,7 +104,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
-        if isinstance(resolved, Store) and resolved.has_y and active_client() is None:
+        if isinstance(resolved, Store) and resolved.y_kind and active_client() is None:
             return self._count_store(resolved)
         if isinstance(resolved, Store):
             from dask_odm.data.store.interchange import to_dataset
@@ -227,7 +227,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         """Return targets, weights and predictions, all in memory."""
         predicted = np.asarray(self._values(resolved))
         if isinstance(resolved, Store):
-            return resolved.read_y(), resolved.read_weight(), predicted
+            return resolved.read_column("y"), resolved.read_column("weight"), predicted
         return resolved.y, resolved.weight, predicted
 
     def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:

@@ -188,7 +188,7 @@ def test_predictions_and_their_worth(made, tmp_path):
     model, test = dask_odm.load_model(made / "model.zarr"), Store.open(made / "train-test.zarr")
     assert run_json("predict", made / "model.zarr", test.path, tmp_path / "p.csv")["rows"] == 100
     labels = (tmp_path / "p.csv").read_text().split()[1:]
-    accuracy = accuracy_score(test.labels(test.read_y()), labels)
+    accuracy = accuracy_score(test.labels(test.read_column("y")), labels)
     result = run_json("evaluate", made / "model.zarr", test.path)
     assert result["accuracy"] == accuracy == model.score(test.path) > 0.9
     assert np.sum(result["confusion"]) == result["rows"] == 100

@@ -83,7 +83,7 @@ def test_every_way_of_reading_gives_what_was_written(made):
     wanted = np.array([22, 0, 7, 7, 11])
     gathered = store.read_rows(wanted)
     check(content, gathered.X, gathered.y, gathered.weight, wanted)
-    check(content, content.X, store.read_y(), store.read_weight(), every)
+    check(content, content.X, store.read_column("y"), store.read_column("weight"), every)
 
 
 def test_xarray_reads_it_as_it_is_and_lazily(made):

@@ -58,5 +58,5 @@ def libsvm_bytes(rows: int = 200) -> bytes:
 def stored(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
     """All rows of a store, and its labels as values."""
     X = np.concatenate([block.X.copy() for block in store.blocks()])
-    codes = store.read_y()
+    codes = store.read_column("y")
     return X, None if codes is None else store.labels(codes)

@@ -30,7 +30,7 @@ def _table(rows: int = 500, features: int = 4, seed: int = 0) -> tuple[np.ndarra
 
 def _rows(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
     X = np.concatenate([block.X.copy() for block in store.blocks()])
-    codes = store.read_y()
+    codes = store.read_column("y")
     return X, None if codes is None else store.labels(codes)
 
 
@@ -66,7 +66,7 @@ def test_csv_to_store(tmp_path):
     rows, labels = _rows(store)
     np.testing.assert_array_equal(rows, X)
     np.testing.assert_array_equal(labels, frame["label"].to_numpy())
-    np.testing.assert_array_equal(store.read_weight(), np.arange(500.0))
+    np.testing.assert_array_equal(store.read_column("weight"), np.arange(500.0))
     assert store.feature_names == ("a", "b", "c", "d")
 
 
@@ -173,7 +173,7 @@ def test_a_measurement_is_no_label(tmp_path):
     with pytest.raises(InputError, match=r"row 32767: .*target='real'"):
         ingest((np.zeros((40_000, 1)), np.arange(40_000)), tmp_path / "a.zarr")
     store = ingest((np.zeros((32_767, 1)), np.arange(32_767)), tmp_path / "a.zarr")
-    assert store.read_y().dtype == np.int16
+    assert store.read_column("y").dtype == np.int16
 
 
 def test_label_codes_follow_appearance_over_blocks():
@@ -446,7 +446,7 @@ def test_measurements_become_real_targets(tmp_path, kind, block_bytes):
         store = ingest(source, tmp_path / "a.zarr", chunk_rows=50, block_bytes=block_bytes)
     assert (store.y_kind, store.classes) == ("real", None)
     assert next(e for e in heard if isinstance(e, Ingested)).target == "real"
-    np.testing.assert_array_equal(store.read_y(), y, strict=True)
+    np.testing.assert_array_equal(store.read_column("y"), y, strict=True)
     store.verify()
 
 
@@ -466,7 +466,7 @@ def test_measurements_become_real_targets(tmp_path, kind, block_bytes):
 def test_how_many_numbers_are_real(tmp_path, labels, kind, block_bytes):
     store = ingest((np.zeros((len(labels), 1)), labels), tmp_path / "a.zarr", block_bytes=block_bytes)
     assert store.y_kind == kind
-    assert store.labels(store.read_y()).tolist() == labels.tolist()
+    assert store.labels(store.read_column("y")).tolist() == labels.tolist()
 
 
 def test_target_is_what_was_asked_for(tmp_path):
@@ -474,7 +474,7 @@ def test_target_is_what_was_asked_for(tmp_path):
     classes = ingest((X, y), tmp_path / "c.zarr", target="classes")
     assert classes.classes == tuple(sorted(set(y.tolist())))
     whole = ingest((X, np.arange(400) % 3), tmp_path / "r.zarr", target="real")
-    np.testing.assert_array_equal(whole.read_y(), np.arange(400.0) % 3, strict=True)
+    np.testing.assert_array_equal(whole.read_column("y"), np.arange(400.0) % 3, strict=True)
     again = ingest(whole, tmp_path / "again.zarr", chunk_rows=7)
     assert again.y_kind == "real", "a store's own y stays what it is"
     assert ingest(classes, tmp_path / "d.zarr").classes == classes.classes
@@ -506,7 +506,7 @@ def test_missing_real_targets_are_counted_or_dropped(tmp_path):
     with pytest.raises(InputError, match=r"missing values in the label, y \(2 rows\), first at row 7"):
         ingest((X, y), tmp_path / "a.zarr")
     store = ingest((X, y), tmp_path / "a.zarr", drop_missing=True)
-    np.testing.assert_array_equal(store.read_y(), y[~np.isnan(y)])
+    np.testing.assert_array_equal(store.read_column("y"), y[~np.isnan(y)])
 
 
 @pytest.mark.parametrize("block_bytes", [1, 10**7])

@@ -137,7 +137,7 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
         raise InputError(f"store '{store.path}' holds its own labels and weights; leave y, label and weight out.")
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
-    labelled = reading.label is not False and store.has_y
+    labelled = reading.label is not False and store.y_kind is not None
 
     def batches() -> Iterator[Batch]:
         for chunk in store.blocks():

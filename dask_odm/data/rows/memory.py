@@ -34,13 +34,9 @@ class SparseRows(RowsOfMatrix):
         """Number of rows that take 4 MB when they are made dense."""
         return max(1, (4 << 20) // max(1, self.d * self.dtype.itemsize))
 
-    def take(self, order: Array) -> SparseRows:
+    def take(self, order: Array | slice) -> SparseRows:
         """Return the rows at ``order``, still sparse."""
         return SparseRows(self.X[order], self.scaling)
-
-    def between(self, start: int, stop: int) -> SparseRows:
-        """Return rows ``start:stop``, still sparse."""
-        return SparseRows(self.X[start:stop], self.scaling)
 
 
 def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
@@ -85,7 +81,7 @@ class MemoryPartitions:
         span = self._span(first, last)
         if not isinstance(self.X, SparseRows):
             return ArrayRows(self.X[span]), 0
-        return held_if_small(self.X.between(span.start, span.stop), memory)
+        return held_if_small(self.X.take(span), memory)
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
         span = self._span(first, last)
@@ -126,18 +122,17 @@ def merge_equal(X: Array, y: Array) -> tuple[NDArray[np.int64], NDArray[np.int64
     hashes = np.array(y, np.float64).view(np.uint64)
     _hash_rows(words, odd, hashes)
     ordered = np.sort(hashes)
+    alone = np.arange(len(y))
     if (ordered[1:] != ordered[:-1]).all():  # no duplicates, as in most data; `unique` would take longer
-        return np.arange(len(y)), np.arange(len(y))
+        return alone, alone
     _, first, of = np.unique(hashes, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
     first = first[order]
-    of = place[of]
-    again = np.flatnonzero(first[of] != np.arange(len(y)))
+    of = np.argsort(order)[of]
+    again = np.flatnonzero(first[of] != alone)
     steps = (again[i : i + 4096] for i in range(0, len(again), 4096))  # comparing copies the rows
     if not all((words[first[of[i]]] == words[i]).all() and (y[first[of[i]]] == y[i]).all() for i in steps):
-        return np.arange(len(y)), np.arange(len(y))  # different rows with equal hashes: very rare, or on purpose
+        return alone, alone  # different rows with equal hashes: very rare, or on purpose
     return first, of
 
 
@@ -180,15 +175,11 @@ def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, fi
 def _places(bad: Array, names: Sequence[Any] | Array | None, first: int, most: int = 5) -> str:
     counts = bad.sum(axis=0)
     columns = np.flatnonzero(counts).tolist()
-    words = [f"column {j if names is None else _name(names[j])} ({_rows(counts[j])})" for j in columns[:most]]
+    words = []
+    for j in columns[:most]:
+        name = j if names is None else names[j]
+        shown = name if isinstance(name, int) else repr(str(name))
+        words.append(f"column {shown} ({counts[j]} row{'s' if counts[j] > 1 else ''})")
     if len(columns) > most:
         words.append(f"{len(columns) - most} more")
     return f"{', '.join(words)}, first in row {first + int(np.argmax(bad.any(axis=1)))}"
-
-
-def _name(name: Any) -> str:
-    return str(name) if isinstance(name, int) else repr(str(name))
-
-
-def _rows(count: int) -> str:
-    return f"{count} row{'s' if count > 1 else ''}"

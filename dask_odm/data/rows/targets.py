@@ -8,7 +8,7 @@ workers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,29 +23,6 @@ NO_WEIGHT = np.empty(0)  # stands for a weight of 1 in every row
 Mask = npt.NDArray[np.bool_]
 
 
-class Targets(Protocol):
-    """What is learned about each row: a frozen record that can be pickled, compared and tokenised by Dask."""
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether every row with a known target and a positive weight takes part."""
-
-    @property
-    def y_type(self) -> str:
-        """NumPy name of the smallest type for y in partitions on disk."""
-
-    def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        """Return the mask of rows to keep, y (float64) and weight (float64) of a block with targets, each (rows,)."""
-
-    def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """Return y and weight for a pass over all rows, without copies if no row is left out.
-
-        For classes, y holds the integer codes as stored. It is −1 for a row that is left out by its code
-        or a class weight of zero. For real values, y is float64, and a row that is left out has weight 0 and y 0. The
-        weight is the store's, (rows,) float64, without class weights; it is empty if all weights are 1.
-        """
-
-
 class _Classes:
     """Base class of targets made of class codes. Rows of unknown class (code −1) and of weight zero are dropped.
 
@@ -58,10 +35,12 @@ class _Classes:
 
     @property
     def keeps_all(self) -> bool:
+        """Whether every row with a known target and a positive weight takes part."""
         return all(weight > 0 for weight in self.class_weights)
 
     @property
     def y_type(self) -> str:
+        """NumPy name of the smallest type for y in partitions on disk."""
         return "int8"
 
     def values(self, codes: Array) -> Array:
@@ -74,6 +53,7 @@ class _Classes:
         return weights
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
+        """Return the mask of rows to keep, y (float64) and weight (float64) of a block with targets, each (rows,)."""
         codes = _y_of(block)
         weight = self.of_codes(codes)
         if block.weight is not None:
@@ -81,6 +61,11 @@ class _Classes:
         return weight > NEGLIGIBLE_WEIGHT, self.values(codes), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
+        """Return y and weight for a pass over all rows, without copies if no row is left out.
+
+        y holds the codes as stored, or −1 for a row that is left out by its code or a class weight of zero. The weight
+        is the store's, (rows,) float64, without class weights; it is empty if all weights are 1.
+        """
         codes = _y_of(block)
         if not self.keeps_all:
             codes = np.where(self.of_codes(codes) > 0, codes, -1).astype(codes.dtype)
@@ -123,9 +108,9 @@ class OneOfMany(_Classes):
         return (others.pop(), self.class_weights[self.positive]) if len(others) == 1 else None
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
-        """Return y and weight as `Targets.columns` does, with class weights multiplied in if `pair_weights` is None.
+        """Return y, which is 1 for the positive class and 0 for others, and weight for a pass over all rows.
 
-        y is 1 for the positive class and 0 for the others.
+        Class weights are multiplied in if `pair_weights` is None.
         """
         codes = _y_of(block)
         of_class = self.of_codes(codes)
@@ -139,13 +124,8 @@ class OneOfMany(_Classes):
 class RealValues:
     """Targets that are the store's y. Rows with unknown y (NaN) or weight zero are dropped."""
 
-    @property
-    def keeps_all(self) -> bool:
-        return True
-
-    @property
-    def y_type(self) -> str:
-        return "float64"
+    keeps_all: ClassVar[bool] = True
+    y_type: ClassVar[str] = "float64"
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         y = _y_of(block)
@@ -154,12 +134,16 @@ class RealValues:
         return keep, np.where(keep, y, 0.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
+        """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""
         y = _y_of(block)
         keep = ~np.isnan(y)
         if keep.all():
             return y, NO_WEIGHT if block.weight is None else block.weight
         weight = keep.astype(np.float64) if block.weight is None else np.where(keep, block.weight, 0.0)
         return np.where(keep, y, 0.0), weight
+
+
+Targets = TwoClasses | ManyClasses | OneOfMany | RealValues
 
 
 def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:

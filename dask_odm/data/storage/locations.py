@@ -56,7 +56,10 @@ def location_of(path: str | os.PathLike[str]) -> str:
         return os.path.abspath(text)
     scheme = found[1].lower()
     if scheme == "file":
-        return _path_of(text)
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise InputError(f"'{text}' is not a path of this machine; give file:///PATH.")
+        return os.path.abspath(unquote(parts.path))
     if scheme not in _KEYS:
         raise InputError(
             f"an address that begins with '{found[0]}' cannot be read or written; it may begin with s3://, gs://, "
@@ -76,13 +79,6 @@ def _spelled(scheme: str, rest: str) -> str:
     if not _BUCKET.fullmatch(bucket) or any(part in ("", ".", "..") for part in name.split("/")):
         raise InputError(f"'{scheme}://{rest}' names no object; give {scheme}://BUCKET/NAME.")
     return f"{scheme}://{bucket}/{name}"
-
-
-def _path_of(text: str) -> str:
-    found = urlsplit(text)
-    if found.netloc not in ("", "localhost") or not found.path.startswith("/"):
-        raise InputError(f"'{text}' is not a path of this machine; give file:///PATH.")
-    return os.path.abspath(unquote(found.path))
 
 
 class NotAsExpectedError(Exception):

@@ -38,25 +38,22 @@ _LOCK = re.compile(r"\.(.+)\.[0-9a-f]{8}\.lock")
 _OWNED: dict[str, FileLock] = {}  # locks of the names that this process owns
 
 
-def check_output(path: str, *, overwrite: bool) -> None:
-    """Raise InputError if ``path`` may not be written or replaced."""
+def check_output(path: str, *, overwrite: bool) -> bool:
+    """Return whether something would be replaced; raise InputError if ``path`` may not be written or replaced."""
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
         raise InputError(f"cannot write '{path}': there is no folder '{parent}'.")
     if not os.path.lexists(path):
-        return
+        return False
     if not overwrite:
         raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
-    if not os.path.isdir(path) or not (is_empty(path) or os.path.isfile(os.path.join(path, "zarr.json"))):
-        raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
-
-
-def is_empty(folder: str) -> bool:
-    """Return whether a folder is empty; raise InputError if it cannot be read."""
     try:
-        return not os.listdir(folder)
+        empty = os.path.isdir(path) and not os.listdir(path)
     except OSError as error:
-        raise InputError(f"'{folder}' exists and cannot be read: {reason(error)}.") from error
+        raise InputError(f"'{path}' exists and cannot be read: {reason(error)}.") from error
+    if not empty and not os.path.isfile(os.path.join(path, "zarr.json")):
+        raise InputError(f"'{path}' exists and is not a zarr store; remove it yourself or choose another name.")
+    return not empty
 
 
 def aside(path: str) -> str:

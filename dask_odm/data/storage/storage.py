@@ -25,7 +25,6 @@ from dask_odm.data.storage.staging import (
     aside,
     check_output,
     disown,
-    is_empty,
     left_aside,
     own,
     remove_folder,
@@ -128,8 +127,7 @@ class NewFolder(LocalStorage):
 
     def check(self, *, overwrite: bool) -> bool:
         """Return whether something would be replaced; raise InputError if the target may not be written."""
-        check_output(self.target, overwrite=overwrite)
-        return os.path.lexists(self.target) and not is_empty(self.target)
+        return check_output(self.target, overwrite=overwrite)
 
     def begin(self, *, overwrite: bool) -> None:
         """Prepare for writing; raise InputError if the target may not be written or replaced."""

@@ -39,7 +39,7 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
 def to_dataset(store: Store) -> xr.Dataset:
     """Return an open store as `open_store` does."""
     variables: dict[str, Any] = {"X": (("sample", "feature"), _lazy(store, "X", store.dtype))}
-    if store.has_y:
+    if store.y_kind is not None:
         variables["y"] = (("sample",), _lazy(store, "y", store.label_dtype))
     if store.has_weight:
         variables["weight"] = (("sample",), _lazy(store, "weight", np.dtype(np.float64)))

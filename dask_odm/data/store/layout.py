@@ -164,23 +164,21 @@ class Layout:
             raise ValueError(f"{self.chunk_rows} rows a chunk")
 
 
-def default_chunk_rows(features: int, dtype: str) -> int:
-    """Return the rows of a chunk of 8 to 16 MB. A wider single row is a chunk of its own, whatever its size.
+def rows_of_chunk(wanted: int | None, features: int, dtype: str) -> int:
+    """Return the rows of a chunk: those ``wanted``, or as many as make 8 to 16 MB.
 
-    A row counts as at least eight bytes, so that the chunks of weights keep the bound too.
+    A row counts as at least eight bytes, so that the chunks of weights keep the bounds too. A wider single row is a
+    chunk of its own, whatever its size. Raises InputError if a chunk would exceed 30 MB or be empty.
     """
-    return max(1, STORE_CHUNK_BYTES // max(features * np.dtype(dtype).itemsize, 8))
-
-
-def check_chunk_rows(chunk_rows: int, features: int, dtype: str) -> None:
-    """Raise InputError if a chunk would exceed 30 MB or be empty."""
-    nbytes = chunk_rows * max(features * np.dtype(dtype).itemsize, 8)
-    if chunk_rows < 1 or (chunk_rows > 1 and nbytes > MAX_CHUNK_BYTES):
-        best = default_chunk_rows(features, dtype)
+    row_nbytes = max(features * np.dtype(dtype).itemsize, 8)
+    best = max(1, STORE_CHUNK_BYTES // row_nbytes)
+    rows = best if wanted is None else wanted
+    if rows < 1 or (rows > 1 and rows * row_nbytes > MAX_CHUNK_BYTES):
         raise InputError(
-            f"chunk_rows={chunk_rows} makes chunks of {nbytes} bytes; between 1 row and {MAX_CHUNK_BYTES} bytes "
+            f"chunk_rows={rows} makes chunks of {rows * row_nbytes} bytes; between 1 row and {MAX_CHUNK_BYTES} bytes "
             f"are allowed. Leave it out for {best} rows a chunk."
         )
+    return rows
 
 
 def crc32c(data: bytes | Array, before: int = 0) -> int:

@@ -19,14 +19,7 @@ from typing import Any, TypeVar
 from dask_odm.data.storage.files import reason
 from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.storage import Storage, storage_of
-from dask_odm.data.store.layout import (
-    CHECKSUM_BYTES,
-    ROOT,
-    ArrayLayout,
-    Layout,
-    crc32c,
-    zarr_documents,
-)
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, ArrayLayout, Layout, crc32c, zarr_documents
 from dask_odm.errors import StoreError
 
 FORMAT = "dask_odm store"

@@ -169,17 +169,17 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
     Raises StoreError if there is no finished record of this kind and version, or its files are missing or differ from
     the manifest. The message names path, array and chunk, and the way out.
     """
-    location = location_of(path)
-    return whole(location, lambda root: _opened(root, kind))
 
+    def opened(root: str) -> Record:
+        manifest, documents = unseal(root, kind)
+        head = documents[ROOT].get("attributes", {})
+        content = head.get("content")
+        if head.get("kind") != kind or not isinstance(content, dict):
+            advice = kind_named(kind).repair
+            raise StoreError(f"{kind} '{root}', file '{ROOT}': no attributes of a {kind}; {advice}.")
+        return Record(root, kind, manifest.digest, content, manifest.arrays)
 
-def _opened(root: str, kind: str) -> Record:
-    manifest, documents = unseal(root, kind)
-    head = documents[ROOT].get("attributes", {})
-    content = head.get("content")
-    if head.get("kind") != kind or not isinstance(content, dict):
-        raise StoreError(f"{kind} '{root}', file '{ROOT}': no attributes of a {kind}; {kind_named(kind).repair}.")
-    return Record(root, kind, manifest.digest, content, manifest.arrays)
+    return whole(location_of(path), opened)
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:

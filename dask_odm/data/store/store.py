@@ -105,11 +105,6 @@ class Store(SealedFolder):
         return np.dtype(self.layout.dtype)
 
     @property
-    def has_y(self) -> bool:
-        """Whether rows have labels or real targets."""
-        return self.layout.y_dtype is not None
-
-    @property
     def y_kind(self) -> str | None:
         """Kind of y: ``classes``, ``real``, or None without y."""
         if self.layout.y_dtype is None:
@@ -286,7 +281,7 @@ class Store(SealedFolder):
     def require_targets(self, purpose: str = "fit") -> None:
         """Raise InputError, with the way out, unless rows have real targets, which ``purpose`` needs."""
         if self.y_kind != "real":
-            what = "the labels of classes" if self.has_y else "no targets"
+            what = "the labels of classes" if self.y_kind else "no targets"
             raise InputError(
                 f"{self.name} holds {what}, where {purpose} needs real targets; ingest the data again with "
                 "target='real' (--target real)."
@@ -300,31 +295,24 @@ class Store(SealedFolder):
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise IndexError(f"row numbers must be in [0, {self.rows})")
-        X = np.empty((len(wanted), self.features), dtype=self.dtype)
-        y = None if self.layout.y_dtype is None else np.empty(len(wanted), dtype=self.layout.y_dtype)
-        weight = np.empty(len(wanted)) if self.has_weight else None
+        arrays = {"X": self.layout.X, "y": self.layout.y, "weight": self.layout.weight}
+        found = {
+            name: np.empty((len(wanted), *array.shape[1:]), array.dtype)
+            for name, array in arrays.items()
+            if array is not None
+        }
         chunk_of = wanted // self.chunk_rows
         out = self.buffer()
         for i in np.unique(chunk_of).tolist():
             at = np.flatnonzero(chunk_of == i)
             block = self.read(i, out)
-            local = wanted[at] - block.first
-            X[at] = block.X[local]
-            if y is not None and block.y is not None:
-                y[at] = block.y[local]
-            if weight is not None and block.weight is not None:
-                weight[at] = block.weight[local]
-        return StoreBlock(X, y, weight, -1)
+            for name, values in found.items():
+                values[at] = getattr(block, name)[wanted[at] - block.first]
+        return StoreBlock(found["X"], found.get("y"), found.get("weight"), -1)
 
-    def read_y(self) -> Array | None:
-        """Read all label codes or real targets, shape (rows,); None without y."""
-        return self._read_column(self.layout.y)
-
-    def read_weight(self) -> npt.NDArray[np.float64] | None:
-        """Read all weights, shape (rows,); None without weights."""
-        return self._read_column(self.layout.weight)
-
-    def _read_column(self, array: ArrayLayout | None) -> Array | None:
+    def read_column(self, name: str) -> Array | None:
+        """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it."""
+        array: ArrayLayout | None = getattr(self.layout, name)
         if array is None:
             return None
         column = np.empty(self.rows, dtype=array.dtype)

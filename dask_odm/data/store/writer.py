@@ -7,11 +7,10 @@ zarr. A store becomes visible only when every byte of it is on disk; a failure l
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +26,9 @@ from dask_odm.data.store.layout import (
     STATISTICS,
     Label,
     Layout,
-    check_chunk_rows,
     crc32c,
-    default_chunk_rows,
     encode_strings,
+    rows_of_chunk,
     seal,
     zarr_documents,
 )
@@ -51,68 +49,65 @@ _CODES = "codes"  # key of provisional label codes and the rows' weights, until 
 
 
 class _OpenChunk:
-    """Chunk that is being filled with blocks of rows: X with room for its checksum, targets, weights, statistics.
+    """Chunk that is being filled with blocks of rows: X with room for its checksum, columns beside it, statistics.
 
-    ``y_type`` is int32 for provisional codes, `REAL_TYPE` for real targets, and None without y.
+    ``columns`` are those of the first rows: ``y``, whose codes are provisional, and ``weight``, if rows have them.
     """
 
-    def __init__(self, size: int, features: int, dtype: str, y_type: str | None, has_weight: bool) -> None:
+    def __init__(self, size: int, features: int, dtype: str, columns: Mapping[str, Array]) -> None:
         self.size = size
         self.features = features
         self.used = 0
         self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
         self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
-        self.y: Array | None = None if y_type is None else np.empty(size, dtype=y_type)
-        self.weight = np.empty(size) if has_weight else None
+        types = {name: "float64" if column.dtype.kind == "f" else "int32" for name, column in columns.items()}
+        self.columns: dict[str, Array] = {name: np.empty(size, kind) for name, kind in types.items()}
         self.statistics = StatisticsAccumulator(features)
 
     @property
     def has_real_targets(self) -> bool:
-        return self.y is not None and self.y.dtype.kind == "f"
+        return "y" in self.columns and self.columns["y"].dtype.kind == "f"
 
-    def check(self, X: Array, y: Array | None, weight: Array | None) -> None:
+    def check(self, X: Array, columns: Mapping[str, Array]) -> None:
         """Raise InputError unless rows have the shapes and kinds of this chunk, and allowed weights."""
         if X.ndim != 2 or X.shape[1] != self.features:
             raise InputError(f"X must have {self.features} features. Got shape {X.shape} instead.")
-        for name, column, expected in (("y", y, self.y), ("weight", weight, self.weight)):
-            if (column is None) != (expected is None):
+        for name in ("y", "weight"):
+            if (name in columns) != (name in self.columns):
                 raise InputError(f"{name} must be given for all rows or for none.")
-            if column is not None and column.shape != (len(X),):
+        for name, column in columns.items():
+            if column.shape != (len(X),):
                 raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
-        if y is not None and (y.dtype.kind == "f") != self.has_real_targets:
+        if "y" in columns and (columns["y"].dtype.kind == "f") != self.has_real_targets:
             raise InputError("y must be label codes for all rows, or real targets for all.")
-        if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all()):
+        weight = columns.get("weight", np.empty(0))
+        if not (np.isfinite(weight).all() and (weight >= 0).all()):
             raise InputError("weight must be finite and not negative.")
 
-    def fill(self, X: Array, y: Array | None, weight: Array | None) -> int:
-        """Take as many rows as there is room for, and return their number."""
-        start = self.used
-        stop = min(self.used + len(X), self.size)
-        rows = stop - start
+    def fill(self, X: Array, columns: Mapping[str, Array], at: int) -> int:
+        """Take as many rows from row ``at`` on as there is room for, and return their number."""
+        room = slice(self.used, min(self.used + len(X) - at, self.size))
+        rows = slice(at, at + room.stop - room.start)
         with np.errstate(over="ignore"):
-            np.copyto(self.X[start:stop], X[:rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
-        if self.y is not None and y is not None:
-            self.y[start:stop] = y[:rows]
-        if self.weight is not None and weight is not None:
-            self.weight[start:stop] = weight[:rows]
-        self.used = stop
-        return rows
+            np.copyto(self.X[room], X[rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
+        for name, column in columns.items():
+            self.columns[name][room] = column[rows]
+        self.used = room.stop
+        return rows.stop - at
 
-    def padded(self, rows: int) -> tuple[memoryview, Array | None, Array | None]:
-        """Return the sealed bytes of the first ``rows`` rows of X, and their y and weight, the unused ones padded."""
+    def padded(self, rows: int) -> tuple[memoryview, dict[str, Array]]:
+        """Return the sealed bytes of the first ``rows`` rows of X, and their columns, the unused ones padded."""
         if not np.isfinite(self.X[: self.used]).all():
             raise InputError(f"X contains NaN, infinity or a value too large for {self.X.dtype}.")
         self.statistics.update(self.X[: self.used])
         self.X[self.used :] = np.nan
-        if self.y is not None:
-            self.y[self.used :] = np.nan if self.has_real_targets else -1
-        if self.weight is not None:
-            self.weight[self.used :] = np.nan
+        for column in self.columns.values():
+            column[self.used :] = np.nan if column.dtype.kind == "f" else -1
         nbytes = rows * self.X.strides[0]
         checksum = crc32c(self._bytes[:nbytes])
         self._bytes[nbytes : nbytes + CHECKSUM_BYTES] = np.frombuffer(checksum.to_bytes(4, "little"), np.uint8)
         X = self._bytes[: nbytes + CHECKSUM_BYTES].data
-        return X, None if self.y is None else self.y[:rows], None if self.weight is None else self.weight[:rows]
+        return X, {name: column[:rows] for name, column in self.columns.items()}
 
 
 class StoreWriter:
@@ -170,16 +165,17 @@ class StoreWriter:
         real targets, floats, where NaN is unknown. Raises InputError if shapes or numbers are not allowed.
         """
         X = np.asarray(X)
-        y = None if y is None else np.asarray(y)
-        w = None if weight is None else np.asarray(weight, dtype=np.float64)
+        columns = {} if y is None else {"y": np.asarray(y)}
+        if weight is not None:
+            columns["weight"] = np.asarray(weight, dtype=np.float64)
         if self._open is None:
-            self._open = self._start(X, None if y is None else y.dtype, w is not None)
-        self._open.check(X, y, w)
-        if y is not None:
-            self._check_targets(y)
+            self._open = self._start(X, columns)
+        self._open.check(X, columns)
+        if "y" in columns:
+            self._check_targets(columns["y"])
         at = 0
         while at < len(X):
-            taken = self._open.fill(X[at:], None if y is None else y[at:], None if w is None else w[at:])
+            taken = self._open.fill(X, columns, at)
             at += taken
             self.rows += taken
             if self._open.used == self._open.size:
@@ -192,14 +188,15 @@ class StoreWriter:
         """
         chunk = self._open
         table = np.array([*values, np.nan])
-        if chunk is None or chunk.y is None or chunk.has_real_targets:
+        if chunk is None or "y" not in chunk.columns or chunk.has_real_targets:
             return
         with self._writing():
             for i in range(len(self._entries.get("X", []))):
                 codes, weight = self._read_codes(i, chunk.size)
-                self._write_real(i, table[codes], weight)
+                self._write_real(table[codes], weight)
             self._storage.remove(_CODES)
-        chunk.y = np.append(table[chunk.y[: chunk.used]], np.empty(chunk.size - chunk.used))
+        known = table[chunk.columns["y"][: chunk.used]]
+        chunk.columns["y"] = np.append(known, np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
 
     def finish(
@@ -227,12 +224,12 @@ class StoreWriter:
             raise InputError(f"label code {len(self._counts) - 1}, but only {len(labels)} classes.")
         kept, recode = sort_classes(labels, self._counts)
         y_dtype = None
-        if chunk.y is not None:
+        if "y" in chunk.columns:
             codes = (name for name in CODE_TYPES if len(kept) - 1 <= np.iinfo(name).max)
             y_dtype = REAL_TYPE if chunk.has_real_targets else next(codes)
         layout = Layout(
             self.rows, chunk.features, min(chunk.size, self.rows), self.dtype, y_dtype,
-            chunk.weight is not None, names is not None, self.compression,
+            "weight" in chunk.columns, names is not None, self.compression,
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
@@ -245,9 +242,9 @@ class StoreWriter:
                 attributes["y/zarr.json"] = self._write_codes(layout, y_dtype, kept, recode)
             statistics = chunk.statistics.result()
             for name in STATISTICS:
-                self._write(f"statistics/{name}", 0, sealed_bytes(getattr(statistics, name)))
+                self._write(f"statistics/{name}", sealed_bytes(getattr(statistics, name)))
             if names is not None:
-                self._write("feature", 0, seal(encode_strings(names)))
+                self._write("feature", seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
             finish(self._storage, {**head, "layout": asdict(layout)}, self._entries, documents)
 
@@ -260,15 +257,11 @@ class StoreWriter:
     def _writing(self) -> AbstractContextManager[None]:
         return writing("store", self.path)
 
-    def _start(self, X: Array, y_dtype: np.dtype[Any] | None, has_weight: bool) -> _OpenChunk:
+    def _start(self, X: Array, columns: Mapping[str, Array]) -> _OpenChunk:
         if X.ndim != 2 or X.shape[1] == 0:
             raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
-        size = self._chunk_rows if self._chunk_rows is not None else default_chunk_rows(X.shape[1], self.dtype)
-        check_chunk_rows(size, X.shape[1], self.dtype)
-        kind = None
-        if y_dtype is not None:
-            kind = REAL_TYPE if y_dtype.kind == "f" else "int32"
-        return _OpenChunk(size, X.shape[1], self.dtype, kind, has_weight)
+        size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
+        return _OpenChunk(size, X.shape[1], self.dtype, columns)
 
     def _check_targets(self, y: Array) -> None:
         """Raise InputError for impossible codes or targets, and count the rows of each code."""
@@ -285,22 +278,25 @@ class StoreWriter:
     def _flush(self, chunk: _OpenChunk, rows: int) -> None:
         """Write the rows so far as the next chunk, padded to ``rows`` rows."""
         i = len(self._entries.get("X", []))
-        X, y, weight = chunk.padded(rows)
+        X, columns = chunk.padded(rows)
+        weight = columns.get("weight")
         with self._writing():
-            self._write("X", i, X)
+            self._write("X", X)
             if weight is not None:
-                self._write("weight", i, sealed_bytes(weight))
-            if y is not None and chunk.has_real_targets:
-                self._write_real(i, y, weight)
-            elif y is not None:
+                self._write("weight", sealed_bytes(weight))
+            if chunk.has_real_targets:
+                self._write_real(columns["y"], weight)
+            elif "y" in columns:
+                y = columns["y"]
                 self._storage.write(f"{_CODES}/{i}", y.tobytes() + (b"" if weight is None else weight.tobytes()))
         chunk.used = 0
 
-    def _write(self, name: str, i: int, sealed: bytes | memoryview) -> None:
-        """Write chunk ``i`` of an array. Its key and compression depend on no number of rows."""
+    def _write(self, name: str, sealed: bytes | memoryview) -> None:
+        """Write the next chunk of an array. Its key and compression depend on no number of rows."""
         layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression)
         (array,) = (each for each in layout.arrays() if each.name == name)
-        self._entries.setdefault(name, []).append(write_chunk(self._storage, array, i, sealed))
+        entries = self._entries.setdefault(name, [])
+        entries.append(write_chunk(self._storage, array, len(entries), sealed))
 
     def _read_codes(self, i: int, rows: int) -> tuple[Array, Array | None]:
         """Return the provisional codes of chunk ``i``, and its weights if rows have any."""
@@ -318,16 +314,16 @@ class StoreWriter:
             counts += np.bincount(final[final >= 0], minlength=len(kept))
             if totals is not None:
                 totals += class_sums(final, weight, len(kept))
-            self._write("y", i, sealed_bytes(final))
+            self._write("y", sealed_bytes(final))
         self._storage.remove(_CODES)
         return class_attributes(kept, counts, totals)
 
-    def _write_real(self, i: int, y: Array, weight: Array | None) -> None:
-        """Write chunk ``i`` of real targets, padding included, and add up its known rows and their weights."""
+    def _write_real(self, y: Array, weight: Array | None) -> None:
+        """Write the next chunk of real targets, padding included, and add up its known rows and their weights."""
         known = ~np.isnan(y)
         self._known_rows += int(np.count_nonzero(known))
         self._known_weight += float(np.count_nonzero(known) if weight is None else weight[known].sum())
-        self._write("y", i, sealed_bytes(y))
+        self._write("y", sealed_bytes(y))
 
 
 def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:

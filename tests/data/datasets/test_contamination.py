@@ -61,8 +61,8 @@ def test_a_store_tells_what_memory_does(rows, tmp_path, chunk_rows):
     expected, expected_bad = contaminate_labels(y, named, flipped=3, random=4, random_state=2)
     known = np.arange(N) % 50 != 0
     np.testing.assert_array_equal(bad, expected_bad)
-    np.testing.assert_array_equal(np.array(store.classes)[store.read_y()[known]], expected[known])
-    assert (store.read_y()[~known] == -1).all()
+    np.testing.assert_array_equal(np.array(store.classes)[store.read_column("y")[known]], expected[known])
+    assert (store.read_column("y")[~known] == -1).all()
     block = store.read_rows(np.arange(N))
     np.testing.assert_array_equal(block.X, X)
     np.testing.assert_array_equal(block.weight, np.arange(N) / N)

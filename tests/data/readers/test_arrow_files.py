@@ -51,7 +51,7 @@ def _check(store, table) -> None:
     expected = np.column_stack([np.array(table[name].to_pylist(), dtype=float) for name in "abcd"])
     np.testing.assert_array_equal(X, expected)
     assert y.tolist() == table["target"].to_pylist()
-    assert store.read_weight().tolist() == table["w"].to_pylist()
+    assert store.read_column("weight").tolist() == table["w"].to_pylist()
     assert store.feature_names == ("a", "b", "c", "d")
 
 

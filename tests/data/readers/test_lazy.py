@@ -49,7 +49,7 @@ def test_dask_arrays(tmp_path, rows, labels, block_bytes):
     found, values = stored(store)
     np.testing.assert_array_equal(found, X)
     np.testing.assert_array_equal(values, Y)
-    np.testing.assert_array_equal(store.read_weight(), W)
+    np.testing.assert_array_equal(store.read_column("weight"), W)
     assert store.feature_names is None
 
 
@@ -70,7 +70,7 @@ def test_dask_frames(tmp_path, npartitions, block_bytes):
     found, labels = stored(store)
     np.testing.assert_array_equal(found, X)
     np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_weight(), W)
+    np.testing.assert_array_equal(store.read_column("weight"), W)
     assert store.feature_names == ("a", "b", "c")
     for series in (
         lazy["kind"],
@@ -155,7 +155,7 @@ def test_datasets(tmp_path, order, chunks, block_bytes):
     found, labels = stored(store)
     np.testing.assert_array_equal(found, X)
     np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_weight(), W)
+    np.testing.assert_array_equal(store.read_column("weight"), W)
     assert store.feature_names == ("a", "b", "c")
 
 

@@ -64,7 +64,7 @@ def test_missing_values_are_counted_or_dropped(tmp_path, caplog, kind, block_byt
     X, y = stored(store)
     assert X.tolist() == [[1, 1], [6, 6], [7, 7]]
     assert y.tolist() == ["p", "q", "p"]
-    assert store.read_weight().tolist() == [1, 1, 1]
+    assert store.read_column("weight").tolist() == [1, 1, 1]
     assert (events[-1].rows, events[-1].dropped) == (3, 4)
     assert "4 rows with missing values dropped" in caplog.text
 

@@ -27,7 +27,7 @@ def test_sparse_rows_are_what_went_in(tmp_path, form, kind, block_bytes):
     rows, labels = stored(store)
     np.testing.assert_array_equal(rows, X)
     np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_weight(), np.arange(200.0))
+    np.testing.assert_array_equal(store.read_column("weight"), np.arange(200.0))
 
 
 def test_rows_alone_and_a_column_of_labels():

@@ -22,7 +22,7 @@ def test_a_store_is_what_went_in(tmp_path, pristine, form, block_bytes):
     store = ingest(source, tmp_path / "b.zarr", block_bytes=block_bytes, chunk_rows=77)
     np.testing.assert_array_equal(stored(store)[0], stored(original)[0], strict=True)
     np.testing.assert_array_equal(stored(store)[1], stored(original)[1], strict=True)
-    np.testing.assert_array_equal(store.read_weight(), original.read_weight())
+    np.testing.assert_array_equal(store.read_column("weight"), original.read_column("weight"))
     assert (store.feature_names, store.classes) == (original.feature_names, original.classes)
     assert store.chunk_rows == 77
 

@@ -36,7 +36,7 @@ def test_a_frame_is_what_went_in(tmp_path, block_bytes):
     X, y = stored(store)
     np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
     np.testing.assert_array_equal(y, frame["Label"].to_numpy())
-    np.testing.assert_array_equal(store.read_weight(), frame["w"].to_numpy())
+    np.testing.assert_array_equal(store.read_column("weight"), frame["w"].to_numpy())
     assert store.feature_names == ("a", "b", "c")
     assert store.classes == ("no", "yes")
     assert open_source(frame, weight="w").label_name == "column 'Label'"

@@ -41,7 +41,7 @@ def key_of(location: str, key: str) -> str:
 
 def check(store: Store) -> None:
     np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in store.blocks()]), X)
-    np.testing.assert_array_equal(store.labels(store.read_y()), Y)
+    np.testing.assert_array_equal(store.labels(store.read_column("y")), Y)
 
 
 # Bytes -------------------------------------------------------------------------------------------------------

@@ -44,10 +44,10 @@ def targets() -> np.ndarray:
 def test_real_targets_come_back(tmp_path, weight, compression):
     store = real_store(tmp_path / "a.zarr", weight=weight, compression=compression)
     y, w = targets(), made_up_rows()[2] if weight else np.ones(ROWS)
-    assert (store.y_kind, store.has_y, store.classes, store.class_counts) == ("real", True, None, None)
+    assert (store.y_kind, store.classes, store.class_counts) == ("real", None, None)
     assert store.known_rows == 900
     assert store.facts.known_weight == pytest.approx(w[~np.isnan(y)].sum(), rel=1e-12)
-    np.testing.assert_array_equal(store.read_y(), y, strict=True)
+    np.testing.assert_array_equal(store.read_column("y"), y, strict=True)
     np.testing.assert_array_equal(np.concatenate([b.y for b in store.blocks()]), y)
     np.testing.assert_array_equal(np.concatenate([b.y for b in store.column_blocks()]), y)
     np.testing.assert_array_equal(store.read_rows([999, 3, 500]).y, y[[999, 3, 500]])

@@ -457,7 +457,7 @@ def test_a_label_code_without_a_class(store, code):
     with pytest.raises(StoreError, match="array 'y', chunk 1: a label code without a class"):
         Store.open(store.path).read(1)
     with pytest.raises(StoreError, match="a label code without a class"):
-        Store.open(store.path).read_y()
+        Store.open(store.path).read_column("y")
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
@@ -466,7 +466,7 @@ def test_a_weight_that_is_none(store, weight):
     weights[-1] = weight
     _rewrite(store, "weight/c/2", _sealed(store, store.layout.weight, weights))
     with pytest.raises(StoreError, match="array 'weight', chunk 2: a weight that is negative or not finite"):
-        Store.open(store.path).read_weight()
+        Store.open(store.path).read_column("weight")
 
 
 @pytest.mark.parametrize("size", [300 * FEATURES * 4 - 4, 300 * FEATURES * 4 + 4, 1 << 40])

@@ -22,8 +22,8 @@ from dask_odm.data.store.layout import (
     STORE_CHUNK_BYTES,
     ArrayLayout,
     decode_strings,
-    default_chunk_rows,
     encode_strings,
+    rows_of_chunk,
 )
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
@@ -62,8 +62,8 @@ def test_what_is_written_is_read(tmp_path, dtype, compression):
     assert [block.first for block in blocks] == [0, 300, 600, 900]
     np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X.astype(dtype), strict=True)
     np.testing.assert_array_equal(np.concatenate([block.weight for block in blocks]), weight)
-    np.testing.assert_array_equal(store.read_y(), codes.astype(np.int8), strict=True)
-    np.testing.assert_array_equal(store.read_weight(), weight)
+    np.testing.assert_array_equal(store.read_column("y"), codes.astype(np.int8), strict=True)
+    np.testing.assert_array_equal(store.read_column("weight"), weight)
     assert (store.rows, store.features, store.dtype) == (ROWS, FEATURES, np.dtype(dtype))
     assert store.classes == ("no", "yes")
     assert store.class_counts == tuple(np.bincount(codes))
@@ -101,7 +101,7 @@ def test_labels_keep_value_and_type_and_are_sorted(tmp_path, labels, expected):
     assert store.classes == expected
     assert [type(label) for label in store.classes] == [type(label) for label in expected]
     assert store.class_counts == (2, 2)
-    np.testing.assert_array_equal(store.read_y(), [1, 0, 0, -1, 1])
+    np.testing.assert_array_equal(store.read_column("y"), [1, 0, 0, -1, 1])
 
 
 def test_labels_that_do_not_occur_are_left_out(tmp_path):
@@ -109,7 +109,7 @@ def test_labels_that_do_not_occur_are_left_out(tmp_path):
         writer.append(np.zeros((3, 1)), [3, 1, 3])
         store = writer.finish(("a", "b", "c", "d", "e"))
     assert (store.classes, store.class_counts) == (("b", "d"), (1, 2))
-    assert store.read_y().tolist() == [1, 0, 1]
+    assert store.read_column("y").tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(("classes", "dtype"), [(1, "int8"), (128, "int8"), (129, "int16")])
@@ -118,7 +118,7 @@ def test_codes_take_the_smallest_type(tmp_path, classes, dtype):
     with StoreWriter(tmp_path / "a.zarr") as writer:
         writer.append(np.zeros((classes, 1)), codes)
         store = writer.finish()
-    np.testing.assert_array_equal(store.read_y(), codes.astype(dtype), strict=True)
+    np.testing.assert_array_equal(store.read_column("y"), codes.astype(dtype), strict=True)
 
 
 def test_a_store_without_labels(tmp_path):
@@ -127,8 +127,8 @@ def test_a_store_without_labels(tmp_path):
         store = writer.finish()
     block = store.read(0)
     assert (block.y, block.weight, store.classes, store.feature_names) == (None, None, None, None)
-    assert store.read_y() is None
-    assert store.read_weight() is None
+    assert store.read_column("y") is None
+    assert store.read_column("weight") is None
     assert set(xr.open_zarr(store.path).data_vars) == {"X"}
 
 
@@ -136,7 +136,7 @@ def test_a_store_without_labels(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_default_chunks_have_8_to_16_megabytes(features, dtype):
     row = max(features * np.dtype(dtype).itemsize, 8)
-    rows = default_chunk_rows(features, dtype)
+    rows = rows_of_chunk(None, features, dtype)
     assert 8_000_000 <= rows * row <= STORE_CHUNK_BYTES or rows == 1
     assert rows * 8 <= MAX_CHUNK_BYTES
 
