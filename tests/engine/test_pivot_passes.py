@@ -138,7 +138,7 @@ def test_damage_is_named_and_progress_told(tmp_path, method):
     with listen(heard.append):
         chosen(store, method, 20)
     assert {event.phase for event in heard} == {"landmarks"}
-    name = store.layout.X if method == "rp" else store.layout.y
+    name = store.layout.of_rows()["X" if method == "rp" else "y"]
     chunk = tmp_path / "a.zarr" / name.chunk_key(1)
     data = bytearray(chunk.read_bytes())
     data[10] ^= 1

@@ -29,11 +29,6 @@ class SparseRows(RowsOfMatrix):
         dense = np.ascontiguousarray(self.X[rows].toarray())
         return dense if self.scaling is None else self.scaling(dense, dense)
 
-    @property
-    def rows_at_a_time(self) -> int:
-        """Number of rows that take 4 MB when they are made dense."""
-        return max(1, (4 << 20) // max(1, self.d * self.dtype.itemsize))
-
     def take(self, order: Array | slice) -> SparseRows:
         """Return the rows at ``order``, still sparse."""
         return SparseRows(self.X[order], self.scaling)
@@ -41,8 +36,9 @@ class SparseRows(RowsOfMatrix):
 
 def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
     """Return a copy of the rows at ``order``. Sparse rows stay sparse."""
-    # takes a quarter of the time of rows[order] for an array
-    return rows.take(order, axis=0) if isinstance(rows, np.ndarray) else rows.take(order)
+    if isinstance(rows, np.ndarray):
+        return rows.take(order, axis=0)  # takes a quarter of the time of rows[order]
+    return rows.take(order) if isinstance(rows, SparseRows) else rows[order]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +94,7 @@ class MemoryPartitions:
         elif self.X.scaling is None:  # as CSR
             yield rows_between(self.X.X, span.start, span.stop), self.y[span], self.weight[span]
         else:
-            step = self.X.rows_at_a_time
+            step = max(1, (4 << 20) // max(1, self.features * self.dtype.itemsize))  # rows of 4 MB
             for start in range(span.start, span.stop, step):
                 stop = min(start + step, span.stop)
                 yield self.X.read(start, stop), self.y[start:stop], self.weight[start:stop]

@@ -91,13 +91,10 @@ class RowSet:
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
     """Return first and last of consecutive partitions if ``sets``, in their order, are all of their rows, else None."""
-    first = end = None
-    for rows in sets:
-        if rows.span is None or end not in (None, rows.span[0]):
-            return None
-        first = rows.span[0] if first is None else first
-        end = rows.span[1]
-    return None if first is None or end is None else (first, end)
+    spans = [rows.span for rows in sets if rows.span is not None]
+    if not spans or len(spans) < len(sets) or any(a[1] != b[0] for a, b in pairwise(spans)):
+        return None
+    return spans[0][0], spans[-1][1]
 
 
 def overlaps(sets: Sequence[RowSet], others: Sequence[RowSet]) -> list[list[int]]:

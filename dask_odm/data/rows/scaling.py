@@ -131,10 +131,6 @@ class ScaledRows(RowsOfMatrix):
         found = self.X[rows]
         return self.scaling(found, found if found.base is None else None)  # a gathered copy is scaled in place
 
-    def take(self, order: Array) -> Array:
-        """Return a scaled copy of the rows at ``order``."""
-        return self[order]
-
 
 def are_few(X: Array) -> bool:
     """Return whether rows ``X`` take so little memory that a scaled copy is made of them."""

@@ -66,17 +66,10 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         return read(stream)
 
 
-def _header_of_numbers(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    shape, fortran, dtype = read_array_header(stream)
-    if dtype.hasobject:
-        raise ValueError("Python objects, not numbers or strings")
-    return shape, fortran, dtype
-
-
 def load_array(path: str) -> npt.NDArray[Any]:
     """Return the array of numbers in a ``.npy`` file; raise OSError if the file is cut off."""
     with open_whole(path) as file:
-        shape, fortran, dtype = _header_of_numbers(file)
+        shape, fortran, dtype = read_array_header(file)
         found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype)
         if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
             raise OSError(errno.EIO, "the file is cut off", path)
@@ -94,9 +87,9 @@ def save_array(path: str, values: npt.NDArray[Any]) -> None:
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
-    """Map the array in a ``.npy`` file into memory; raise ValueError if it is none, or has Python objects."""
+    """Map the array in a ``.npy`` file into memory; raise ValueError if it is none."""
     with open_whole(path) as file:
-        shape, fortran, dtype = _header_of_numbers(file)
+        shape, fortran, dtype = read_array_header(file)
         return np.memmap(path, dtype, "r+" if writable else "r", file.tell(), shape, "F" if fortran else "C")
 
 

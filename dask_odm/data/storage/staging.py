@@ -265,7 +265,8 @@ def take_lock(path: str) -> FileLock | None:
             if locked is False or (holder is not None and holder.may_live()):
                 lock.close()
                 return None
-            ours = _is_at_path(lock)  # else its last holder has removed it
+            with suppress(FileNotFoundError):  # if its last holder has removed it
+                ours = os.path.samestat(os.fstat(lock.descriptor), os.stat(path, follow_symlinks=False))
             if ours:
                 os.ftruncate(lock.descriptor, 0)
                 os.lseek(lock.descriptor, 0, os.SEEK_SET)
@@ -316,13 +317,6 @@ def _locked(descriptor: int) -> bool | None:
     except OSError as error:
         return False if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES) else None
     return True
-
-
-def _is_at_path(lock: FileLock) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock.descriptor), os.stat(lock.path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
 
 
 def _started(pid: int) -> str | None:

@@ -76,13 +76,10 @@ class ArrayLayout:
 
     def document(self, attributes: dict[str, Any]) -> dict[str, Any]:
         """Return the array's zarr v3 metadata document."""
-        if self.dtype == "string":
-            serializer: dict[str, Any] = {"name": "vlen-utf8", "configuration": {}}
-        elif self.dtype == "int8":
-            serializer = {"name": "bytes"}
-        else:
-            serializer = {"name": "bytes", "configuration": {"endian": "little"}}
-        codecs = [serializer]
+        is_text = self.dtype == "string"
+        codecs: list[dict[str, Any]] = [{"name": "vlen-utf8" if is_text else "bytes"}]
+        if self.dtype != "int8":
+            codecs[0]["configuration"] = {} if is_text else {"endian": "little"}
         if self.compression == "zstd":
             codecs.append({"name": "zstd", "configuration": {"level": 0, "checksum": True}})
         return {
@@ -125,15 +122,10 @@ class Layout:
         dims = ("sample", "feature")
         return ArrayLayout("X", (self.rows, d), (self.chunk_rows, d), self.dtype, dims, self.compression)
 
-    @property
-    def y(self) -> ArrayLayout | None:
-        """Layout of the label codes, or of real targets."""
-        return None if self.y_dtype is None else self._column("y", self.y_dtype)
-
-    @property
-    def weight(self) -> ArrayLayout | None:
-        """Layout of the weights."""
-        return self._column("weight", "float64") if self.has_weight else None
+    def of_rows(self) -> dict[str, ArrayLayout]:
+        """Return the arrays over rows by name: X, and ``y`` (codes or real targets) and ``weight`` if there are any."""
+        types = {"y": self.y_dtype, "weight": "float64" if self.has_weight else None}
+        return {"X": self.X} | {name: self._column(name, dtype) for name, dtype in types.items() if dtype is not None}
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
@@ -147,8 +139,7 @@ class Layout:
 
     def arrays(self) -> tuple[ArrayLayout, ...]:
         """Return all arrays of the store, always in this order."""
-        of_rows = (self.X, self.y, self.weight)
-        return (*(array for array in of_rows if array is not None), *self.of_features().values())
+        return (*self.of_rows().values(), *self.of_features().values())
 
     def check(self) -> None:
         """Raise ValueError, with the reason, if the numbers cannot be those of a store."""

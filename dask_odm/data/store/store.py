@@ -206,14 +206,8 @@ class Store(SealedFolder):
         return self._block(i, np.empty((rows.stop - rows.start, 0), self.dtype))
 
     def _block(self, i: int, X: Array) -> StoreBlock:
-        y = self.layout.y
-        weight = self.layout.weight
-        return StoreBlock(
-            X=X,
-            y=None if y is None else self.read_chunk(y, i),
-            weight=None if weight is None else self.read_chunk(weight, i),
-            first=self.chunk_slice(i).start,
-        )
+        columns = {name: self.read_chunk(array, i) for name, array in self.layout.of_rows().items() if name != "X"}
+        return StoreBlock(X, columns.get("y"), columns.get("weight"), self.chunk_slice(i).start)
 
     def read_pieces(self, i: int, rows: int) -> Iterator[Array]:
         """Yield X of chunk ``i``, ``rows`` rows at a time. A piece is valid until the next, so use it at once.
@@ -295,12 +289,8 @@ class Store(SealedFolder):
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise IndexError(f"row numbers must be in [0, {self.rows})")
-        arrays = {"X": self.layout.X, "y": self.layout.y, "weight": self.layout.weight}
-        found = {
-            name: np.empty((len(wanted), *array.shape[1:]), array.dtype)
-            for name, array in arrays.items()
-            if array is not None
-        }
+        arrays = self.layout.of_rows().items()
+        found = {name: np.empty((len(wanted), *array.shape[1:]), array.dtype) for name, array in arrays}
         chunk_of = wanted // self.chunk_rows
         out = self.buffer()
         for i in np.unique(chunk_of).tolist():
@@ -312,7 +302,7 @@ class Store(SealedFolder):
 
     def read_column(self, name: str) -> Array | None:
         """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it."""
-        array: ArrayLayout | None = getattr(self.layout, name)
+        array = self.layout.of_rows().get(name)
         if array is None:
             return None
         column = np.empty(self.rows, dtype=array.dtype)
@@ -326,5 +316,5 @@ class Store(SealedFolder):
 
 def read_block_array(store: Store, name: str, i: int) -> Array:
     """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
-    chunk = store.read_chunk(getattr(store.layout, name), i)
+    chunk = store.read_chunk(store.layout.of_rows()[name], i)
     return store.labels(chunk) if name == "y" else chunk

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm import ODMClassifier
+from dask_odm.data.rows.memory import taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
 from dask_odm.solvers import SODM, Landmark
 
@@ -23,7 +24,7 @@ def test_every_way_to_read_gives_the_rows_of_a_scaled_copy():
         (rows[5:20], copy[5:20]),
         (rows[::7], copy[::7]),
         (rows[order], copy[order]),
-        (rows.take(order), copy[order]),
+        (taken(rows, order), copy[order]),
         (rows.read(3, 9), copy[3:9]),
     ]:
         np.testing.assert_array_equal(found, expected)

@@ -68,10 +68,6 @@ def test_files_that_are_no_arrays(tmp_path):
     os.truncate(path, os.path.getsize(path) - 1)
     with pytest.raises(OSError, match="cut off"):
         load_array(path)
-    np.save(path, np.array([None]), allow_pickle=True)
-    for read in (load_array, map_array):
-        with pytest.raises(ValueError, match="Python objects"):
-            read(path)
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
     with pytest.raises(ValueError, match="version"):
         map_array(path)

@@ -40,7 +40,7 @@ def test_zarr_and_xarray_read_it_without_a_warning(store):
 
 @pytest.mark.parametrize("name", ["X", "y", "weight"])
 def test_a_chunk_is_what_zarr_reads(store, name):
-    array = getattr(store.layout, name)
+    array = store.layout.of_rows()[name]
     theirs = zarr.open_group(store.path, mode="r")[name]
     for i in range(store.n_chunks):
         ours = store.read_chunk(array, i)
@@ -146,7 +146,7 @@ def _damage(path: Path, how: str) -> str:
 @pytest.mark.parametrize("name", ["X", "y", "weight"])
 @pytest.mark.parametrize("how", ["missing", "truncated", "empty", "longer", "bit"])
 def test_damage_is_found_when_reading(store, name, i, how):
-    array = getattr(store.layout, name)
+    array = store.layout.of_rows()[name]
     what = _damage(Path(store.path, array.chunk_key(i)), how)
     place = rf"store '.*a\.zarr', array '{name}', chunk {array.chunk_label(i)}: .*({what}).*re-ingest or restore"
     with pytest.raises(StoreError, match=place):
@@ -197,7 +197,7 @@ def _read_array(store: Store, name: str, i: int) -> np.ndarray:
     """Read a chunk by the way a user of the array would."""
     if name.startswith("statistics/"):
         return getattr(store.statistics, name.partition("/")[2])
-    return store.read_chunk(getattr(store.layout, name), i)
+    return store.read_chunk(store.layout.of_rows()[name], i)
 
 
 def _store_of_equal_sizes(path: Path, compression: str | None, seed: int = 0) -> Store:
@@ -218,7 +218,7 @@ def test_reading_finds_swapped_chunks(tmp_path, compression, name, known):
     if name.startswith("statistics/"):
         _swap(Path(store.path, name, "c/0"), Path(store.path, SWAPPED_WITH[name], "c/0"))
     else:
-        array = getattr(store.layout, name)
+        array = store.layout.of_rows()[name]
         _swap(Path(store.path, array.chunk_key(0)), Path(store.path, array.chunk_key(1)))
     if not known:
         ENTRIES.clear()
@@ -453,7 +453,7 @@ def _sealed(store: Store, array, values: np.ndarray) -> bytes:
 def test_a_label_code_without_a_class(store, code):
     codes = np.zeros(300)
     codes[7] = code
-    _rewrite(store, "y/c/1", _sealed(store, store.layout.y, codes))
+    _rewrite(store, "y/c/1", _sealed(store, store.layout.of_rows()["y"], codes))
     with pytest.raises(StoreError, match="array 'y', chunk 1: a label code without a class"):
         Store.open(store.path).read(1)
     with pytest.raises(StoreError, match="a label code without a class"):
@@ -464,7 +464,7 @@ def test_a_label_code_without_a_class(store, code):
 def test_a_weight_that_is_none(store, weight):
     weights = np.ones(300)
     weights[-1] = weight
-    _rewrite(store, "weight/c/2", _sealed(store, store.layout.weight, weights))
+    _rewrite(store, "weight/c/2", _sealed(store, store.layout.of_rows()["weight"], weights))
     with pytest.raises(StoreError, match="array 'weight', chunk 2: a weight that is negative or not finite"):
         Store.open(store.path).read_column("weight")
 
