@@ -1,4 +1,4 @@
-"""Sparse rows in memory: what is read is what dense rows scaled give, and statistics count the zeros."""
+"""Rows in memory: sparse ones are what dense rows scaled give, and equal rows are found, whatever their order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
-from dask_odm.data.rows.memory import SparseRows, taken
+from dask_odm.data.rows import memory
+from dask_odm.data.rows.memory import SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
 
@@ -140,3 +141,32 @@ def test_rows_without_any_entry():
     statistics = sparse_statistics(csr_array((4, 3), dtype=np.float32), np.ones(4))
     for values in (statistics.minimum, statistics.maximum, statistics.mean, statistics.variance):
         np.testing.assert_array_equal(values, np.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 7])
+def test_first_of_equal_rows_in_order(dtype, d):
+    rng = np.random.default_rng(d)
+    X = rng.integers(0, 3, (400, d)).astype(dtype)
+    y = rng.choice([-1.0, 1.0], 400)
+    first, of = merge_equal(X, y)
+    seen: dict[bytes, int] = {}
+    for i, row in enumerate(np.column_stack([X, y])):
+        seen.setdefault(row.tobytes(), i)
+    np.testing.assert_array_equal(first, sorted(seen.values()))
+    np.testing.assert_array_equal(X[first][of], X)
+    np.testing.assert_array_equal(y[first][of], y)
+
+
+def test_swapped_features_and_other_labels_are_not_equal():
+    X = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [1.0, 2.0]])
+    for other in (-1.0, 2.0):  # of two classes, of many
+        first, of = merge_equal(X, np.array([1.0, 1.0, other, 1.0]))
+        np.testing.assert_array_equal(first, [0, 1, 2])
+        np.testing.assert_array_equal(of, [0, 1, 2, 0])
+
+
+def test_rows_of_one_hash_that_differ_are_left_alone(monkeypatch):
+    monkeypatch.setattr(memory, "_hash_rows", lambda words, odd, out: out.fill(0))
+    X = np.array([[1.0], [2.0], [1.0]])
+    np.testing.assert_array_equal(merge_equal(X, np.ones(3))[0], [0, 1, 2])
