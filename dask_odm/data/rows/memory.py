@@ -1,4 +1,4 @@
-"""Rows in memory: sparse ones, what they take part in as partitions, equal rows, and missing or infinite values."""
+"""Rows in memory: sparse rows, partitions, equal rows that are merged, and values that are missing or infinite."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ def taken(rows: Array | SparseRows | ScaledRows, order: Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MemoryPartitions:
-    """Partitions of arrays in memory.
+    """Partitions of arrays in memory; `StoredPartitions` are on disk, with the same methods.
 
+    Partitions ``first:last`` are consecutive rows.
     ``X`` (n, d) holds scaled rows in the order of the partitions. Sparse rows are made dense at once if they fit into
     the memory of a task, else block by block. ``y`` (±1), ``weight`` and ``numbers`` (each row's original index) have
     shape (n,), and ``counts`` are the rows of each partition.
