@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
 from dask_odm.data.storage.locations import MANIFEST, NotAsExpectedError, client_of, explained, name_of, status_of
@@ -32,6 +31,9 @@ from dask_odm.errors import InputError, ObjectStoreError, StoreError
 CURRENT = "current.json"
 _FORMAT = "dask_odm.current"
 _GENERATION = re.compile(r"[0-9a-f]{32}")
+_PARTS = ThreadPoolExecutor(8, "dask-odm-objects")  # threads that read parts, besides the one that asks
+_CLAIMED: dict[str, Current | None] = {}  # what is current at addresses that only this process may replace
+logger = logging.getLogger("dask_odm")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class ObjectStorage:
     def read_into(self, key: str, target: memoryview) -> int:
         with self._asking("read", key) as client:
             starts = range(self.part_bytes, len(target), self.part_bytes)
-            others = [_pool().submit(self._read_part, client, key, target, start) for start in starts]
+            others = [_PARTS.submit(self._read_part, client, key, target, start) for start in starts]
             try:
                 size = self._read_part(client, key, target, 0)
             finally:
@@ -187,16 +189,6 @@ class ObjectStorage:
 def is_generation(name: object) -> bool:
     """Return whether a name is that of a generation."""
     return isinstance(name, str) and _GENERATION.fullmatch(name) is not None
-
-
-@lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    """Return the threads that read parts, besides the one that asks."""
-    return ThreadPoolExecutor(8, "dask-odm-objects")
-
-
-logger = logging.getLogger("dask_odm")
-_CLAIMED: dict[str, Current | None] = {}  # what is current at addresses that only this process may replace
 
 
 class NewObjects(ObjectStorage):
