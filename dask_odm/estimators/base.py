@@ -51,11 +51,10 @@ from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up

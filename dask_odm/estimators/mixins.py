@@ -30,10 +30,9 @@ from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolving import Given, Resolved, resolve
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.base import Model

@@ -25,10 +25,8 @@ from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialPa
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, solver_word
-from dask_odm.learning.training.model_building import warn_of_nothing
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_nothing
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear

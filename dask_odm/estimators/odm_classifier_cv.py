@@ -16,9 +16,8 @@ from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.solver_objects import SODM, Exact, Landmark, Newton
 

@@ -21,9 +21,8 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.learning.training.checkpoints import forget_checkpoint
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel

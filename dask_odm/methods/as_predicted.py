@@ -32,7 +32,7 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.kernel import KernelModel

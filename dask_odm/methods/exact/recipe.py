@@ -14,8 +14,7 @@ from dask_odm.learning.leave_one_out import kernel_leverages
 from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.model_building import finish_kernel, stopped_at
-from dask_odm.learning.training.trained import Trained, report_step, rescaling_advised
+from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.preconditioners import landmark_count

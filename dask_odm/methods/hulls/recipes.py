@@ -19,16 +19,18 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, coordinates, landmark_weights, span_bytes
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Recipe, is_small
-from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import (
+from dask_odm.learning.training.recipe import (
     NOT_FINITE,
+    Choice,
+    Recipe,
     Trained,
+    is_small,
     report_step,
     require_finite_solution,
     rescaling_advised,
 )
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
 from dask_odm.linalg.rows import ArrayRows

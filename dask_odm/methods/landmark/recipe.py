@@ -24,9 +24,15 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory
-from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Machines, is_small
-from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    is_small,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+    stopped_at,
+)
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted

@@ -26,9 +26,14 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
-from dask_odm.learning.training.model_building import finish_weights
-from dask_odm.learning.training.recipe import Machines
-from dask_odm.learning.training.trained import Trained, report_step, reported_after, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    finish_weights,
+    report_step,
+    reported_after,
+    rescaling_advised,
+)
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton

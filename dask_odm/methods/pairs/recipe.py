@@ -27,9 +27,14 @@ from dask_odm.learning.problem.odm import RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
-from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Machines
-from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+    stopped_at,
+)
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows

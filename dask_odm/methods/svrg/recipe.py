@@ -19,9 +19,8 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.model_building import finish_weights
+from dask_odm.learning.training.recipe import Trained, finish_weights, report_step
 from dask_odm.learning.training.run import read_limit
-from dask_odm.learning.training.trained import Trained, report_step
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
