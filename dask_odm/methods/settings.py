@@ -12,8 +12,7 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.solver_objects import solver_object
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.solver_objects import ODM_SOLVERS, Landmark
 from dask_odm.typing import Array

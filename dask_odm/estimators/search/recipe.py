@@ -14,9 +14,8 @@ from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, 
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.learning.solver_objects import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.recipe import Choice, Trained
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.recipes import LEAVE_OUT
 from dask_odm.methods.settings import ODMFit

@@ -26,9 +26,8 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, Prim
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.rows import ArrayRows, uniforms_of
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton

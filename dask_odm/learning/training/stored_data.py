@@ -25,10 +25,9 @@ from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import copied, write_rows
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.kernel_products import products_of_file, require_memory
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import (
     KernelData,

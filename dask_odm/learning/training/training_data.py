@@ -24,8 +24,7 @@ from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, Passes
 from dask_odm.typing import Array
 

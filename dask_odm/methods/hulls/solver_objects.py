@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
 from dask_odm.learning.solver_objects import SolverClasses, SolverObject, own_parameters
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 
