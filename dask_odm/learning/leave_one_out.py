@@ -18,8 +18,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import Loss
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import Loss, RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.systems import mended
 from dask_odm.typing import Array

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.typing import Array
 
 FRACTIONS = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])

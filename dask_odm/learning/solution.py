@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point
 from dask_odm.typing import Array
 
 

@@ -23,9 +23,8 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor, left_out
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
-from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
-from dask_odm.learning.problem.odm import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.rows import ArrayRows, uniforms_of

@@ -15,7 +15,6 @@ import numpy as np
 from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
-from dask_odm.learning.problem.odm import Operator
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -23,6 +22,12 @@ from dask_odm.typing import Array
 
 CROSS_ROWS = 512  # rows per tile of a cross product
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
+
+
+class Operator(Protocol):
+    """A Gram matrix that can be multiplied with a vector."""
+
+    def matvec(self, v: Array) -> Array: ...
 
 
 class Products(Protocol):

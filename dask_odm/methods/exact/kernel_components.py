@@ -20,9 +20,9 @@ from scipy.sparse.csgraph import connected_components
 
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.named import RBF
-from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import (
     ChosenRows,
+    Operator,
     Products,
     ReadableProducts,
     RowProducts,

@@ -11,7 +11,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
 from dask_odm.learning.leave_one_out import kernel_leverages
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at

@@ -31,8 +31,7 @@ from scipy.linalg import LinAlgError
 from dask_odm.errors import InputError
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.bounds import scaled_dual
-from dask_odm.learning.problem.odm import Point, RowLosses
+from dask_odm.learning.problem.losses import Point, RowLosses, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.step_log import OnStep, Record, step_record

@@ -18,9 +18,7 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
-from dask_odm.learning.problem.bounds import certified_gap, span_gap
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.kernel_products import require_memory

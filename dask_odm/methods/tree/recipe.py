@@ -26,8 +26,7 @@ from dask_odm.engine.partitioners import ClusterPartitioner, MeansPartitioner, P
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.problem.bounds import own_gap
-from dask_odm.learning.problem.odm import Point, RowLosses
+from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state

@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import unfinished
 from dask_odm.solvers import SODM

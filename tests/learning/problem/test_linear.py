@@ -17,8 +17,7 @@ from dask_odm.learning.problem import linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, group_count, hessian_stride
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from small_problems import SETTINGS
 
