@@ -24,8 +24,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.solution import Solution
-from dask_odm.learning.step_log import Record, record_after
+from dask_odm.learning.solution import Record, Solution, record_after
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas

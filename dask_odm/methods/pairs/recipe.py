@@ -24,8 +24,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import record_after
+from dask_odm.learning.solution import SolverSettings, record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.recipe import (
     Machines,

@@ -13,7 +13,7 @@ import numpy as np
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Tiling
 from dask_odm.kernels.named import RBF
-from dask_odm.learning.line_search import least_row_step
+from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings

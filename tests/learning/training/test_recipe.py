@@ -7,7 +7,7 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.events import listen
-from dask_odm.learning.step_log import step_record
+from dask_odm.learning.solution import step_record
 from dask_odm.learning.training.recipe import report_step, rescaling_advised
 
 
