@@ -14,8 +14,7 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions
+from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData

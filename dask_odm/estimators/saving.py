@@ -16,7 +16,7 @@ from dask_odm.data.store.schemas import Check, anything, each, mapping, real, sc
 from dask_odm.errors import StoreError
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
-from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import Schema
 from dask_odm.models.base import Model
 from dask_odm.models.kernel import KernelModel

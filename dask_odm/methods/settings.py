@@ -8,9 +8,9 @@ from typing import Any
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.learning.parameters import solver_object
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.solver_objects import solver_object
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.solver_objects import ODM_SOLVERS, Landmark

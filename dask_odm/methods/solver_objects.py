@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject
+from dask_odm.learning.parameters import SolverClasses, SolverObject, with_parameters
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 _COUNT_OR_NONE = [*_COUNT, None]

@@ -12,7 +12,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
-from dask_odm.learning.solver_objects import solver_word
+from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice

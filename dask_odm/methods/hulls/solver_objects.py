@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, own_parameters
+from dask_odm.learning.parameters import SolverClasses, SolverObject, own_parameters
 from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
