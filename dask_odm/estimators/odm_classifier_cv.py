@@ -172,7 +172,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             if not isinstance(solver, Landmark):
                 raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
                                  f"choose from. Got {solver!r} among them.")  # fmt: skip
-            as_input_error(solver.check)
+            as_input_error(solver._validate_params)
         if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
             raise InputError("the solvers to choose from may differ in n_landmarks only.")
         return tuple({int(solver.n_landmarks): solver for solver in solvers}.values())
