@@ -21,7 +21,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import is_of
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
-from dask_odm.models.log_odds import probabilities
+from dask_odm.models.probabilities import probabilities
 from dask_odm.typing import Array
 
 

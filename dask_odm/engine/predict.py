@@ -12,7 +12,7 @@ from dask_odm.data.rows.finite import describe_not_finite
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.models.base import Model
+from dask_odm.models.models import Model
 from dask_odm.models.saved import ModelFile
 from dask_odm.typing import Array
 

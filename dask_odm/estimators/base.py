@@ -58,9 +58,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.models.saved import ModelFile
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array

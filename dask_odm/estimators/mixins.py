@@ -35,7 +35,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.models.base import Model
+from dask_odm.models.models import Model
 from dask_odm.typing import Array
 
 

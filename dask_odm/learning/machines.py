@@ -2,7 +2,7 @@
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
 learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
-one model with a row of coefficients per machine. `dask_odm.models.pairs` combines the votes of one-against-one
+one model with a row of coefficients per machine. `dask_odm.models.probabilities` combines the votes of one-against-one
 machines.
 """
 
@@ -24,9 +24,7 @@ from dask_odm.learning.training.checkpoints import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
 Scheme = Literal["ovr", "ovo"]

@@ -11,7 +11,7 @@ import numpy as np
 from dask_odm.learning.leave_one_out import left_out
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.log_odds import fit_link
+from dask_odm.models.probabilities import fit_link
 from dask_odm.typing import Array
 
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file

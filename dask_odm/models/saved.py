@@ -10,9 +10,7 @@ import numpy as np
 
 from dask_odm.data.store.records import Record, read_record
 from dask_odm.errors import StoreError
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
 HELD_BYTES = 64 << 20  # support rows up to this size stay in memory; larger ones are read again for every block

@@ -8,7 +8,7 @@ import pytest
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.models import saved
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import LinearModel
 from dask_odm.models.saved import ModelFile, model_from
 from models.made import make, rows
 

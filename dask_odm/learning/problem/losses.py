@@ -36,7 +36,7 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
-    from dask_odm.models.base import Model
+    from dask_odm.models.models import Model
 
 L = TypeVar("L", bound="Loss")
 

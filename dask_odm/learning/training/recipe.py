@@ -28,9 +28,7 @@ from dask_odm.learning.solution import Record, Solution, record_after
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."

@@ -42,8 +42,7 @@ from dask_odm.methods.hulls.problem import HullProblem, HullQuery, hull_pass_byt
 from dask_odm.methods.hulls.saddle_point import SaddleState, solve_saddle_point
 from dask_odm.methods.hulls.solver_objects import SaddleFit
 from dask_odm.methods.hulls.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
 

@@ -47,7 +47,7 @@ from dask_odm.methods.landmark.solver import (
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

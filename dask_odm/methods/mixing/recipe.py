@@ -34,7 +34,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.mixing.settings import MixingFit
 from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
 from dask_odm.methods.mixing.workers import ShardRounds, require_memory
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import LinearModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

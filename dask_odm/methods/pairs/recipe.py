@@ -41,7 +41,7 @@ from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds

@@ -44,8 +44,7 @@ from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begi
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.workers import KernelShards
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
