@@ -27,7 +27,6 @@ from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
-from dask_odm.engine.predict import finite_values, values_of_chunk, values_of_rows
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
@@ -59,7 +58,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.models.models import KernelModel, LinearModel, Model
-from dask_odm.models.saved import ModelFile
+from dask_odm.models.predict import ModelFile, finite_values, values_of_chunk, values_of_rows
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client, computed
-from dask_odm.engine.predict import count_chunk, label_block
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
@@ -36,6 +35,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
+from dask_odm.models.predict import count_chunk, label_block
 from dask_odm.typing import Array
 
 

@@ -19,8 +19,8 @@ from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import Schema
 from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.predict import ModelFile, model_from
 from dask_odm.models.probabilities import is_link
-from dask_odm.models.saved import ModelFile, model_from
 from dask_odm.typing import Array
 
 LABEL_BYTES = 64 << 20  # limit for all labels of a model, since a dtype may claim any width
