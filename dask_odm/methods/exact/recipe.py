@@ -10,7 +10,6 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.learning.leave_one_out import kernel_leverages
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -20,7 +19,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
-from dask_odm.methods.left_out import attributes_of
+from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.settings import ODMFit
 
 logger = logging.getLogger("dask_odm")

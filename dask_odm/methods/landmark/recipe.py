@@ -15,7 +15,6 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
-from dask_odm.learning.leave_one_out import inverse_factor
 from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
@@ -45,7 +44,7 @@ from dask_odm.methods.landmark.solver import (
     start_rows,
     with_support,
 )
-from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
 from dask_odm.methods.settings import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
