@@ -27,6 +27,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.solution import Record, Solution, record_after
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.rows import slabs
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
@@ -197,7 +198,7 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
     """Return ``Σ a_i x_i`` over scaled rows."""
     total = np.zeros(partitions.features)
     start = 0
-    for X in _slabs(partitions, scaling):
+    for X in _in_float64(partitions, scaling):
         total += coefficients[start : start + len(X)] @ X
         start += len(X)
     return total
@@ -206,17 +207,15 @@ def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Ar
 def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
     """Return ``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
     weights = _weights_of(partitions, scaling, coefficients)
-    scores: Array = np.concatenate([X @ weights for X in _slabs(partitions, scaling)])
+    scores: Array = np.concatenate([X @ weights for X in _in_float64(partitions, scaling)])
     return scores + kernel.bias * float(coefficients.sum())
 
 
-def _slabs(partitions: Partitions, scaling: Any) -> Iterator[Array]:
+def _in_float64(partitions: Partitions, scaling: Any) -> Iterator[Array]:
     """Yield all scaled rows in float64, partition by partition, some thousand at a time."""
-    step = 4096
-    for k, count in enumerate(partitions.counts):
+    for k in range(len(partitions.counts)):
         rows, _ = partitions.rows(k, k + 1, scaling, 0)
-        for i in range(0, count, step):
-            yield rows.read(i, min(count, i + step)).astype(np.float64)
+        yield from (slab.astype(np.float64) for slab in slabs(rows))
 
 
 def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:

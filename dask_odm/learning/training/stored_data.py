@@ -23,9 +23,8 @@ from dask_odm.engine.pivot_passes import StorePivots
 from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
-from dask_odm.learning.distributed_products import copied, write_rows
+from dask_odm.learning.distributed_products import products_of_file, require_memory, write_rows
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_products import products_of_file, require_memory
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
@@ -37,7 +36,7 @@ from dask_odm.learning.training.training_data import (
     WeightedProducts,
 )
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.linalg.rows import uniforms_of
+from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
 
 
@@ -203,16 +202,13 @@ class StoredKernelData(KernelData):
         require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
         kept, y, weight = data.taking_part
 
-        def fill(out: Array) -> None:
-            done = 0
+        def taking_part() -> Iterator[Array]:
             for block in store.blocks():
                 inside = kept[np.searchsorted(kept, block.first) : np.searchsorted(kept, block.first + len(block.X))]
-                rows = block.X[inside - block.first].astype(data.dtype, copy=False)
-                out[done : done + len(inside)] = self.scaling(rows)
-                done += len(inside)
+                yield self.scaling(block.X[inside - block.first].astype(data.dtype, copy=False))
 
         with scratch_folder() as folder:
-            write_rows(folder, (len(kept), store.features), data.dtype, fill)
+            write_rows(folder, (len(kept), store.features), data.dtype, taking_part())
             with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
                 yield WeightedProducts(products, y, weight)
 
@@ -252,7 +248,7 @@ class StoredPartitioned(PartitionedRows):
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
-        write_rows(path, (rows.n, rows.d), rows.dtype, copied(rows.read))
+        write_rows(path, (rows.n, rows.d), rows.dtype, slabs(rows))
         with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
             yield products
 
