@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.duplicates import merge_equal
 from dask_odm.data.rows.memory import MemoryPartitions
-from dask_odm.data.rows.scaling import ScaledRows, Scaling, are_few, scaled_rows
+from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
 from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
@@ -29,23 +29,14 @@ from dask_odm.learning.distributed_products import products_in_memory
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.training_data import (
-    KernelData,
-    PartitionedRows,
-    Purpose,
-    TrainingData,
-    WeightedProducts,
-)
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryData(TrainingData):
-    """Training data of rows in memory, dense or sparse, without those of weight zero.
-
-    If this is the data of one of several machines, ``whole`` is that of all: their statistics scale the rows.
-    """
+    """Training data of rows in memory, dense or sparse, without those of weight zero."""
 
     run: FitRun
     X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
@@ -116,17 +107,12 @@ class MemoryData(TrainingData):
         return count, None if self.rows == count else self.kept
 
     @property
-    def codes(self) -> Array:
-        """Targets (n,) for loops over blocks: class codes, int8 for two classes, or real targets."""
-        return (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
-
-    @property
-    def block_weights(self) -> Array:
-        """Row weights for loops over blocks: empty if all are 1."""
-        return np.empty(0) if (self.weight == 1.0).all() else self.weight
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        return np.arange(self.rows), self.y, self.total_weights
 
     def columns(self) -> tuple[Array, Array]:
-        return self.codes, self.block_weights
+        codes = (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
+        return codes, np.empty(0) if (self.weight == 1.0).all() else self.weight
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
@@ -166,9 +152,6 @@ class MemoryData(TrainingData):
         if count >= self.rows:
             return self
         return replace(self._at(drawn_rows(self.kept, count, seed)), whole=self.whole or self)
-
-    def statistics(self) -> Statistics:
-        return self._statistics if self.whole is None else self.whole.statistics()
 
     @cached_property
     def _statistics(self) -> Statistics:
@@ -251,14 +234,14 @@ class MemoryKernelData(KernelData):
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
         return self._pool
 
-    @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        with self._products(self.scaled, purpose, _bytes_of_copy(self.scaled)) as products:
-            yield WeightedProducts(products, self.data.y, self.data.total_weights)
+    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
+        return self._products(self.scaled, purpose)
 
-    def _products(self, rows: Any, purpose: Purpose, copied: int) -> AbstractContextManager[Products]:
-        """Provide products over scaled ``rows`` while ``copied`` bytes of scaled rows are held."""
+    def _products(self, rows: Any, purpose: Purpose, *others: Any) -> AbstractContextManager[Products]:
+        """Provide products over scaled ``rows``; copies of ``others`` are held, too."""
         named = not isinstance(self.kernel, CallableKernel | Precomputed)
+        # rows that are scaled on reading are no copies
+        copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
         taken = self.data.held_bytes(scaled=False) + copied
         return products_in_memory(self.kernel, rows, self.data.run, purpose, taken, named=named)
 
@@ -274,10 +257,6 @@ class MemoryKernelData(KernelData):
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
         yield MemoryPartitioned(found, self.scaling, self.data.cluster, self)
 
-    @property
-    def product_rows(self) -> Array:
-        return np.arange(self.data.rows)
-
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.raw(index), self.data.kept[index]
 
@@ -290,17 +269,10 @@ class MemoryPartitioned(PartitionedRows):
     seen: MemoryKernelData
 
     def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
-        X = self.partitions.X
-        copied = _bytes_of_copy(self.seen.scaled) + _bytes_of_copy(X)
-        return self.seen._products(X, purpose.with_reserved(reserved), copied)
+        return self.seen._products(self.partitions.X, purpose.with_reserved(reserved), self.seen.scaled)
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         return self.seen.chosen_pivots(rows)
-
-
-def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
-    """Return the bytes of rows that were copied to be scaled; 0 if they are scaled on reading."""
-    return rows.nbytes if isinstance(rows, np.ndarray) else 0
 
 
 def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:

@@ -28,13 +28,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import (
-    KernelData,
-    PartitionedRows,
-    Purpose,
-    TrainingData,
-    WeightedProducts,
-)
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
@@ -42,16 +36,12 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class StoredData(TrainingData):
-    """Training data of the rows of a store that ``targets`` keeps.
-
-    If it is the data of one machine of several, ``whole`` is that of all: their statistics scale the rows of every
-    machine.
-    """
+    """Training data of the rows of a store that ``targets`` keeps."""
 
     run: FitRun
     store: Store
     targets: Targets
-    whole: StoredData | None = None
+    whole: TrainingData | None = None
 
     @property
     def rows(self) -> int:
@@ -115,16 +105,12 @@ class StoredData(TrainingData):
         drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
-    def statistics(self) -> Statistics:
-        """Return weighted statistics of the features: the store's own if all rows take part alike."""
-        return (self.whole or self)._statistics
-
     def of_machine(self, targets: OneOfMany) -> StoredData:
-        """Return the data that one machine of several learns from."""
         return StoredData(self.run, self.store, targets, self)
 
     @cached_property
     def _statistics(self) -> Statistics:
+        """The store's own if all rows take part alike."""
         store = self.store
         if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
             return store.statistics
@@ -163,7 +149,6 @@ class StoredData(TrainingData):
 
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:
-        """Numbers of the rows that take part, their targets and weights."""
         return self._rows_where(lambda numbers: np.ones(len(numbers), bool))
 
     def _rows_where(self, chosen: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
@@ -195,12 +180,12 @@ class StoredKernelData(KernelData):
         return self._pool
 
     @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+    def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
         run = self.data.run
         store = self.data.store
         require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
-        kept, y, weight = data.taking_part
+        kept, _, _ = data.taking_part
 
         def taking_part() -> Iterator[Array]:
             for block in store.blocks():
@@ -210,7 +195,7 @@ class StoredKernelData(KernelData):
         with scratch_folder() as folder:
             write_rows(folder, (len(kept), store.features), data.dtype, taking_part())
             with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
-                yield WeightedProducts(products, y, weight)
+                yield products
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
@@ -220,10 +205,6 @@ class StoredKernelData(KernelData):
                 data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
             )
             yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
-
-    @property
-    def product_rows(self) -> Array:
-        return self.data.taking_part[0]
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self._pool.raw(index), index

@@ -49,21 +49,15 @@ class Purpose:
         return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedProducts:
-    """Products with the kernel matrix of the rows that take part, with their targets and weights (n,)."""
-
-    products: Products
-    y: Array
-    weight: Array
-
-
 class TrainingData(ABC):
     """Rows that take part in a fit, with their targets and weights.
 
     Attributes
     ----------
     run : FitRun
+    whole : TrainingData or None
+        The data of all machines, or all rows, if this is the data of one machine or a sample: their statistics scale
+        the rows.
     held : MemoryData or None
         This data itself if the rows are in memory.
     rows, features : int
@@ -79,11 +73,15 @@ class TrainingData(ABC):
         two classes that a machine tells apart; none for real targets.
     total_weight : float
         Sum of all weights, class weights included.
+    taking_part : tuple of ndarray
+        Numbers of the rows that take part, ascending, as `KernelData.pivots` count them; their targets, and their
+        weights, class weights included; each (n,).
     cluster : Cluster
         What runs passes over the rows: the workers for a store, this process for rows in memory.
     """
 
     run: FitRun
+    whole: TrainingData | None
 
     @property
     def held(self) -> MemoryData | None:
@@ -104,6 +102,9 @@ class TrainingData(ABC):
     @property
     @abstractmethod
     def total_weight(self) -> float: ...
+    @property
+    @abstractmethod
+    def taking_part(self) -> tuple[Array, Array, Array]: ...
     @property
     @abstractmethod
     def cluster(self) -> Cluster: ...
@@ -155,9 +156,13 @@ class TrainingData(ABC):
     def sample(self, count: int, seed: int) -> TrainingData:
         """Return about ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
 
-    @abstractmethod
     def statistics(self) -> Statistics:
-        """Return weighted statistics of the features."""
+        """Return weighted statistics of the features, those of the whole if this is a part."""
+        return self._statistics if self.whole is None else self.whole.statistics()
+
+    @property
+    @abstractmethod
+    def _statistics(self) -> Statistics: ...
 
     def merged(self) -> TrainingData:
         """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
@@ -200,8 +205,8 @@ class KernelData(ABC):
         """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
 
     @abstractmethod
-    def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:
-        """Provide products with the kernel matrix of all rows that take part."""
+    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
+        """Provide products with the kernel matrix of the rows of `TrainingData.taking_part`."""
 
     @abstractmethod
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
@@ -209,11 +214,6 @@ class KernelData(ABC):
 
         One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
-
-    @property
-    @abstractmethod
-    def product_rows(self) -> Array:
-        """The number of each row of `products` among `pivots`, (n,), ascending."""
 
     @abstractmethod
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:

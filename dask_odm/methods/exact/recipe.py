@@ -44,15 +44,16 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
             entries,
         )
     seen = data.seen_by(fit.kernel)
-    with seen.products(NEWTON) as found:
-        losses = RowLosses(fit.odm, found.y, found.weight)
+    with seen.products(NEWTON) as products:
+        rows, y, weight = data.taking_part
+        losses = RowLosses(fit.odm, y, weight)
         resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
-        require_state(fit, resume is None or _fits(resume, found.products.n))
+        require_state(fit, resume is None or _fits(resume, products.n))
         with rescaling_advised():
             solution = solve_exact(
-                losses, found.products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
+                losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
             )
-        left = _left_out(losses, found.products, solution, given, data, fit)
+        left = _left_out(losses, products, solution, given, data, fit)
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
@@ -60,7 +61,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
         "history_": solution.history,
         "n_iter_": max(1, len(solution.history) - 1),
     }
-    trained = finish_kernel(seen.kernel, seen.scaling, a, seen.product_rows, seen.chosen_pivots, attributes)
+    trained = finish_kernel(seen.kernel, seen.scaling, a, rows, seen.chosen_pivots, attributes)
     trained = replace(trained, warning=_warning(solution, fit))
     claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
     return held_as_predicted(trained, claim, seen.kernel, data, fit)

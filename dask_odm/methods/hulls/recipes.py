@@ -219,7 +219,8 @@ def _sources(data: TrainingData, count: int) -> list[ClientSource]:
         return [StoreRange(data.store, data.targets.columns, *each) for each in ranges]
     held = data.held
     assert held is not None
-    return [ArrayRange(held.X[a:b], held.codes[a:b], held.block_weights[a:b]) for a, b in ranges]
+    y, weight = held.columns()
+    return [ArrayRange(held.X[a:b], y[a:b], weight[a:b]) for a, b in ranges]
 
 
 def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:

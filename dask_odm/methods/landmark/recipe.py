@@ -262,10 +262,10 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
     if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None
     try:
-        with seen.products(CERTIFICATE) as found:
-            losses = RowLosses(fit.odm, found.y, found.weight)
-            places = np.searchsorted(seen.product_rows, landmarks.index)
-            return _certified(losses, found.products, landmarks, places, a, exact=fit.own.certify)
+        with seen.products(CERTIFICATE) as products:
+            rows, y, weight = data.taking_part
+            places = np.searchsorted(rows, landmarks.index)
+            return _certified(RowLosses(fit.odm, y, weight), products, landmarks, places, a, exact=fit.own.certify)
     except MemoryLimitError:
         if fit.own.certify:
             raise

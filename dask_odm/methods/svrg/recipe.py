@@ -104,9 +104,7 @@ def _steps(
     if not issparse(X):
         X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
         features = FeatureMap(features.d, features.bias)
-    return ArraySteps(
-        features, fit.loss(data), X, held.codes, held.block_weights, fit.run.seed, CPU_COUNT, coreset=coreset
-    )
+    return ArraySteps(features, fit.loss(data), X, *data.columns(), fit.run.seed, CPU_COUNT, coreset=coreset)
 
 
 def _run(
