@@ -29,8 +29,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
-from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.solver_objects import ODM_SOLVERS
+from dask_odm.methods.settings import ODM_SOLVERS, ODMFit
 from dask_odm.models.models import Model
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
 from dask_odm.typing import Array

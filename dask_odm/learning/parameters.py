@@ -68,15 +68,9 @@ def parameter_entries(docstring: str | None) -> dict[str, str]:
 
 
 class SolverObject(BaseEstimator):
-    """The base of all solver objects.
+    """The base of all solver objects."""
 
-    Attributes
-    ----------
-    word : str
-        What names the solver in ``solver=`` and on the command line: the name of its class in lower case.
-    """
-
-    word: ClassVar[str]
+    word: ClassVar[str]  # what names it in ``solver=`` and on the command line: the name of its class in lower case
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -96,13 +90,7 @@ SolverClasses = Sequence[type[SolverObject]]
 
 
 class SolverOptions(StrOptions):
-    """The constraint of a ``solver`` parameter: "auto", the word of a solver object, or such an object.
-
-    Parameters
-    ----------
-    classes : sequence of type
-        The solver objects that the estimator takes.
-    """
+    """The constraint of a ``solver`` parameter: "auto", the word of one of the solver objects, or such an object."""
 
     def __init__(self, classes: SolverClasses) -> None:
         super().__init__({"auto", *(each.word for each in classes)})

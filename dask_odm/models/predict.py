@@ -119,7 +119,7 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
     return values_of_block(model, X)
 
 
-def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
+def values_of_block(model: Model | ModelFile, X: Array) -> Array:
     """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
     if isinstance(model, ModelFile):
         way_out = (
@@ -128,7 +128,7 @@ def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Arr
         )
         with _seen_from_here(f"model '{model.path}'", model.path, way_out):
             model = model.load()
-    return finite_values(model.values(np.ascontiguousarray(X), threads))
+    return finite_values(model.values(np.ascontiguousarray(X)))
 
 
 @contextmanager
@@ -167,5 +167,6 @@ def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int
     block = store.read(i)
     assert block.y is not None
     weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
-    right = label_block(values_of_block(model, block.X, threads), classes) == store.labels(block.y)
+    scores = finite_values(model.values(block.X, threads))
+    right = label_block(scores, classes) == store.labels(block.y)
     return float(weight[right].sum()), float(weight.sum())

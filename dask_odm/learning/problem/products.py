@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,16 +52,6 @@ class Products(Protocol):
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         """Return ``K[targets, sources] @ v``."""
-        ...
-
-
-@runtime_checkable
-class ReadableProducts(Protocol):
-    """Products over rows that this process has, or can read."""
-
-    @property
-    def here(self) -> RowProducts:
-        """The same products, computed by threads of this process."""
         ...
 
 
@@ -177,6 +167,7 @@ class RowProducts:
 
     @property
     def here(self) -> RowProducts:
+        """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
         return self
 
     def rows(self, index: Array) -> Array:

@@ -101,16 +101,16 @@ def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, 
 
 def _is_of(value: Any, hint: Any) -> bool:
     """Return whether a field of a state has its annotated type: finite floats, integers from −1 on."""
-    if isinstance(value, np.ndarray) or (get_origin(hint) or hint) is np.ndarray:
-        floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-        return (get_origin(hint) or hint) is np.ndarray and floats and bool(np.isfinite(value).all())
+    kind = get_origin(hint) or hint
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isfinite(value).all())
     if isinstance(hint, UnionType):
         return any(_is_of(value, each) for each in get_args(hint))
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
     if hint is int:
         return type(value) is int and -1 <= value <= LARGEST_WHOLE
-    return isinstance(value, get_origin(hint) or hint)
+    return isinstance(value, kind)
 
 
 def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None]:
