@@ -114,20 +114,22 @@ def conjugate_gradients(
     most: int,
     forcing: float = 0.0,
     least: float | None = None,
+    gain: float | None = None,
     on_step: Callable[[float], object] = lambda length: None,
 ) -> tuple[Array, int]:
     """Solve ``A x = b`` (n,) from zero until one of the stopping rules holds; return x and the number of products.
 
     ``apply`` returns ``A p``, and ``precondition`` an approximation of ``A⁻¹ r`` that acts as a positive definite
     matrix. It stops after ``most`` products, when ``rᵀM⁻¹r`` of the residual r is at most the share ``forcing`` of its
-    first value, or when ``rᵀr`` is at most ``least``. ``on_step`` is called with the length of every step along the
-    direction applied last.
+    first value, when ``rᵀr`` is at most ``least``, or after a step that lowers ``½ xᵀAx − bᵀx`` by at most the share
+    ``gain`` of the best step. ``on_step`` is called with the length of every step along the direction applied last.
     """
     x = np.zeros_like(b)
     r = b.copy()
     z = precondition(r)
     p = z
     rz = float(r @ z)
+    best = 0.0
     products = 0
     enough = forcing * rz if forcing else 0.0
     while products < most and rz > enough and not (least is not None and float(r @ r) <= least):
@@ -137,6 +139,10 @@ def conjugate_gradients(
         r -= length * Ap
         products += 1
         on_step(length)
+        gained = 0.5 * length * rz
+        best = max(best, gained)
+        if gain is not None and not gained > gain * best:
+            break
         z = precondition(r)
         rz, last = float(r @ z), rz
         p = z + (rz / last) * p

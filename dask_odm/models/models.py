@@ -112,7 +112,7 @@ class LinearModel(Model):
         weights, intercept = (arrays[name] for name in cls.parts)
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
-        _require_finite_parts(arrays)
+        require_finite_parts(arrays)
         return cls(weights, intercept, _checked_pairs(len(weights), description))
 
 
@@ -233,7 +233,7 @@ class KernelModel(Model):
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         shift, factor, support, coefficients, intercept = (arrays[name] for name in cls.parts)
         held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
-        _require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
+        require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
         d = len(shift)
         if support.dtype.kind != "f":
@@ -272,7 +272,7 @@ def class_scores(scores: Array, classes: int) -> Array:
     return votes + total / (3.0 * (np.abs(total) + 1.0))
 
 
-def _require_finite_parts(arrays: Mapping[str, Array]) -> None:
+def require_finite_parts(arrays: Mapping[str, Array]) -> None:
     """Raise ValueError unless all arrays of a model are finite floats."""
     for name, values in arrays.items():
         if values.dtype.kind != "f" or not np.isfinite(values).all():

@@ -21,9 +21,9 @@ def test_solves_the_system():
     assert 10 < products < 200
 
 
-def test_with_the_exact_inverse_one_step_is_enough():
+def test_with_the_exact_inverse_one_step_is_enough_and_the_next_gains_nothing():
     A, b = system()
-    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: np.linalg.solve(A, r), most=60, forcing=1e-20)
+    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: np.linalg.solve(A, r), most=60, gain=0.1)
     np.testing.assert_allclose(x, np.linalg.solve(A, b), atol=1e-10)
     assert products <= 3
 
@@ -60,9 +60,10 @@ def test_lengths_tell_how_the_solution_was_put_together():
     np.testing.assert_allclose(total, x, rtol=1e-13)
 
 
-def test_whenever_it_stops_what_it_has_is_better_than_nothing():
+@pytest.mark.parametrize("gain", [None, 0.1])
+def test_whenever_it_stops_what_it_has_is_better_than_nothing(gain):
     A, b = np.diag(np.geomspace(1e-6, 1e6, 50)), np.random.default_rng(3).normal(size=50)
-    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: r, most=60)
+    x, products = conjugate_gradients(lambda p: A @ p, b, lambda r: r, most=60, gain=gain)
     assert products >= 1
     assert 0.5 * x @ A @ x - b @ x < 0
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.models import kernel as kernel_model
+from dask_odm.models import models as kernel_model
 from dask_odm.models.models import KernelModel
 from models.made import SCALING, expected, make, rows
 
