@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.storage.checked_writes import load_array, map_array
 from dask_odm.data.storage.files import reserve
-from dask_odm.engine.cluster import Cluster, active_client, return_free_memory
+from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import (
@@ -34,7 +33,6 @@ from dask_odm.learning.problem.products import (
     cross_blocks,
     cross_part,
 )
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
@@ -44,28 +42,7 @@ if TYPE_CHECKING:  # scikit-learn comes with these, and tasks load this module
     from dask_odm.learning.training.training_data import Purpose
 
 logger = logging.getLogger("dask_odm")
-WORKER_ROWS = 8192  # rows in memory beyond which workers compute, if there are any
 ROWS = "rows.npy"
-
-
-@contextmanager
-def products_in_memory(
-    kernel: Kernel, scaled: Any, run: FitRun, purpose: Purpose, held: int, *, named: bool
-) -> Iterator[Products]:
-    """Yield products over scaled rows in memory; the fit holds ``held`` bytes of them.
-
-    Workers compute if there are many rows and the kernel is ``named``. They read the rows from a file.
-    """
-    if active_client() is None or not named or isinstance(scaled, SparseRows) or len(scaled) <= WORKER_ROWS:
-        yield _here(kernel, scaled, run, purpose, held)
-        return
-
-    with scratch_folder() as folder:
-        step = 8192
-        blocks = (scaled[start : start + step] for start in range(0, len(scaled), step))
-        write_rows(folder, scaled.shape, scaled.dtype, blocks)
-        with products_of_file(kernel, folder, run.cluster(), run, purpose) as products:
-            yield products
 
 
 @contextmanager
@@ -76,14 +53,15 @@ def products_of_file(
     rows = read_rows(folder)
     logger.info("%d rows of %d features, %s; %s", *rows.shape, purpose.what, cluster)
     if cluster.client is None:
-        yield _here(kernel, rows, run, purpose, rows.nbytes)
+        yield products_here(kernel, rows, run, purpose, rows.nbytes)
         return
     spare = require_memory(rows.shape, rows.dtype, run, purpose, 0)
     with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
         yield products
 
 
-def _here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
+def products_here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
+    """Return products over scaled rows by threads of this process, in which ``more`` bytes are taken."""
     spare = require_memory(source.shape, source.dtype, run, purpose, more)
     return RowProducts(kernel, source, spare, CPU_COUNT)
 
@@ -188,9 +166,9 @@ class _Kept:
             if self._folder == active.folder:
                 self._parts[part] = active, gram, room
 
-    def drop(self, folder: str | None = None) -> None:
+    def drop(self, folder: str) -> None:
         with self._lock:
-            if folder in (None, self._folder):
+            if folder == self._folder:
                 self._folder = None
                 self._parts = {}
 

@@ -2,7 +2,7 @@
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
 learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
-one model with a row of coefficients per machine. `dask_odm.models.probabilities` combines the votes of one-against-one
+one model with a row of coefficients per machine. `dask_odm.models.models` combines the votes of one-against-one
 machines.
 """
 
@@ -71,17 +71,13 @@ def trained_machines(
     most: int,
 ) -> Iterator[Trained]:
     """Yield the result of ``train`` for every machine. Up to ``most`` machines at once share passes over a store."""
-    runs = runs_of(fit.run, len(machines))
+    count = len(machines)
+    own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
     works = (
-        partial(train, data.of_machine(targets), own_settings(fit, i, len(machines), run))
-        for i, (targets, run) in enumerate(zip(machines, runs, strict=True))
+        partial(train, data.of_machine(targets), own_settings(i, count, run))
+        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True))
     )
     yield from run_jointly(works, most)
-
-
-def own_settings(fit: Any, i: int, count: int, run: FitRun) -> Any:
-    """Return the settings of machine ``i`` of ``count``: those of the fit, unless the family has others for it."""
-    return fit.of_machine(i, count, run) if hasattr(fit, "of_machine") else replace(fit, run=run)
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

@@ -73,14 +73,6 @@ def _array(record: Record, name: str) -> Any:
     return record.array(name)
 
 
-@lru_cache(maxsize=2)
-def _read_model(path: str, digest: str) -> Model:
-    record = read_record(path, "model")
-    if record.digest != digest:
-        raise record.replaced()
-    return model_from(record)
-
-
 @dataclass(frozen=True)
 class ModelFile:
     """A saved model, by its path and the ``digest`` of its content; tasks carry it instead of the model."""
@@ -99,9 +91,13 @@ class ModelFile:
         except StoreError:
             return False
 
+    @lru_cache(maxsize=2)  # noqa: B019  (a path and a digest are all that it keeps alive, and two models)
     def load(self) -> Model:
         """Return the model, which is read once a process."""
-        return _read_model(self.path, self.digest)
+        record = read_record(self.path, "model")
+        if record.digest != self.digest:
+            raise record.replaced()
+        return model_from(record)
 
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:

@@ -19,6 +19,7 @@ from dask_odm.kernels.blocks import Gram
 from dask_odm.learning import distributed_products as gram
 from dask_odm.learning.distributed_products import ActiveRows, ClusterProducts, cluster_products, gram_part, write_rows
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
+from dask_odm.learning.training import memory_data
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.tree import recipe as sodm
@@ -226,7 +227,7 @@ def in_process(problem) -> list:
 @pytest.fixture
 def to_workers(monkeypatch):
     """Small data go the way of large ones."""
-    monkeypatch.setattr(gram, "WORKER_ROWS", 0)
+    monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
@@ -270,7 +271,7 @@ def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
 def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
     """Of partitions on disk and in memory; a worker dies while the root is solved."""
     monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
-    monkeypatch.setattr(gram, "WORKER_ROWS", 0)
+    monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     settings = {**SETTINGS, "solver": SODM(4)}
     kill = killer(client, lambda event: isinstance(event, IterationFinished))
     here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])

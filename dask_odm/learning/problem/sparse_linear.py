@@ -24,8 +24,8 @@ from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
 GROUP_ENTRIES = 1 << 17  # entries of rows that one thread sums at a time
+THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
 
 
 def is_thin(X: Any) -> bool:

@@ -19,19 +19,22 @@ from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
 from dask_odm.data.rows.sparse import SparseRows, sparse_statistics, taken
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator
-from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
-from dask_odm.learning.distributed_products import products_in_memory
+from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.typing import Array
+
+WORKER_ROWS = 8192  # rows beyond which workers compute kernel products, if there are any
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,13 +240,24 @@ class MemoryKernelData(KernelData):
     def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
         return self._products(self.scaled, purpose)
 
-    def _products(self, rows: Any, purpose: Purpose, *others: Any) -> AbstractContextManager[Products]:
-        """Provide products over scaled ``rows``; copies of ``others`` are held, too."""
-        named = not isinstance(self.kernel, CallableKernel | Precomputed)
-        # rows that are scaled on reading are no copies
-        copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
-        taken = self.data.held_bytes(scaled=False) + copied
-        return products_in_memory(self.kernel, rows, self.data.run, purpose, taken, named=named)
+    @contextmanager
+    def _products(self, rows: Any, purpose: Purpose, *others: Any) -> Iterator[Products]:
+        """Provide products over scaled ``rows``; copies of ``others`` are held, too.
+
+        Workers compute, and read the rows from a file, if there are workers and many rows and the kernel has a name.
+        """
+        run = self.data.run
+        few = isinstance(rows, SparseRows) or len(rows) <= WORKER_ROWS
+        if few or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
+            # rows that are scaled on reading are no copies
+            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
+            yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)
+            return
+        with scratch_folder() as folder:
+            blocks = (rows[start : start + WORKER_ROWS] for start in range(0, len(rows), WORKER_ROWS))
+            write_rows(folder, rows.shape, rows.dtype, blocks)
+            with products_of_file(self.kernel, folder, run.cluster(), run, purpose) as products:
+                yield products
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:

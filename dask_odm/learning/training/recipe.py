@@ -1,7 +1,7 @@
 """Recipes: how one solver of a family learns, what it gives, and the models that are built from what it found.
 
-A solver finds dual variables, coefficients of landmarks, or weights of features. `Trained` is what becomes of them, with
-the records of the steps, before it becomes attributes.
+A solver finds dual variables, coefficients of landmarks, or weights of features. `Trained` is the model that they
+become, with the records of the steps, before its figures become attributes.
 """
 
 from __future__ import annotations

@@ -24,15 +24,16 @@ from dask_odm.errors import InputError
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
-from dask_odm.learning.training.checkpoints import check_checkpoint, checkpoint_seed
+from dask_odm.learning.training.checkpoints import check_checkpoint, open_checkpoint
 from dask_odm.typing import Array
-
-READ_INTO_MEMORY = "256MiB"  # stores and lazy arrays up to this size are read into memory and solved there
 
 
 def read_limit() -> int:
-    """Return the bytes up to which a store is read into memory, from Dask's setting ``dask_odm.read-into-memory``."""
-    return int(parse_bytes(dask.config.get("dask_odm.read-into-memory", READ_INTO_MEMORY)))
+    """Return the bytes up to which a store or lazy arrays are read into memory and solved there.
+
+    Dask's setting ``dask_odm.read-into-memory`` gives them.
+    """
+    return int(parse_bytes(dask.config.get("dask_odm.read-into-memory", "256MiB")))
 
 
 def drawn(random_state: Any) -> int:
@@ -68,9 +69,9 @@ class FitRun:
         random_state = getattr(estimator, "random_state", None)
         check_checkpoint(checkpoint, resume=resume)
         seed = None
-        if resume and not isinstance(random_state, Integral):
-            found = checkpoint_seed(checkpoint)
-            seed = getattr(estimator, "_drawn", None) if found is None else found
+        if checkpoint is not None and resume and not isinstance(random_state, Integral):
+            left = open_checkpoint(checkpoint)
+            seed = getattr(estimator, "_drawn", None) if left is None else int(left.attributes["seed"])
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
         return cls(seed, **given, checkpoint=checkpoint, resume=resume, warm_up=warm_up)

@@ -234,15 +234,12 @@ class StoredPartitioned(PartitionedRows):
             yield products
 
     def chosen(self, rows: Array) -> tuple[Array, Array]:
-        return gather_rows(self.partitions, rows), rows
-
-
-def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
-    """Return raw rows for ascending row numbers ``chosen``, read from partitions on disk one at a time."""
-    out = np.empty((len(chosen), partitions.features), partitions.dtype)
-    for k in range(len(partitions.counts)):
-        numbers = partitions.row_numbers(k, k + 1)
-        at = np.searchsorted(chosen, numbers)
-        inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
-        out[at[inside]] = partitions.raw(k, k + 1, inside)
-    return out
+        """Read the raw rows from one partition on disk after the other."""
+        partitions = self.partitions
+        out = np.empty((len(rows), partitions.features), partitions.dtype)
+        for k in range(len(partitions.counts)):
+            numbers = partitions.row_numbers(k, k + 1)
+            at = np.searchsorted(rows, numbers)
+            inside = np.flatnonzero((at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == numbers))
+            out[at[inside]] = partitions.raw(k, k + 1, inside)
+        return out, rows

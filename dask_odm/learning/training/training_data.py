@@ -50,80 +50,66 @@ class Purpose:
 
 
 class TrainingData(ABC):
-    """Rows that take part in a fit, with their targets and weights.
-
-    Attributes
-    ----------
-    run : FitRun
-    whole : TrainingData or None
-        The data of all machines, or all rows, if this is the data of one machine or a sample: their statistics scale
-        the rows.
-    held : MemoryData or None
-        This data itself if the rows are in memory.
-    rows, features : int
-        In a store, ``rows`` counts those that do not take part, too (no label or no weight).
-    labelled_rows : int
-        Number of rows with a label; in memory, of rows that take part.
-    row_numbers : tuple of (int, ndarray or None)
-        The count of given rows, and the number of each row of the passes (n,), or None if they are all rows.
-    dtype, raw_dtype : numpy dtype
-        Type that is computed in, and type of the rows that a model is given.
-    class_weights : tuple of float
-        Factor of a row's weight by the code of its class, which the weights of blocks do not have in them. Two for the
-        two classes that a machine tells apart; none for real targets.
-    total_weight : float
-        Sum of all weights, class weights included.
-    taking_part : tuple of ndarray
-        Numbers of the rows that take part, ascending, as `KernelData.pivots` count them; their targets, and their
-        weights, class weights included; each (n,).
-    cluster : Cluster
-        What runs passes over the rows: the workers for a store, this process for rows in memory.
-    """
+    """Rows that take part in a fit, with their targets and weights."""
 
     run: FitRun
-    whole: TrainingData | None
+    whole: TrainingData | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
 
     @property
     def held(self) -> MemoryData | None:
+        """This data itself if the rows are in memory."""
         return None
-
-    @property
-    @abstractmethod
-    def rows(self) -> int: ...
-    @property
-    @abstractmethod
-    def features(self) -> int: ...
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    @abstractmethod
-    def class_weights(self) -> tuple[float, ...]: ...
-    @property
-    @abstractmethod
-    def total_weight(self) -> float: ...
-    @property
-    @abstractmethod
-    def taking_part(self) -> tuple[Array, Array, Array]: ...
-    @property
-    @abstractmethod
-    def cluster(self) -> Cluster: ...
 
     @property
     def in_memory(self) -> bool:
         return self.held is not None
 
     @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows; of a store also those that do not take part (no label or no weight)."""
+
+    @property
     def labelled_rows(self) -> int:
+        """Number of rows with a label; in memory, of rows that take part."""
         return self.rows
 
     @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        """The count of given rows, and the number of each row of the passes (n,), or None if they are all rows."""
+        return self.rows, None
+
+    @property
+    @abstractmethod
+    def features(self) -> int: ...
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]: ...  # that is computed in
+    @property
     def raw_dtype(self) -> np.dtype[Any]:
+        """Type of the rows that a model is given."""
         return self.dtype
 
     @property
-    def row_numbers(self) -> tuple[int, Array | None]:
-        return self.rows, None
+    @abstractmethod
+    def class_weights(self) -> tuple[float, ...]:
+        """Factor of a row's weight by the code of its class, which the weights of blocks do not have in them.
+
+        Two for the two classes that a machine tells apart; none for real targets.
+        """
+
+    @property
+    @abstractmethod
+    def total_weight(self) -> float: ...  # of all rows, class weights included
+    @property
+    @abstractmethod
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        """Ascending numbers of the rows that take part, as `KernelData.pivots` count them, targets, whole weights."""
+
+    @property
+    @abstractmethod
+    def cluster(self) -> Cluster:
+        """What runs passes over the rows: the workers for a store, this process for rows in memory."""
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
