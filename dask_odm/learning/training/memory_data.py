@@ -57,19 +57,16 @@ class MemoryData(TrainingData):
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        given = X
-        total = _weighed(weight, y, class_weights)
+        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X)
+        total = made.total_weights
         least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
-        kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
-        if not len(kept):
+        if not total.min(initial=np.inf) > least:
+            made = made._at(np.flatnonzero(total > least))
+        if not made.rows:
             raise InputError(NO_ROWS)
-        if len(kept) < len(y):
-            X = X[kept]
-            y = y[kept]
-            weight = weight[kept]
-        if not np.isfinite(weight.sum()):
+        if not np.isfinite(made.weight.sum()):
             raise InputError("the row weights are too large: their sum is not finite.")
-        return cls(run, X, y, weight, class_weights, kept, given)
+        return made
 
     @property
     def held(self) -> MemoryData:
@@ -93,8 +90,12 @@ class MemoryData(TrainingData):
 
     @property
     def total_weights(self) -> Array:
-        """Row weights times class weights, (n,)."""
-        return _weighed(self.weight, self.y, self.factors)
+        """Row weights times class weights, (n,); the same array if all class weights are 1."""
+        if set(self.factors) <= {1.0}:
+            return self.weight
+        if len(self.factors) == 2:
+            return self.weight * np.where(self.y > 0, self.factors[1], self.factors[0])
+        return self.weight * np.array(self.factors)[self.y.astype(np.int64)]
 
     @property
     def total_weight(self) -> float:
@@ -180,11 +181,10 @@ class MemoryData(TrainingData):
         """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
         codes = self.y.astype(np.int64)
         factors = targets.of_codes(codes)
-        found = replace(self, y=np.where(codes == targets.positive, 1.0, -1.0), copies=None, whole=self)
-        if targets.pair_weights is None:
-            found = replace(found, weight=self.weight * factors, factors=(1.0, 1.0))
-        else:
-            found = replace(found, factors=targets.pair_weights)
+        y = np.where(codes == targets.positive, 1.0, -1.0)
+        weight = self.weight * factors if targets.pair_weights is None else self.weight
+        own = targets.pair_weights or (1.0, 1.0)
+        found = replace(self, y=y, weight=weight, factors=own, copies=None, whole=self)
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
@@ -261,8 +261,7 @@ class MemoryKernelData(KernelData):
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
-        y = self.data.y
-        weight = self.data.total_weights
+        _, y, weight = self.data.taking_part
         if always or partitioner.n_partitions > 1:
             found = partition_arrays(self.scaled, y, weight, partitioner)
         else:
@@ -287,12 +286,3 @@ class MemoryPartitioned(PartitionedRows):
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         return self.seen.chosen_pivots(rows)
-
-
-def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:
-    """Return row weights (n,) times the weights of their classes; the same array if all class weights are 1."""
-    if set(class_weights) <= {1.0}:
-        return weight
-    if len(class_weights) == 2:
-        return weight * np.where(y > 0, class_weights[1], class_weights[0])
-    return weight * np.array(class_weights)[y.astype(np.int64)]

@@ -182,19 +182,17 @@ class StoredKernelData(KernelData):
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
-        run = self.data.run
-        store = self.data.store
-        require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
+        require_memory((data.rows, data.features), data.dtype, data.run, purpose, 0)  # before anything is read
         kept, _, _ = data.taking_part
 
         def taking_part() -> Iterator[Array]:
-            for block in store.blocks():
+            for block in data.store.blocks():
                 inside = kept[np.searchsorted(kept, block.first) : np.searchsorted(kept, block.first + len(block.X))]
                 yield self.scaling(block.X[inside - block.first].astype(data.dtype, copy=False))
 
         with scratch_folder() as folder:
-            write_rows(folder, (len(kept), store.features), data.dtype, taking_part())
-            with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
+            write_rows(folder, (len(kept), data.features), data.dtype, taking_part())
+            with products_of_file(self.kernel, folder, data.cluster, data.run, purpose) as products:
                 yield products
 
     @contextmanager
