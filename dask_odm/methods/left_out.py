@@ -32,6 +32,10 @@ from dask_odm.methods.settings import ODMFit
 from dask_odm.models.probabilities import fit_link
 from dask_odm.typing import Array
 
+LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
+LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
+OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
+
 
 def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> tuple[Array, float]:
     """Return the decision value of each row by the model without it, (n,), and the effective number of parameters.
@@ -86,11 +90,6 @@ def inverse_factor(matrix: Array) -> Array:
         return None if info else np.asarray(lapack.dtrtri(factor, lower=1)[0])
 
     return np.ascontiguousarray(mended(attempt, lambda: ridge))
-
-
-LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
-LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
-OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 
 
 def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:

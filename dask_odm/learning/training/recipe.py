@@ -32,6 +32,10 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
+logger = logging.getLogger("dask_odm")
+F = TypeVar("F")
+Machines = Sequence[OneOfMany]  # the targets of each
+Chosen = Callable[[Array], tuple[Any, Array]]
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
 
@@ -99,10 +103,6 @@ def rescaling_advised() -> Iterator[None]:
         raise InputError(NOT_FINITE) from error
 
 
-F = TypeVar("F")
-Machines = Sequence[OneOfMany]  # the targets of each
-
-
 def is_small(store: TrainingData, fit: Any = None) -> bool:
     """Return whether the rows of a store take few enough bytes to be read into memory by default."""
     return store.rows * store.features * store.raw_dtype.itemsize <= read_limit()
@@ -146,10 +146,6 @@ class Choice(Generic[F]):
             for record in model.history[:1]:
                 record |= {"solver": self.solver, "why": self.why}
         return trained
-
-
-logger = logging.getLogger("dask_odm")
-Chosen = Callable[[Array], tuple[Any, Array]]
 
 
 def finish_kernel(
