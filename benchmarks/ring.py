@@ -27,8 +27,7 @@ from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.svrg.workers import Ring, RingJob
 
 

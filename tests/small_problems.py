@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 import reference
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 from dask_odm.linalg.rows import ArrayRows
 
 # (lam, upsilon, theta): both sides of the band, no upper side, no band, nearly no loss, nearly nothing but loss.

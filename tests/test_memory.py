@@ -24,7 +24,7 @@ from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_store
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark

@@ -11,7 +11,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.tree.node_workers import TreeJob
 from dask_odm.methods.tree.workers import TreeResult, TreeSettings, grow_tree

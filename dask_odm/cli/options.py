@@ -20,7 +20,6 @@ import click
 
 from dask_odm.cli.shell import option, shell_words
 from dask_odm.estimators.registry import ESTIMATORS, by_word
-from dask_odm.learning.parameters import parameter_entries
 
 DEFAULT = "odm"
 SEARCHER = "odm-cv"
@@ -249,6 +248,8 @@ def label_of(text: str, labels: Sequence[Any]) -> Any:
 
 def help_texts(docstring: str) -> dict[str, str]:
     """Return the first sentence of every parameter of a numpydoc docstring."""
+    from dask_odm.learning.parameters import parameter_entries  # loads scikit-learn, as an estimator has by now
+
     texts = {name: " ".join(entry.split("\n")[1:]) for name, entry in parameter_entries(docstring).items()}
     return {name: _first_sentence(" ".join(text.split())) for name, text in texts.items() if text.strip()}
 

@@ -29,7 +29,7 @@ from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
 from dask_odm.methods.hulls.solver_objects import Saddle
-from dask_odm.methods.solver_objects import SODM, Landmark
+from dask_odm.methods.settings import SODM, Landmark
 
 Fit = Callable[[], Any]
 

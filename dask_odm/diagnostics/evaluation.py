@@ -16,12 +16,12 @@ from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.engine.cluster import computed
-from dask_odm.engine.predict import label_block
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import is_of
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
-from dask_odm.models.log_odds import probabilities
+from dask_odm.models.predict import label_block
+from dask_odm.models.probabilities import probabilities
 from dask_odm.typing import Array
 
 

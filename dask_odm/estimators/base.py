@@ -27,7 +27,6 @@ from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
-from dask_odm.engine.predict import finite_values, values_of_chunk, values_of_rows
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
@@ -51,18 +50,15 @@ from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
-from dask_odm.models.saved import ModelFile
+from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.predict import ModelFile, finite_values, values_of_chunk, values_of_rows
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 

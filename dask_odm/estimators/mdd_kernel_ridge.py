@@ -13,9 +13,8 @@ from dask_odm.estimators.mdd_ridge import LAM_CONSTRAINT, SAVED, SHARD_CONSTRAIN
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.recipe import Choice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.ridge.recipe import choose_kernel_ridge
 from dask_odm.methods.ridge.settings import DISCREPANCY, MDDFit
 from dask_odm.typing import Array

@@ -18,9 +18,8 @@ from dask_odm.estimators.inputs.checks import check_senders
 from dask_odm.estimators.inputs.resolving import LazyArrays, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.methods.mixing.online_passes import LOCALS
 from dask_odm.methods.mixing.recipe import train_mixing
 from dask_odm.methods.mixing.settings import MixingFit

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client, computed
-from dask_odm.engine.predict import count_chunk, label_block
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
@@ -30,13 +29,13 @@ from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolving import Given, Resolved, resolve
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.models.base import Model
+from dask_odm.models.models import Model
+from dask_odm.models.predict import count_chunk, label_block
 from dask_odm.typing import Array
 
 

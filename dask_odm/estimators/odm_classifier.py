@@ -23,20 +23,15 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, solver_word
-from dask_odm.learning.training.model_building import warn_of_nothing
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
+from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_nothing
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Schema, Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
-from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.solver_objects import ODM_SOLVERS
-from dask_odm.models.base import Model
-from dask_odm.models.log_odds import log_probabilities, probabilities
-from dask_odm.models.pairs import coupled, log_coupled
+from dask_odm.methods.settings import ODM_SOLVERS, ODMFit
+from dask_odm.models.models import Model
+from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
 from dask_odm.typing import Array
 
 

@@ -14,13 +14,11 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
 from dask_odm.estimators.search.trials import Given
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.solver_objects import SODM, Exact, Landmark, Newton
+from dask_odm.methods.settings import SODM, Exact, Landmark, Newton
 
 SEARCHED = (Exact, Landmark, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
@@ -174,7 +172,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             if not isinstance(solver, Landmark):
                 raise InputError(f"solver must be one solver, or a sequence of dask_odm.solvers.Landmark objects to "
                                  f"choose from. Got {solver!r} among them.")  # fmt: skip
-            as_input_error(solver.check)
+            as_input_error(solver._validate_params)
         if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
             raise InputError("the solvers to choose from may differ in n_landmarks only.")
         return tuple({int(solver.n_landmarks): solver for solver in solvers}.values())

@@ -45,7 +45,7 @@ def register_solvers(module: str, *names: str) -> None:
 
 
 _ODM = ("Exact", "Landmark", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
-register_solvers("dask_odm.methods.solver_objects", *_ODM)
+register_solvers("dask_odm.methods.settings", *_ODM)
 register_solvers("dask_odm.methods.hulls.solver_objects", "MNP", "Saddle", "Gilbert")
 
 

@@ -16,12 +16,11 @@ from dask_odm.data.store.schemas import Check, anything, each, mapping, real, sc
 from dask_odm.errors import StoreError
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
-from dask_odm.learning.solver_objects import SolverObject
-from dask_odm.learning.training.trained import Schema
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.log_odds import is_link
-from dask_odm.models.saved import ModelFile, model_from
+from dask_odm.learning.parameters import SolverObject
+from dask_odm.learning.training.recipe import Schema
+from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.predict import ModelFile, model_from
+from dask_odm.models.probabilities import is_link
 from dask_odm.typing import Array
 
 LABEL_BYTES = 64 << 20  # limit for all labels of a model, since a dtype may claim any width

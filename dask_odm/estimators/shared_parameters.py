@@ -15,8 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions, validate_param
 from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
-from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, moved_parameters, with_object
+from dask_odm.learning.parameters import SolverClasses, SolverObject, moved_parameters, with_object, with_parameters
 
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
@@ -103,7 +102,7 @@ class RunParameters(BaseEstimator):
         else:
             super()._validate_params()
         if isinstance(solver := getattr(self, "solver", None), SolverObject):
-            solver.check()
+            solver._validate_params()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,20 +1,21 @@
-"""Kernel products over a Dask cluster, for the exact solver and for certificates.
+"""Kernel products for the exact solver and for certificates, by a cluster's workers or by threads of this process.
 
-The rows are scaled and written once to a file in the fit's scratch folder, and workers map it into memory. Only vectors
-and their products travel. The kernel matrix of the active rows is cut into parts along `Gram`'s fixed groups, one task
-each. A task prefers the same worker in every product, and the worker keeps the tiles until the active set changes or
-another fit begins. If a worker is lost, another one computes its tiles again, to the same bits.
+For workers, the rows are scaled and written once to a file in the fit's scratch folder, and workers map it into memory.
+Only vectors and their products travel. The kernel matrix of the active rows is cut into parts along `Gram`'s fixed
+groups, one task each. A task prefers the same worker in every product, and the worker keeps the tiles until the active
+set changes or another fit begins. If a worker is lost, another one computes its tiles again, to the same bits.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -23,13 +24,95 @@ from dask_odm.data.storage.files import load_array, map_array, reserve
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
-from dask_odm.learning.problem.products import CROSS_BYTES, ChosenRows, RowProducts, cross_blocks, cross_part
+from dask_odm.learning.problem.products import (
+    CROSS_BYTES,
+    ChosenRows,
+    Products,
+    RowProducts,
+    cross_blocks,
+    cross_part,
+)
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
+if TYPE_CHECKING:  # scikit-learn comes with these, and tasks load this module
+    from dask_odm.learning.training.run import FitRun
+    from dask_odm.learning.training.training_data import Purpose
+
+logger = logging.getLogger("dask_odm")
 ROWS = "rows.npy"
-ADVICE = "Use fewer threads a worker or more memory."
+
+
+@contextmanager
+def products_of_file(
+    kernel: Kernel, folder: str, cluster: Cluster, run: FitRun, purpose: Purpose
+) -> Iterator[Products]:
+    """Yield products over the scaled rows that `write_rows` left in ``folder``."""
+    rows = read_rows(folder)
+    logger.info("%d rows of %d features, %s; %s", *rows.shape, purpose.what, cluster)
+    if cluster.client is None:
+        yield products_here(kernel, rows, run, purpose, rows.nbytes)
+        return
+    spare = require_memory(rows.shape, rows.dtype, run, purpose, 0)
+    with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
+        yield products
+
+
+def products_here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
+    """Return products over scaled rows by threads of this process, in which ``more`` bytes are taken."""
+    spare = require_memory(source.shape, source.dtype, run, purpose, more)
+    return RowProducts(kernel, source, spare, CPU_COUNT)
+
+
+def require_memory(shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int) -> int:
+    """Return the bytes of this process that are left for tiles when ``more`` bytes are taken.
+
+    Raises MemoryLimitError if the products themselves do not fit.
+    """
+    cluster = Cluster.local(run.memory_limit)
+    scratch = max(Tiling(*shape, size).scratch_bytes(CPU_COUNT) for size in (dtype.itemsize, 8))
+    needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)
+    cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
+    return cluster.memory - needed
+
+
+def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], blocks: Iterable[Array]) -> None:
+    """Write the rows of a fit, of ``shape``, which come in ``blocks``.
+
+    Raises OSError before any block is read if the disk has no room. No file is left after an error.
+    """
+    path = os.path.join(folder, ROWS)
+    try:
+        with open(path, "wb") as file:
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.flush()
+            reserve(file.fileno(), file.tell() + shape[0] * shape[1] * dtype.itemsize)
+        out = map_array(path, writable=True)
+        done = 0
+        for block in blocks:
+            out[done : done + len(block)] = block
+            done += len(block)
+        out.flush()
+    except BaseException:
+        with suppress(OSError):
+            os.remove(path)
+        raise
+
+
+def read_rows(folder: str) -> Array:
+    """Return the rows of a fit, mapped into memory."""
+    return map_array(os.path.join(folder, ROWS))
+
+
+@contextmanager
+def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int = 0) -> Iterator[ClusterProducts]:
+    """Yield products over the rows in ``folder``, and remove everything of them from the workers afterwards."""
+    try:
+        yield ClusterProducts(kernel, folder, cluster, spare)
+    finally:
+        cluster.tell_workers(forget, folder)
 
 
 @dataclass(frozen=True)
@@ -82,19 +165,14 @@ class _Kept:
             if self._folder == active.folder:
                 self._parts[part] = active, gram, room
 
-    def drop(self, folder: str | None = None) -> None:
+    def drop(self, folder: str) -> None:
         with self._lock:
-            if folder in (None, self._folder):
+            if folder == self._folder:
                 self._folder = None
                 self._parts = {}
 
 
 _KEPT = _Kept()
-
-
-def read_rows(folder: str) -> Array:
-    """Return the rows of a fit, mapped into memory."""
-    return map_array(os.path.join(folder, ROWS))
 
 
 def gram_part(active: ActiveRows, part: int, v: Array) -> Array:
@@ -155,14 +233,13 @@ class ClusterProducts(RowProducts):
             self.parts *= 2
         n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
-        self.cluster.require(task_bytes(self.kernel, n, d, 8, self._share()[1]), self.parts, what, ADVICE)
+        _, threads = cluster.share(self.parts)
+        advice = "Use fewer threads a worker or more memory."
+        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what, advice)
 
     @property
     def here(self) -> RowProducts:
         return RowProducts(self.kernel, self.source, self.budget, self.threads)
-
-    def _share(self) -> tuple[int, int]:
-        return self.cluster.share(self.parts)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> ClusterGram:
         name = f"active-{self._made}.npy"
@@ -171,7 +248,7 @@ class ClusterProducts(RowProducts):
         with suppress(FileNotFoundError):
             os.remove(os.path.join(self.folder, old))
         self._made += 1
-        memory, threads = self._share()
+        memory, threads = self.cluster.share(self.parts)
         d = int(self.source.shape[1])
         spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
         budget = max(0, spare)
@@ -194,44 +271,3 @@ class ClusterProducts(RowProducts):
 def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the peak bytes of a task without the tiles it keeps: the rows it reads, buffers and vectors."""
     return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads, kernel) + 2 * CROSS_BYTES + 6 * 8 * n
-
-
-@contextmanager
-def cluster_products(kernel: Kernel, folder: str, cluster: Cluster, spare: int = 0) -> Iterator[ClusterProducts]:
-    """Yield products over the rows in ``folder``, and remove everything of them from the workers afterwards."""
-    try:
-        yield ClusterProducts(kernel, folder, cluster, spare)
-    finally:
-        cluster.tell_workers(forget, folder)
-
-
-def copied(read: Callable[[int, int], Any]) -> Callable[[Array], None]:
-    """Return what fills an array with the rows that ``read(start, stop)`` returns, some thousand at a time."""
-
-    def fill(out: Array) -> None:
-        step = 8192
-        for start in range(0, len(out), step):
-            out[start : start + step] = read(start, min(len(out), start + step))
-
-    return fill
-
-
-def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], fill: Callable[[Array], None]) -> None:
-    """Write the rows of a fit: ``fill`` writes into the array of ``shape`` that it is given.
-
-    Raises OSError before anything is filled in if the disk has no room. No file is left after an error.
-    """
-    path = os.path.join(folder, ROWS)
-    try:
-        with open(path, "wb") as file:
-            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            file.flush()
-            reserve(file.fileno(), file.tell() + shape[0] * shape[1] * dtype.itemsize)
-        out = map_array(path, writable=True)
-        fill(out)
-        out.flush()
-    except BaseException:
-        with suppress(OSError):
-            os.remove(path)
-        raise

@@ -2,7 +2,7 @@
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
 learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
-one model with a row of coefficients per machine. `dask_odm.models.pairs` combines the votes of one-against-one
+one model with a row of coefficients per machine. `dask_odm.models.models` combines the votes of one-against-one
 machines.
 """
 
@@ -21,13 +21,10 @@ from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.learning.training.checkpoints import forget_checkpoint
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
 Scheme = Literal["ovr", "ovo"]
@@ -74,17 +71,13 @@ def trained_machines(
     most: int,
 ) -> Iterator[Trained]:
     """Yield the result of ``train`` for every machine. Up to ``most`` machines at once share passes over a store."""
-    runs = runs_of(fit.run, len(machines))
+    count = len(machines)
+    own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
     works = (
-        partial(train, data.of_machine(targets), own_settings(fit, i, len(machines), run))
-        for i, (targets, run) in enumerate(zip(machines, runs, strict=True))
+        partial(train, data.of_machine(targets), own_settings(i, count, run))
+        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True))
     )
     yield from run_jointly(works, most)
-
-
-def own_settings(fit: Any, i: int, count: int, run: FitRun) -> Any:
-    """Return the settings of machine ``i`` of ``count``: those of the fit, unless the family has others for it."""
-    return fit.of_machine(i, count, run) if hasattr(fit, "of_machine") else replace(fit, run=run)
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

@@ -8,7 +8,8 @@ stop        if ``½ ∇Pᵀ G⁻¹ ∇P ≤ tol · P``, which is the duality gap
 
 This module holds what both share: the loop, its records, the trial of a step, stopping, and resuming. The subclasses in
 `dask_odm.methods.linear.solver` and `dask_odm.methods.landmark.solver` solve the system, choose the arithmetic to fall
-back on when steps cease to help, and save their state.
+back on when steps cease to help, and save their state. Other solvers search along a line over rows in memory, by
+`slope_root` and `least_row_step`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from dask_odm.learning.line_search import least_step
-from dask_odm.learning.step_log import Record, StepLog, record_after
+from dask_odm.learning.problem.losses import RowLosses
+from dask_odm.learning.solution import Record, StepLog, record_after
 from dask_odm.typing import Array
 
 S = TypeVar("S")
@@ -131,14 +132,25 @@ class Newton(ABC, Generic[S]):
         return after
 
     def _length(self, at: Iterate[S], direction: Array, slope: float) -> float:
-        """Return the step of least P along ``direction``."""
+        """Return the step in [0, 1] of least P along ``direction``, exact but for rounding, in up to three passes.
+
+        The derivative of P by the step is piecewise linear and increasing. ``slope`` is that at step 0, negative.
+        """
         inner, norm = float(at.Gx @ direction), float(direction @ self.gram_times(direction))
-
-        def slopes(steps: Array) -> Array:
+        fractions = np.concatenate([np.geomspace(2.0**-12, 2.0**-4, 16, endpoint=False), np.arange(1, 17) / 16])
+        low = (0.0, slope)
+        high = (1.0, np.inf)
+        for _ in range(3):
+            steps = low[0] + (high[0] - low[0]) * fractions
             self.passes += 1
-            return inner + steps * norm + self.loss_slopes(at, direction, steps)
-
-        return least_step(slopes, slope)
+            found = inner + steps * norm + self.loss_slopes(at, direction, steps)
+            above = int(np.argmax(found >= 0)) if found[-1] >= 0 else len(steps)
+            if above:
+                low = float(steps[above - 1]), float(found[above - 1])
+            if above == len(steps):
+                return low[0]
+            high = float(steps[above]), float(found[above])
+        return low[0] - low[1] * (high[0] - low[0]) / max(high[1] - low[1], np.finfo(float).tiny)
 
     @abstractmethod
     def look(self, x: Array, number: int, known: S | None) -> Iterate[S]:
@@ -171,3 +183,41 @@ class Newton(ABC, Generic[S]):
     def confirmed(self, at: Iterate[S]) -> Iterate[S]:
         """Return the same x with a gap that is certain."""
         return at
+
+
+def slope_root(look: Callable[[float], tuple[float, float]], high: float, share: float, most: int) -> float:
+    """Return the step below ``high`` of least P by Newton's method between bounds; 0 if P does not fall there.
+
+    ``look`` returns the derivative of P by the step at a step, and the second derivative. It is called up to ``most``
+    times after step 0, until the derivative is at most a ``share`` of that at step 0.
+    """
+    slope, curvature = look(0.0)
+    if not -slope > 0.0:
+        return 0.0
+    enough = share * -slope
+    low = 0.0
+    step = 0.0
+    for _ in range(most):
+        low, high = (step, high) if slope < 0 else (low, step)
+        ahead = step - slope / max(curvature, np.finfo(float).tiny)
+        step = ahead if low < ahead < high else 0.5 * (low + high)
+        slope, curvature = look(step)
+        if abs(slope) <= enough:
+            break
+    return step
+
+
+def least_row_step(losses: RowLosses, scores: Array, change: Array, inner: float, norm: float) -> float:
+    """Return the step in [0, 1] of least P for rows in memory, to rounding.
+
+    ``change`` (n,) is how scores change by a whole step along d, ``inner`` is ⟨w, d⟩ and ``norm`` ⟨d, d⟩.
+    """
+    margins = losses.y * scores
+    moving = losses.y * change
+
+    def look(step: float) -> tuple[float, float]:
+        ahead = margins + step * moving
+        slope = inner + step * norm - float(losses.dual_candidate(ahead) @ moving)
+        return slope, norm + float(losses.curvature(ahead) @ moving**2)
+
+    return 1.0 if look(1.0)[0] <= 0 else slope_root(look, 1.0, 1e-9, 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +66,12 @@ class ArrayRows(RowsOfMatrix):
     """Scaled rows that are in memory."""
 
     X: Array
+
+
+def slabs(rows: Rows, step: int = 4096) -> Iterator[Array]:
+    """Yield all ``rows``, ``step`` at a time."""
+    for start in range(0, rows.n, step):
+        yield rows.read(start, min(rows.n, start + step))
 
 
 def read_scattered(rows: Rows, index: Array, out: Array | None = None) -> Array:

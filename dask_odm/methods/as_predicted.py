@@ -31,10 +31,10 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check

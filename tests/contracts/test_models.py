@@ -17,7 +17,7 @@ from contracts.cases import Case, assert_equal, each_case, scores
 from dask_odm import Store, load_model
 from dask_odm.cli import main
 from dask_odm.estimators.registry import by_word
-from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.learning.parameters import SolverObject
 
 
 @each_case

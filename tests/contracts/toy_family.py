@@ -10,12 +10,11 @@ import numpy as np
 
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.events import IterationFinished, report
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import LinearModel
 
 
 @dataclass(frozen=True)

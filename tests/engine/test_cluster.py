@@ -29,7 +29,7 @@ from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes
 from dask_odm.methods.tree.workers import check_memory

@@ -25,8 +25,7 @@ from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
 from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.ridge import moments

@@ -18,7 +18,7 @@ from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.landmark import recipe as landmark_recipe
 from dask_odm.methods.pairs import recipe as pairs_recipe
-from dask_odm.models.pairs import class_scores
+from dask_odm.models.models import class_scores
 from dask_odm.solvers import MNP, SODM, Landmark
 from small_problems import blobs
 from small_stores import store_of

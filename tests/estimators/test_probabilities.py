@@ -17,7 +17,7 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 from dask_odm import ODMClassifier, SaddleSVC, load_model
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
-from dask_odm.models.pairs import coupled
+from dask_odm.models.probabilities import coupled
 from small_problems import blobs
 from small_stores import store_of
 

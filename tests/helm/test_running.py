@@ -134,7 +134,7 @@ def test_a_worker_that_is_killed_costs_no_bit(machine, reference):
     store_to_store(str(machine.folder / CLAIM / "train.zarr"), f"{BUCKET}/train.zarr", chunk_rows=250)
     job, worker = start_job(machine, "killed", BUCKET), machine.component("worker")[0]
     await_midst(machine, job)
-    assert list((machine.folder / CLAIM).glob("dask-odm-*")), "what workers are to read is on the volume"
+    assert list((machine.folder / CLAIM).glob(".dask-odm.*")), "what workers are to read is on the volume"
     starts = worker.starts
     worker.kill()
     job.await_end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Iterator
 
 import dask
 import numpy as np
@@ -18,7 +19,7 @@ from dask_odm.kernels.blocks import Gram
 from dask_odm.learning import distributed_products as gram
 from dask_odm.learning.distributed_products import ActiveRows, ClusterProducts, cluster_products, gram_part, write_rows
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
-from dask_odm.learning.training import kernel_products as fit_products
+from dask_odm.learning.training import memory_data
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.tree import recipe as sodm
@@ -38,7 +39,7 @@ def X() -> np.ndarray:
 @pytest.fixture(scope="module")
 def folder(X, tmp_path_factory) -> str:
     path = str(tmp_path_factory.mktemp("gram"))
-    write_rows(path, X.shape, X.dtype, lambda out: np.copyto(out, X))
+    write_rows(path, X.shape, X.dtype, [X])
     return path
 
 
@@ -104,7 +105,7 @@ def test_workers_change_no_bit(client, folder, expected, workers):
 
 def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
     X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
-    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    write_rows(str(tmp_path), X.shape, X.dtype, [X])
     expected = in_components(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
     with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
         found = in_components(products)
@@ -129,7 +130,7 @@ def test_workers_keep_tiles_until_the_fit_ends(client, folder):
 @pytest.mark.parametrize("begins", ["before", "after"])
 def test_a_late_task_of_earlier_active_rows_spoils_no_tile(X, tmp_path, monkeypatch, begins):
     """It may still run where the tasks of the next ones do: its worker was given up, but shares its process."""
-    write_rows(str(tmp_path), X.shape, X.dtype, lambda out: np.copyto(out, X))
+    write_rows(str(tmp_path), X.shape, X.dtype, [X])
     grams = []
     for name, start in (("earlier", 0), ("later", 600)):
         np.save(tmp_path / f"{name}.npy", np.arange(start, start + 2000))
@@ -180,7 +181,7 @@ def test_rows_for_which_the_disk_has_no_room_leave_no_file(tmp_path, monkeypatch
     resource = pytest.importorskip("resource")
 
     def write() -> None:
-        write_rows(str(tmp_path), (1000, 30), np.dtype(np.float64), lambda out: out.fill(1.0))
+        write_rows(str(tmp_path), (1000, 30), np.dtype(np.float64), iter(np.ones((4, 250, 30))))
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -196,11 +197,12 @@ def test_rows_for_which_the_disk_has_no_room_leave_no_file(tmp_path, monkeypatch
     write()
     assert (gram.read_rows(str(tmp_path)) == np.ones((1000, 30))).all()
 
-    def interrupted(out: np.ndarray) -> None:
+    def interrupted() -> Iterator[np.ndarray]:
+        yield np.ones((1, 2))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_rows(str(tmp_path), (3, 2), np.dtype(np.float32), interrupted)
+        write_rows(str(tmp_path), (3, 2), np.dtype(np.float32), interrupted())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -225,7 +227,7 @@ def in_process(problem) -> list:
 @pytest.fixture
 def to_workers(monkeypatch):
     """Small data go the way of large ones."""
-    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
+    monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
@@ -269,7 +271,7 @@ def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
 def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
     """Of partitions on disk and in memory; a worker dies while the root is solved."""
     monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
-    monkeypatch.setattr(fit_products, "WORKER_ROWS", 0)
+    monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     settings = {**SETTINGS, "solver": SODM(4)}
     kill = killer(client, lambda event: isinstance(event, IterationFinished))
     here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.newton import least_row_step
+from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 
 LOSSES = RowLosses(ODMSettings(1e3, 0.3, 0.2), np.repeat([-1.0, 1.0], 100), np.linspace(0.5, 2.0, 200))
 

@@ -246,7 +246,7 @@ def test_every_parameter_is_documented_and_constrained(solver):
     names = set(signature(solver).parameters)
     assert set(help_texts(getdoc(solver))) == names
     assert set(solver._parameter_constraints) == names
-    solver().check()
+    solver()._validate_params()
     assert getdoc(solver).split("\n")[0].endswith((".", ":")), "a whole statement"
 
 

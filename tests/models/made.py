@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from small_problems import matrix
 
 GAUSS = RBF(gamma=0.5)

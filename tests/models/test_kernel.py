@@ -8,8 +8,8 @@ from scipy.sparse import csr_array, csr_matrix
 
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.models import kernel as kernel_model
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models import models as kernel_model
+from dask_odm.models.models import KernelModel
 from models.made import SCALING, expected, make, rows
 
 KERNELS = [RBF(gamma=0.5), Laplacian(gamma=0.5), Polynomial(gamma=0.2, degree=2)]

@@ -7,9 +7,9 @@ import pytest
 
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
-from dask_odm.models import saved
-from dask_odm.models.linear import LinearModel
-from dask_odm.models.saved import ModelFile, model_from
+from dask_odm.models import predict
+from dask_odm.models.models import LinearModel
+from dask_odm.models.predict import ModelFile, model_from
 from models.made import make, rows
 
 
@@ -22,7 +22,7 @@ def path(tmp_path) -> str:
 
 @pytest.mark.parametrize("held", [0, 1 << 30], ids=["on disk", "held"])
 def test_from_a_file_the_same_bits(path, monkeypatch, held):
-    monkeypatch.setattr(saved, "HELD_BYTES", held)
+    monkeypatch.setattr(predict, "HELD_BYTES", held)
     p = model_from(read_record(path, "model"))
     assert isinstance(p.support, np.ndarray) == (held > 0)
     assert p.support.shape == (130, 3)
@@ -40,7 +40,7 @@ def test_a_linear_model_of_several_outputs(tmp_path):
 
 def test_a_model_file_is_read_once_a_process(path, monkeypatch):
     file, reads = ModelFile.of(read_record(path, "model")), []
-    monkeypatch.setattr(saved, "read_record", lambda *a: reads.append(a) or read_record(*a))
+    monkeypatch.setattr(predict, "read_record", lambda *a: reads.append(a) or read_record(*a))
     for _ in range(3):
         np.testing.assert_array_equal(file.load().values(rows(5)), make().values(rows(5)))
     assert len(reads) == 1

@@ -30,8 +30,7 @@ from dask_odm.data.rows.memory import SparseRows, describe_not_finite
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
 from dask_odm.linalg.threads import run_threads
-from dask_odm.models.base import Model
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel, Model
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)

@@ -24,7 +24,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
-from dask_odm.learning.step_log import Record, step_record
+from dask_odm.learning.solution import Record, step_record
 from dask_odm.typing import Array
 
 # stages; the last uses all rows, or the rows of the fine stage with more landmarks

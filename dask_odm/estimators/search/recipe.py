@@ -12,16 +12,13 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
-from dask_odm.learning.solver_objects import solver_word
+from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.recipe import Choice
-from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.trained import Trained
+from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.recipes import LEAVE_OUT
-from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.solver_objects import Landmark
+from dask_odm.methods.settings import Landmark, ODMFit
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")

@@ -20,17 +20,15 @@ from dask.system import CPU_COUNT
 from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
-from dask_odm.learning.leave_one_out import inverse_factor, left_out
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
-from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
-from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.learning.training.kernel_choice import KernelChoice
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.rows import ArrayRows, uniforms_of
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
 from dask_odm.typing import Array
 

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.learning.problem.sparse_loops import entry_hessian
-from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
 
@@ -44,9 +43,9 @@ class FeatureMap:
     def constant(self) -> float:
         return float(np.sqrt(self.bias))
 
-    def block(self, X: Any, out: Array | None = None) -> Any:
+    def block(self, X: Any) -> Any:
         """Return the features (n, d) of rows without the constant one. Sparse rows are returned unscaled."""
-        return X if issparse(X) or self.scaling is None else self.scaling(X, out)
+        return X if issparse(X) or self.scaling is None else self.scaling(X)
 
     def unscaled(self, X: Any) -> Array:
         """Return raw rows (n, d), dense or sparse, as a dense array before `scaling`."""
@@ -93,7 +92,7 @@ class FeatureMap:
         c = c.astype(np.float64)
         out = np.zeros((self.k, self.k))
         total = float(c.sum())
-        entry_hessian(frozen(block.data), frozen(block.indices), frozen(block.indptr), c, out)
+        _entry_hessian(frozen(block.data), frozen(block.indices), frozen(block.indptr), c, out)
         out += np.tril(out, -1).T
         mean = block.T @ c if self.k > d or self.scaling is not None else np.zeros(d)
         if self.scaling is not None:
@@ -129,3 +128,15 @@ class FeatureMap:
         if self.bias > 0:
             out[-1] = self.bias * total
         return out
+
+
+@compiled
+def _entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array, out: Array) -> None:
+    """Add ``Σ c x xᵀ`` of CSR rows x, whose columns ascend, to the lower triangle of ``out`` (d, d)."""
+    for i in range(curvature.size):
+        if curvature[i] != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                row = out[indices[t]]
+                value = curvature[i] * data[t]
+                for q in range(indptr[i], t + 1):
+                    row[indices[q]] += value * data[q]

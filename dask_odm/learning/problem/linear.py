@@ -30,7 +30,6 @@ SPARSE_ROWS = 4096  # rows of a CSR matrix per product
 BLOCK_BYTES = 1 << 20  # bytes of rows per product by BLAS, and as many of active rows beside them
 MOST_GROUPS = 16  # most groups of rows in memory; their sums are added in order
 EXACT_FEATURES = 2048  # most weights for which a Hessian is formed
-PARTIAL_BYTES = 256 << 20  # most bytes of the Hessians of all groups together
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ def group_count(k: int, *, full: bool = False) -> int:
 
 def groups_of_sums(nbytes: int) -> int:
     """Return the most groups whose sums, of so many bytes each, may be held until they are added up."""
-    return max(2, min(MOST_GROUPS, PARTIAL_BYTES // max(1, nbytes)))
+    return max(2, min(MOST_GROUPS, (256 << 20) // max(1, nbytes)))  # 256 MB for the sums of all groups together
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class KernelFeatures(FeatureMap):
     """Map from raw dense rows to their Nyström features, computed whenever they are asked for; see `FeatureMap`.
 
@@ -34,17 +34,15 @@ class KernelFeatures(FeatureMap):
     sees.
     """
 
-    landmarks: Landmarks | None = None
-    row_scaling: Affine | None = None
+    landmarks: Landmarks
+    row_scaling: Affine
 
     @classmethod
     def of(cls, landmarks: Landmarks, row_scaling: Affine) -> KernelFeatures:
-        return cls(len(landmarks), 0.0, None, landmarks, row_scaling)
+        return cls(len(landmarks), 0.0, landmarks=landmarks, row_scaling=row_scaling)
 
-    def block(self, X: Any, out: Array | None = None) -> Array:
+    def block(self, X: Any) -> Array:
         """Return Nyström features of raw rows (n, d'), float64 (n, d)."""
-        assert self.landmarks is not None
-        assert self.row_scaling is not None
         return self.landmarks.features(self.row_scaling(X))
 
     def unscaled(self, X: Any) -> Array:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
 from dask_odm.events import Meter
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
-from dask_odm.learning.problem.odm import Operator
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -23,6 +22,12 @@ from dask_odm.typing import Array
 
 CROSS_ROWS = 512  # rows per tile of a cross product
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
+
+
+class Operator(Protocol):
+    """A Gram matrix that can be multiplied with a vector."""
+
+    def matvec(self, v: Array) -> Array: ...
 
 
 class Products(Protocol):
@@ -47,16 +52,6 @@ class Products(Protocol):
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         """Return ``K[targets, sources] @ v``."""
-        ...
-
-
-@runtime_checkable
-class ReadableProducts(Protocol):
-    """Products over rows that this process has, or can read."""
-
-    @property
-    def here(self) -> RowProducts:
-        """The same products, computed by threads of this process."""
         ...
 
 
@@ -172,6 +167,7 @@ class RowProducts:
 
     @property
     def here(self) -> RowProducts:
+        """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
         return self
 
     def rows(self, index: Array) -> Array:

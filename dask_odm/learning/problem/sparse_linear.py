@@ -20,22 +20,12 @@ from scipy.sparse import csr_array, issparse
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.sparse_loops import (
-    add_entries,
-    band_slope,
-    copy_entries,
-    entry_counts,
-    entry_norms,
-    entry_scores,
-    segment_gaps,
-    sweep_entries,
-)
-from dask_odm.linalg.jit import frozen
+from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
-THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
 GROUP_ENTRIES = 1 << 17  # entries of rows that one thread sums at a time
+THIN = 0.2  # largest share of nonzero entries of rows that take the sparse route
 
 
 def is_thin(X: Any) -> bool:
@@ -55,10 +45,10 @@ def as_sparse(X: Any, threads: int = 1) -> Any:
     X, n = frozen(X), len(X)
     bounds = list(pairwise(np.linspace(0, n, min(n, 4 * threads) + 1).astype(int)))
     indptr = np.zeros(n + 1, np.int32 if X.size <= np.iinfo(np.int32).max else np.int64)  # SciPy's choice of type
-    run_threads(lambda part: entry_counts(X[slice(*part)], indptr[1:][slice(*part)]), bounds, threads)
+    run_threads(lambda part: _entry_counts(X[slice(*part)], indptr[1:][slice(*part)]), bounds, threads)
     np.cumsum(indptr, out=indptr)
     data, indices = np.empty(indptr[-1], X.dtype), np.empty(indptr[-1], np.int32)
-    run_threads(lambda part: copy_entries(X[slice(*part)], indptr[part[0] :], data, indices), bounds, threads)
+    run_threads(lambda part: _copy_entries(X[slice(*part)], indptr[part[0] :], data, indices), bounds, threads)
     return csr_array((data, indices, indptr), shape=X.shape)
 
 
@@ -84,7 +74,7 @@ class SparsePrimal:
     def norms(self) -> Array:
         """Return ‖φ‖² of every row, unscaled, (n,)."""
         norms = np.full(self.X.shape[0], self.features.bias)
-        entry_norms(frozen(self.X.data), frozen(self.X.indptr), norms)
+        _entry_norms(frozen(self.X.data), frozen(self.X.indptr), norms)
         return norms
 
     def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
@@ -92,13 +82,13 @@ class SparsePrimal:
         loss = self.loss
         rows = self.arrays(0, self.X.shape[0])
         constant = self.features.constant
-        sweep_entries(*rows, constant, self.y, stiffness, loss.band, norms, order, w, dual)
+        _sweep_entries(*rows, constant, self.y, stiffness, loss.band, norms, order, w, dual)
 
     def scores(self, w: Array) -> Array:
         """Return φ·w of every row, float64 (n,)."""
         u, intercept = self.features.raw_weights(w)
         scores = np.empty(self.X.shape[0])
-        self._of_groups(lambda a, b: entry_scores(*self.arrays(a, b), u, intercept, scores[a:b]))
+        self._of_groups(lambda a, b: _entry_scores(*self.arrays(a, b), u, intercept, scores[a:b]))
         return scores
 
     def image(self, dual: Array) -> Array:
@@ -106,7 +96,7 @@ class SparsePrimal:
 
         def part(a: int, b: int) -> Array:
             out = np.zeros(self.features.d)
-            add_entries(*self.arrays(a, b), dual[a:b], out)
+            _add_entries(*self.arrays(a, b), dual[a:b], out)
             return out
 
         image = np.empty(self.features.k)
@@ -126,12 +116,12 @@ class SparsePrimal:
 
     def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
         """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""
-        first, second = band_slope(scores, change, self.y, frozen(self.weight), self.loss.terms, step)
+        first, second = _band_slope(scores, change, self.y, frozen(self.weight), self.loss.terms, step)
         return float(first), float(second)
 
     def segment_gaps(self, scores: Array, start: Array, stop: Array, steps: Array) -> Array:
         """Return the sum of the rows' Fenchel gaps with dual variables ``start + step · (stop − start)``, by step."""
-        return np.asarray(segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
+        return np.asarray(_segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
 
     def arrays(self, a: int, b: int) -> tuple[Array, Array, Array]:
         """Return entries, columns and bounds of rows ``a:b``, for compiled loops."""
@@ -146,3 +136,160 @@ class SparsePrimal:
         bounds = np.searchsorted(self.X.indptr, np.arange(count + 1) * (entries / count))
         bounds[0], bounds[-1] = 0, n
         return run_threads(lambda part: function(*part), list(pairwise(bounds.tolist())), self.threads)
+
+
+# Compiled loops, in float64 for rows of any dtype. ``terms`` (5,) are `BandLoss.terms`; code 1 is the positive class's.
+
+
+@compiled
+def _entry_scores(
+    data: Array, indices: Array, indptr: Array, weights: Array, intercept: float, scores: Array
+) -> None:  # fmt: skip
+    """Write ``x·weights + intercept`` of CSR rows x to ``scores`` (n,); the first row begins at ``indptr[0]``."""
+    for i in range(scores.size):
+        total = intercept
+        for t in range(indptr[i], indptr[i + 1]):
+            total += data[t] * weights[indices[t]]
+        scores[i] = total
+
+
+@compiled
+def _add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out: Array) -> None:
+    """Add ``Σ factors_i x_i`` of CSR rows x to ``out`` (d,)."""
+    for i in range(factors.size):
+        factor = factors[i]
+        if factor != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                out[indices[t]] += factor * data[t]
+
+
+@compiled
+def _band_slope(
+    scores: Array, change: Array, codes: Array, weight: Array, terms: Array, step: float
+) -> tuple[float, float]:
+    """Return the summed first and second derivative of the rows' losses by the step, at ``scores + step · change``."""
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
+    slope = 0.0
+    curvature = 0.0
+    weighted = weight.size > 0
+    for i in range(scores.size):
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
+        if weighted:
+            c *= weight[i]
+        y = 1.0 if is_positive else -1.0
+        m = y * (scores[i] + step * change[i])
+        dm = y * change[i]
+        over = upsilon * c
+        second = c if m < low else (over if m > high else 0.0)
+        slope -= dm * (c * max(low - m, 0.0) - over * max(m - high, 0.0))
+        curvature += second * dm * dm
+    return slope, curvature
+
+
+@compiled
+def _segment_gaps(
+    scores: Array, codes: Array, weight: Array, terms: Array, start: Array, stop: Array, steps: Array
+) -> Array:
+    """Return, for each of ``steps`` in [0, 1], the sum of the rows' Fenchel gaps with dual variables on a segment.
+
+    The dual variables (n,) are ``start + step · (stop − start)``, in the form ``y s``. A row's gap is 0 if its dual
+    variable is minus the derivative of its loss.
+    """
+    low = terms[2]
+    high = terms[3]
+    upsilon = terms[4]
+    out = np.zeros(steps.size)
+    weighted = weight.size > 0
+    for i in range(scores.size):
+        is_positive = codes[i] == 1
+        c = terms[1] if is_positive else terms[0]
+        if weighted:
+            c *= weight[i]
+        y = 1.0 if is_positive else -1.0
+        m = y * scores[i]
+        over = upsilon * c
+        below = low - m
+        above = m - high
+        for t in range(steps.size):
+            s = y * (start[i] + steps[t] * (stop[i] - start[i]))
+            if s > 0.0:
+                out[t] += 0.5 * c * (below - s / c) ** 2 if below > 0.0 else 0.5 * s * s / c - s * below
+                out[t] += 0.5 * over * max(above, 0.0) ** 2
+            else:
+                out[t] += 0.5 * c * max(below, 0.0) ** 2
+                if s < 0.0:
+                    out[t] += 0.5 * over * (above + s / over) ** 2 if above > 0.0 else 0.5 * s * s / over + s * above
+                elif above > 0.0:
+                    out[t] += 0.5 * over * above**2
+    return out
+
+
+@compiled
+def _sweep_entries(
+    data: Array, indices: Array, indptr: Array, constant: float, codes: Array, stiffness: Array, band: Array,
+    norms: Array, order: Array, w: Array, dual: Array,
+) -> None:  # fmt: skip
+    """Maximise the dual in the variable of every row once, in the given ``order`` (n,); update ``w``.
+
+    The last weight of ``w`` (k,) belongs to the constant feature, whose value is ``constant``; without one it is 0.
+    ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
+    """
+    low = band[0]
+    high = band[1]
+    upsilon = band[2]
+    last = w.size - 1
+    for i in order:
+        start = indptr[i]
+        stop = indptr[i + 1]
+        c = stiffness[i]
+        norm = norms[i]
+        score = constant * w[last]
+        for t in range(start, stop):
+            score += data[t] * w[indices[t]]
+        y = 1.0 if codes[i] == 1 else -1.0
+        g = y * (score - norm * dual[i])
+        new = 0.0
+        if g < low:
+            new = c * (low - g) / (1.0 + norm * c)
+        elif g > high:
+            new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
+        change = y * new - dual[i]
+        if change != 0.0:
+            dual[i] = y * new
+            for t in range(start, stop):
+                w[indices[t]] += change * data[t]
+            w[last] += constant * change
+
+
+@compiled
+def _entry_norms(data: Array, indptr: Array, norms: Array) -> None:
+    """Add ``‖x‖²`` of CSR rows x to ``norms`` (n,)."""
+    for i in range(norms.size):
+        for t in range(indptr[i], indptr[i + 1]):
+            norms[i] += data[t] * data[t]
+
+
+@compiled
+def _entry_counts(X: Array, ends: Array) -> None:
+    """Write the number of nonzero entries of each row of ``X`` (n, d) to ``ends`` (n,)."""
+    for i in range(X.shape[0]):
+        row = X[i]
+        count = 0
+        for j in range(row.size):
+            count += row[j] != 0
+        ends[i] = count
+
+
+@compiled
+def _copy_entries(X: Array, indptr: Array, data: Array, indices: Array) -> None:
+    """Copy the nonzero entries of the rows of ``X`` (n, d) to the places that ``indptr`` (n + 1,) gives."""
+    for i in range(X.shape[0]):
+        row = X[i]
+        t = indptr[i]
+        for j in range(row.size):
+            if row[j] != 0:
+                data[t], indices[t] = row[j], j
+                t += 1

@@ -101,16 +101,16 @@ def _state_of(path: str, kind: Callable[..., S], found: Record, told: dict[str, 
 
 def _is_of(value: Any, hint: Any) -> bool:
     """Return whether a field of a state has its annotated type: finite floats, integers from −1 on."""
-    if isinstance(value, np.ndarray) or (get_origin(hint) or hint) is np.ndarray:
-        floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
-        return (get_origin(hint) or hint) is np.ndarray and floats and bool(np.isfinite(value).all())
+    kind = get_origin(hint) or hint
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isfinite(value).all())
     if isinstance(hint, UnionType):
         return any(_is_of(value, each) for each in get_args(hint))
     if hint is float:
         return type(value) in (int, float) and math.isfinite(value)
     if hint is int:
         return type(value) is int and -1 <= value <= LARGEST_WHOLE
-    return isinstance(value, get_origin(hint) or hint)
+    return isinstance(value, kind)
 
 
 def _find(path: str, data: str, fit: Fit) -> tuple[dict[str, Any], Record | None]:
@@ -164,11 +164,12 @@ def sole_writer(path: str | os.PathLike[str] | None) -> Iterator[None]:
     Raises InputError if another fit of any process holds it. An object store has no locks: there, a fit that finds the
     checkpoint of another fit in place of its own ends with a StoreError.
     """
-    if path is not None and is_address(location_of(path)):
-        with claimed(location_of(path)):
+    target = "" if path is None else location_of(path)
+    if is_address(target):
+        with claimed(target):
             yield
         return
-    folder, name = ("", "") if path is None else os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(target)
     if path is None or not os.access(folder, os.W_OK | os.X_OK):
         yield  # `check_checkpoint` reports what is wrong with the folder
         return
@@ -232,12 +233,6 @@ def forget_checkpoint(path: str) -> None:
     found = open_checkpoint(path)
     if found is not None:
         shutil.rmtree(found.path, ignore_errors=True)
-
-
-def checkpoint_seed(path: str | None) -> int | None:
-    """Return the seed of the fit that left a checkpoint at ``path``, or None if there is no checkpoint."""
-    found = None if path is None else open_checkpoint(path)
-    return None if found is None else int(found.attributes["seed"])
 
 
 def remove_left_aside(path: str | os.PathLike[str]) -> None:

@@ -14,37 +14,30 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
-from dask_odm.data.rows.scaling import ScaledRows, Scaling, are_few, scaled_rows
+from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, drawn_rows
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
-from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
+from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.kernel_products import products_in_memory
-from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.training_data import (
-    KernelData,
-    PartitionedRows,
-    Purpose,
-    TrainingData,
-    WeightedProducts,
-)
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.typing import Array
+
+WORKER_ROWS = 8192  # rows beyond which workers compute kernel products, if there are any
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryData(TrainingData):
-    """Training data of rows in memory, dense or sparse, without those of weight zero.
-
-    If this is the data of one of several machines, ``whole`` is that of all: their statistics scale the rows.
-    """
+    """Training data of rows in memory, dense or sparse, without those of weight zero."""
 
     run: FitRun
     X: Any  # raw rows, an ndarray or csr_array of shape (n, d)
@@ -62,19 +55,16 @@ class MemoryData(TrainingData):
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        given = X
-        total = _weighed(weight, y, class_weights)
+        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X)
+        total = made.total_weights
         least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
-        kept = np.arange(len(y)) if total.min(initial=np.inf) > least else np.flatnonzero(total > least)
-        if not len(kept):
+        if not total.min(initial=np.inf) > least:
+            made = made._at(np.flatnonzero(total > least))
+        if not made.rows:
             raise InputError(NO_ROWS)
-        if len(kept) < len(y):
-            X = X[kept]
-            y = y[kept]
-            weight = weight[kept]
-        if not np.isfinite(weight.sum()):
+        if not np.isfinite(made.weight.sum()):
             raise InputError("the row weights are too large: their sum is not finite.")
-        return cls(run, X, y, weight, class_weights, kept, given)
+        return made
 
     @property
     def held(self) -> MemoryData:
@@ -98,8 +88,12 @@ class MemoryData(TrainingData):
 
     @property
     def total_weights(self) -> Array:
-        """Row weights times class weights, (n,)."""
-        return _weighed(self.weight, self.y, self.factors)
+        """Row weights times class weights, (n,); the same array if all class weights are 1."""
+        if set(self.factors) <= {1.0}:
+            return self.weight
+        if len(self.factors) == 2:
+            return self.weight * np.where(self.y > 0, self.factors[1], self.factors[0])
+        return self.weight * np.array(self.factors)[self.y.astype(np.int64)]
 
     @property
     def total_weight(self) -> float:
@@ -115,17 +109,12 @@ class MemoryData(TrainingData):
         return count, None if self.rows == count else self.kept
 
     @property
-    def codes(self) -> Array:
-        """Targets (n,) for loops over blocks: class codes, int8 for two classes, or real targets."""
-        return (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
-
-    @property
-    def block_weights(self) -> Array:
-        """Row weights for loops over blocks: empty if all are 1."""
-        return np.empty(0) if (self.weight == 1.0).all() else self.weight
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        return np.arange(self.rows), self.y, self.total_weights
 
     def columns(self) -> tuple[Array, Array]:
-        return self.codes, self.block_weights
+        codes = (self.y > 0).astype(np.int8) if len(self.factors) == 2 else self.y
+        return codes, np.empty(0) if (self.weight == 1.0).all() else self.weight
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
@@ -166,9 +155,6 @@ class MemoryData(TrainingData):
             return self
         return replace(self._at(drawn_rows(self.kept, count, seed)), whole=self.whole or self)
 
-    def statistics(self) -> Statistics:
-        return self._statistics if self.whole is None else self.whole.statistics()
-
     @cached_property
     def _statistics(self) -> Statistics:
         if issparse(self.X):
@@ -193,11 +179,10 @@ class MemoryData(TrainingData):
         """Return the rows of one machine of many classes, with targets ±1. Nothing is copied if it uses all rows."""
         codes = self.y.astype(np.int64)
         factors = targets.of_codes(codes)
-        found = replace(self, y=np.where(codes == targets.positive, 1.0, -1.0), copies=None, whole=self)
-        if targets.pair_weights is None:
-            found = replace(found, weight=self.weight * factors, factors=(1.0, 1.0))
-        else:
-            found = replace(found, factors=targets.pair_weights)
+        y = np.where(codes == targets.positive, 1.0, -1.0)
+        weight = self.weight * factors if targets.pair_weights is None else self.weight
+        own = targets.pair_weights or (1.0, 1.0)
+        found = replace(self, y=y, weight=weight, factors=own, copies=None, whole=self)
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
@@ -250,21 +235,31 @@ class MemoryKernelData(KernelData):
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
         return self._pool
 
-    @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
-        with self._products(self.scaled, purpose, _bytes_of_copy(self.scaled)) as products:
-            yield WeightedProducts(products, self.data.y, self.data.total_weights)
+    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
+        return self._products(self.scaled, purpose)
 
-    def _products(self, rows: Any, purpose: Purpose, copied: int) -> AbstractContextManager[Products]:
-        """Provide products over scaled ``rows`` while ``copied`` bytes of scaled rows are held."""
-        named = not isinstance(self.kernel, CallableKernel | Precomputed)
-        taken = self.data.held_bytes(scaled=False) + copied
-        return products_in_memory(self.kernel, rows, self.data.run, purpose, taken, named=named)
+    @contextmanager
+    def _products(self, rows: Any, purpose: Purpose, *others: Any) -> Iterator[Products]:
+        """Provide products over scaled ``rows``; copies of ``others`` are held, too.
+
+        Workers compute, and read the rows from a file, if there are workers and many rows and the kernel has a name.
+        """
+        run = self.data.run
+        few = isinstance(rows, SparseRows) or len(rows) <= WORKER_ROWS
+        if few or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
+            # rows that are scaled on reading are no copies
+            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
+            yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)
+            return
+        with scratch_folder() as folder:
+            blocks = (rows[start : start + WORKER_ROWS] for start in range(0, len(rows), WORKER_ROWS))
+            write_rows(folder, rows.shape, rows.dtype, blocks)
+            with products_of_file(self.kernel, folder, run.cluster(), run, purpose) as products:
+                yield products
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
-        y = self.data.y
-        weight = self.data.total_weights
+        _, y, weight = self.data.taking_part
         if always or partitioner.n_partitions > 1:
             found = partition_arrays(self.scaled, y, weight, partitioner)
         else:
@@ -272,10 +267,6 @@ class MemoryKernelData(KernelData):
             order = np.random.default_rng(self.data.run.seed).permutation(len(y))
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
         yield MemoryPartitioned(found, self.scaling, self.data.cluster, self)
-
-    @property
-    def product_rows(self) -> Array:
-        return np.arange(self.data.rows)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.raw(index), self.data.kept[index]
@@ -289,23 +280,7 @@ class MemoryPartitioned(PartitionedRows):
     seen: MemoryKernelData
 
     def products(self, purpose: Purpose, reserved: int = 0) -> AbstractContextManager[Products]:
-        X = self.partitions.X
-        copied = _bytes_of_copy(self.seen.scaled) + _bytes_of_copy(X)
-        return self.seen._products(X, purpose.with_reserved(reserved), copied)
+        return self.seen._products(self.partitions.X, purpose.with_reserved(reserved), self.seen.scaled)
 
     def chosen(self, rows: Array) -> tuple[Any, Array]:
         return self.seen.chosen_pivots(rows)
-
-
-def _bytes_of_copy(rows: Array | SparseRows | ScaledRows) -> int:
-    """Return the bytes of rows that were copied to be scaled; 0 if they are scaled on reading."""
-    return rows.nbytes if isinstance(rows, np.ndarray) else 0
-
-
-def _weighed(weight: Array, y: Array, class_weights: tuple[float, ...]) -> Array:
-    """Return row weights (n,) times the weights of their classes; the same array if all class weights are 1."""
-    if set(class_weights) <= {1.0}:
-        return weight
-    if len(class_weights) == 2:
-        return weight * np.where(y > 0, class_weights[1], class_weights[0])
-    return weight * np.array(class_weights)[y.astype(np.int64)]

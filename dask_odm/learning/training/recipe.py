@@ -1,19 +1,106 @@
-"""Recipes: how one solver of a family learns, and what is known about it before it starts."""
+"""Recipes: how one solver of a family learns, what it gives, and the models that are built from what it found.
+
+A solver finds dual variables, coefficients of landmarks, or weights of features. `Trained` is the model that they
+become, with the records of the steps, before its figures become attributes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
-from dask_odm.data.rows.targets import OneOfMany
-from dask_odm.learning.training.run import read_limit
-from dask_odm.learning.training.trained import Trained
-from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.threads import single_threaded_blas
+import numpy as np
 
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import Partitions
+from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.errors import DaskODMError, InputError
+from dask_odm.events import IterationFinished, report
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.solution import Record, Solution, record_after
+from dask_odm.learning.training.run import read_limit
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.rows import slabs
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
 F = TypeVar("F")
 Machines = Sequence[OneOfMany]  # the targets of each
+Chosen = Callable[[Array], tuple[Any, Array]]
+NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model with what is known about it."""
+
+    model: Model
+    attributes: dict[str, Any] = field(default_factory=dict)  # fitted attributes: ``history_``, ``n_iter_``, …
+    warning: str | None = None  # given if the solver stopped short of the tolerance
+    path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
+    was_finite: bool = False  # whether the model has predicted finite values for all training rows
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Records of the steps, empty if there are none."""
+        found: list[dict[str, Any]] = self.attributes.get("history_", [])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Description of the rows and targets that a model was fitted on.
+
+    ``feature_dimension`` is the name of the feature dimension of an xarray X. ``classes`` are sorted labels, and None
+    for real targets.
+    """
+
+    n_features: int
+    feature_names: Any = None
+    feature_dimension: str | None = None
+    classes: Array | None = None
+
+
+def require_finite_solution(*values: Any) -> None:
+    """Raise InputError unless all numbers of a solution are finite."""
+    if not all(bool(np.isfinite(value).all()) for value in values):
+        raise InputError(NOT_FINITE)
+
+
+_FIGURES = {field.name for field in fields(IterationFinished)}
+
+
+def report_step(record: Record) -> None:
+    """Report a step to listeners: those of its figures that `IterationFinished` has."""
+    report(IterationFinished(**{name: value for name, value in record.items() if name in _FIGURES}))
+
+
+def reported_after(ahead: PrimalSolution[Any] | None) -> Callable[[Record], None]:
+    """Return a function that reports steps, numbered after those of the solution ``ahead`` if there is one."""
+    records = [] if ahead is None else ahead.history
+    return lambda record: report_step(record_after(records, record))
+
+
+@contextmanager
+def rescaling_advised() -> Iterator[None]:
+    """Turn a ValueError of the numerics into an InputError that advises rescaling; overflow gives no NumPy warnings."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except ValueError as error:
+        by_listener = any(frame.f_code is report.__code__ for frame, _ in walk_tb(error.__traceback__))
+        if isinstance(error, DaskODMError) or by_listener:
+            raise
+        raise InputError(NOT_FINITE) from error
 
 
 def is_small(store: TrainingData, fit: Any = None) -> bool:
@@ -59,3 +146,112 @@ class Choice(Generic[F]):
             for record in model.history[:1]:
                 record |= {"solver": self.solver, "why": self.why}
         return trained
+
+
+def finish_kernel(
+    kernel: Kernel, scaling: Scaling, coefficients: Array, rows: Array, chosen: Chosen, attributes: dict[str, Any]
+) -> Trained:
+    """Build the model ``f = Σ coefficients_i κ(x_i, ·)`` from the rows with a coefficient.
+
+    ``kernel`` and ``scaling`` are those of the training. ``rows`` (n,) identify rows for ``chosen``, which takes
+    ascending ones and returns raw rows and their numbers in the given data. ``attributes`` are further fitted
+    attributes.
+    """
+    a, support = with_coefficients(coefficients, rows)
+    intercept = np.array([kernel.bias * float(coefficients.sum())])
+    require_finite_solution(a, intercept)
+    if isinstance(kernel, Precomputed):
+        _, numbers = chosen(support)
+        weights = np.zeros((1, len(kernel.matrix)))  # one weight for the column of every training row
+        weights[0, numbers] = a[0]
+        return Trained(LinearModel(weights, intercept), {"dual_coef_": a, "support_": numbers} | attributes)
+    raw, numbers = chosen(support)
+    model = KernelModel(replace(kernel, bias=0.0), scaling, raw, a, intercept)
+    return Trained(model, {"support_": numbers} | attributes)
+
+
+def with_coefficients(coefficients: Array, rows: Array) -> tuple[Array, Array]:
+    """Return the nonzero coefficients, (1, n_support), and their rows in ascending order."""
+    order = np.argsort(rows, kind="stable")
+    chosen = order[coefficients[order] != 0]
+    return coefficients[chosen][None], rows[chosen]
+
+
+def finish_linear_kernel(
+    partitions: Partitions, kernel: Kernel, scaling: Scaling, task_scaling: Any, coefficients: Array, chosen: Chosen,
+    attributes: dict[str, Any],
+) -> Trained:  # fmt: skip
+    """Build the model of `finish_kernel` for the linear kernel, as weights of raw features."""
+    a, support = with_coefficients(coefficients, partitions.row_numbers(0, len(partitions.counts)))
+    weights = (_weights_of(partitions, task_scaling, coefficients) * scaling.factor)[None]
+    intercept = np.array([kernel.bias * float(coefficients.sum())]) - weights @ scaling.shift
+    require_finite_solution(a, intercept, weights)
+    _, numbers = chosen(support)
+    return Trained(LinearModel(weights, intercept), {"dual_coef_": a, "support_": numbers} | attributes)
+
+
+def _weights_of(partitions: Partitions, scaling: Any, coefficients: Array) -> Array:
+    """Return ``Σ a_i x_i`` over scaled rows."""
+    total = np.zeros(partitions.features)
+    start = 0
+    for X in _in_float64(partitions, scaling):
+        total += coefficients[start : start + len(X)] @ X
+        start += len(X)
+    return total
+
+
+def linear_scores(partitions: Partitions, kernel: Kernel, scaling: Any, coefficients: Array) -> Array:
+    """Return ``K a`` of the linear kernel on all rows (n,), through the weights of its features."""
+    weights = _weights_of(partitions, scaling, coefficients)
+    scores: Array = np.concatenate([X @ weights for X in _in_float64(partitions, scaling)])
+    return scores + kernel.bias * float(coefficients.sum())
+
+
+def _in_float64(partitions: Partitions, scaling: Any) -> Iterator[Array]:
+    """Yield all scaled rows in float64, partition by partition, some thousand at a time."""
+    for k in range(len(partitions.counts)):
+        rows, _ = partitions.rows(k, k + 1, scaling, 0)
+        yield from (slab.astype(np.float64) for slab in slabs(rows))
+
+
+def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: float, max_iter: int) -> Trained:
+    """Build the model from the weights that a linear solver found."""
+    weights, intercept = features.raw_weights(solution.x)
+    require_finite_solution(weights, intercept, solution.gap)
+    attributes = {"dual_gap_": solution.gap, "history_": solution.history, "n_iter_": max(1, solution.steps)}
+    warning = None
+    if not solution.converged:
+        warning = (
+            f"{stopped_at(solution.gap, tol)} Increase max_iter ({max_iter} steps), scale the features, or decrease "
+            "lam."
+        )
+    return Trained(LinearModel(weights[None], np.array([intercept])), attributes, warning)
+
+
+def stopped_at(gap: float, tol: float) -> str:
+    """Return the first sentence of the warning of a solver that stopped short."""
+    return f"The solver stopped at a relative gap of {gap:.1e}, above tol={tol:g}."
+
+
+def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | None:
+    """Return a warning if the solve of any partition ended above ``tol``, else None."""
+    left = [solution for solution in solutions if not solution.converged]
+    if not left:
+        return None
+    start = stopped_at(max(solution.point.gap for solution in left), tol)
+    if any(solution.sweeps for solution in left):
+        return f"{start} Increase max_iter ({max_iter} steps), scale the features, or decrease lam."
+    return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
+
+
+def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
+    """Log a warning if the last objective is close to λ/2, which is that of the zero model."""
+    last = history[-1].get("objective") if history else None
+    if last is not None and last > 0.99 * 0.5 * lam:
+        logger.warning(
+            "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
+            lam,
+            "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+            if lam < 1e4
+            else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
+        )

@@ -23,37 +23,25 @@ from dask_odm.engine.pivot_passes import StorePivots
 from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
-from dask_odm.learning.distributed_products import copied, write_rows
+from dask_odm.learning.distributed_products import products_of_file, require_memory, write_rows
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.kernel_products import products_of_file, require_memory
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import (
-    KernelData,
-    PartitionedRows,
-    Purpose,
-    TrainingData,
-    WeightedProducts,
-)
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.linalg.rows import uniforms_of
+from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
 class StoredData(TrainingData):
-    """Training data of the rows of a store that ``targets`` keeps.
-
-    If it is the data of one machine of several, ``whole`` is that of all: their statistics scale the rows of every
-    machine.
-    """
+    """Training data of the rows of a store that ``targets`` keeps."""
 
     run: FitRun
     store: Store
     targets: Targets
-    whole: StoredData | None = None
+    whole: TrainingData | None = None
 
     @property
     def rows(self) -> int:
@@ -117,16 +105,12 @@ class StoredData(TrainingData):
         drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
-    def statistics(self) -> Statistics:
-        """Return weighted statistics of the features: the store's own if all rows take part alike."""
-        return (self.whole or self)._statistics
-
     def of_machine(self, targets: OneOfMany) -> StoredData:
-        """Return the data that one machine of several learns from."""
         return StoredData(self.run, self.store, targets, self)
 
     @cached_property
     def _statistics(self) -> Statistics:
+        """The store's own if all rows take part alike."""
         store = self.store
         if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
             return store.statistics
@@ -165,7 +149,6 @@ class StoredData(TrainingData):
 
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:
-        """Numbers of the rows that take part, their targets and weights."""
         return self._rows_where(lambda numbers: np.ones(len(numbers), bool))
 
     def _rows_where(self, chosen: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
@@ -197,25 +180,20 @@ class StoredKernelData(KernelData):
         return self._pool
 
     @contextmanager
-    def products(self, purpose: Purpose) -> Iterator[WeightedProducts]:
+    def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
-        run = self.data.run
-        store = self.data.store
-        require_memory((store.rows, store.features), data.dtype, run, purpose, 0)  # before anything is read or written
-        kept, y, weight = data.taking_part
+        require_memory((data.rows, data.features), data.dtype, data.run, purpose, 0)  # before anything is read
+        kept, _, _ = data.taking_part
 
-        def fill(out: Array) -> None:
-            done = 0
-            for block in store.blocks():
+        def taking_part() -> Iterator[Array]:
+            for block in data.store.blocks():
                 inside = kept[np.searchsorted(kept, block.first) : np.searchsorted(kept, block.first + len(block.X))]
-                rows = block.X[inside - block.first].astype(data.dtype, copy=False)
-                out[done : done + len(inside)] = self.scaling(rows)
-                done += len(inside)
+                yield self.scaling(block.X[inside - block.first].astype(data.dtype, copy=False))
 
         with scratch_folder() as folder:
-            write_rows(folder, (len(kept), store.features), data.dtype, fill)
-            with products_of_file(self.kernel, folder, data.cluster, run, purpose) as products:
-                yield WeightedProducts(products, y, weight)
+            write_rows(folder, (len(kept), data.features), data.dtype, taking_part())
+            with products_of_file(self.kernel, folder, data.cluster, data.run, purpose) as products:
+                yield products
 
     @contextmanager
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
@@ -225,10 +203,6 @@ class StoredKernelData(KernelData):
                 data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
             )
             yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
-
-    @property
-    def product_rows(self) -> Array:
-        return self.data.taking_part[0]
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self._pool.raw(index), index
@@ -253,20 +227,17 @@ class StoredPartitioned(PartitionedRows):
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
-        write_rows(path, (rows.n, rows.d), rows.dtype, copied(rows.read))
+        write_rows(path, (rows.n, rows.d), rows.dtype, slabs(rows))
         with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
             yield products
 
     def chosen(self, rows: Array) -> tuple[Array, Array]:
-        return gather_rows(self.partitions, rows), rows
-
-
-def gather_rows(partitions: StoredPartitions, chosen: Array) -> Array:
-    """Return raw rows for ascending row numbers ``chosen``, read from partitions on disk one at a time."""
-    out = np.empty((len(chosen), partitions.features), partitions.dtype)
-    for k in range(len(partitions.counts)):
-        numbers = partitions.row_numbers(k, k + 1)
-        at = np.searchsorted(chosen, numbers)
-        inside = np.flatnonzero((at < len(chosen)) & (chosen[np.minimum(at, len(chosen) - 1)] == numbers))
-        out[at[inside]] = partitions.raw(k, k + 1, inside)
-    return out
+        """Read the raw rows from one partition on disk after the other."""
+        partitions = self.partitions
+        out = np.empty((len(rows), partitions.features), partitions.dtype)
+        for k in range(len(partitions.counts)):
+            numbers = partitions.row_numbers(k, k + 1)
+            at = np.searchsorted(rows, numbers)
+            inside = np.flatnonzero((at < len(rows)) & (rows[np.minimum(at, len(rows) - 1)] == numbers))
+            out[at[inside]] = partitions.raw(k, k + 1, inside)
+        return out, rows

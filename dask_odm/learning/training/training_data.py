@@ -24,8 +24,7 @@ from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
 from dask_odm.learning.problem.products import Products
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, Passes
 from dask_odm.typing import Array
 
@@ -50,80 +49,67 @@ class Purpose:
         return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedProducts:
-    """Products with the kernel matrix of the rows that take part, with their targets and weights (n,)."""
-
-    products: Products
-    y: Array
-    weight: Array
-
-
 class TrainingData(ABC):
-    """Rows that take part in a fit, with their targets and weights.
-
-    Attributes
-    ----------
-    run : FitRun
-    held : MemoryData or None
-        This data itself if the rows are in memory.
-    rows, features : int
-        In a store, ``rows`` counts those that do not take part, too (no label or no weight).
-    labelled_rows : int
-        Number of rows with a label; in memory, of rows that take part.
-    row_numbers : tuple of (int, ndarray or None)
-        The count of given rows, and the number of each row of the passes (n,), or None if they are all rows.
-    dtype, raw_dtype : numpy dtype
-        Type that is computed in, and type of the rows that a model is given.
-    class_weights : tuple of float
-        Factor of a row's weight by the code of its class, which the weights of blocks do not have in them. Two for the
-        two classes that a machine tells apart; none for real targets.
-    total_weight : float
-        Sum of all weights, class weights included.
-    cluster : Cluster
-        What runs passes over the rows: the workers for a store, this process for rows in memory.
-    """
+    """Rows that take part in a fit, with their targets and weights."""
 
     run: FitRun
+    whole: TrainingData | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
 
     @property
     def held(self) -> MemoryData | None:
+        """This data itself if the rows are in memory."""
         return None
-
-    @property
-    @abstractmethod
-    def rows(self) -> int: ...
-    @property
-    @abstractmethod
-    def features(self) -> int: ...
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    @abstractmethod
-    def class_weights(self) -> tuple[float, ...]: ...
-    @property
-    @abstractmethod
-    def total_weight(self) -> float: ...
-    @property
-    @abstractmethod
-    def cluster(self) -> Cluster: ...
 
     @property
     def in_memory(self) -> bool:
         return self.held is not None
 
     @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Number of rows; of a store also those that do not take part (no label or no weight)."""
+
+    @property
     def labelled_rows(self) -> int:
+        """Number of rows with a label; in memory, of rows that take part."""
         return self.rows
 
     @property
+    def row_numbers(self) -> tuple[int, Array | None]:
+        """The count of given rows, and the number of each row of the passes (n,), or None if they are all rows."""
+        return self.rows, None
+
+    @property
+    @abstractmethod
+    def features(self) -> int: ...
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]: ...  # that is computed in
+    @property
     def raw_dtype(self) -> np.dtype[Any]:
+        """Type of the rows that a model is given."""
         return self.dtype
 
     @property
-    def row_numbers(self) -> tuple[int, Array | None]:
-        return self.rows, None
+    @abstractmethod
+    def class_weights(self) -> tuple[float, ...]:
+        """Factor of a row's weight by the code of its class, which the weights of blocks do not have in them.
+
+        Two for the two classes that a machine tells apart; none for real targets.
+        """
+
+    @property
+    @abstractmethod
+    def total_weight(self) -> float: ...  # of all rows, class weights included
+    @property
+    @abstractmethod
+    def taking_part(self) -> tuple[Array, Array, Array]:
+        """Ascending numbers of the rows that take part, as `KernelData.pivots` count them, targets, whole weights."""
+
+    @property
+    @abstractmethod
+    def cluster(self) -> Cluster:
+        """What runs passes over the rows: the workers for a store, this process for rows in memory."""
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
@@ -156,9 +142,13 @@ class TrainingData(ABC):
     def sample(self, count: int, seed: int) -> TrainingData:
         """Return about ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
 
-    @abstractmethod
     def statistics(self) -> Statistics:
-        """Return weighted statistics of the features."""
+        """Return weighted statistics of the features, those of the whole if this is a part."""
+        return self._statistics if self.whole is None else self.whole.statistics()
+
+    @property
+    @abstractmethod
+    def _statistics(self) -> Statistics: ...
 
     def merged(self) -> TrainingData:
         """Return the same problem with equal rows merged, if they are cheap to find; else itself."""
@@ -201,8 +191,8 @@ class KernelData(ABC):
         """Return the candidate rows of landmarks; raise MemoryLimitError if choosing ``count`` does not fit."""
 
     @abstractmethod
-    def products(self, purpose: Purpose) -> AbstractContextManager[WeightedProducts]:
-        """Provide products with the kernel matrix of all rows that take part."""
+    def products(self, purpose: Purpose) -> AbstractContextManager[Products]:
+        """Provide products with the kernel matrix of the rows of `TrainingData.taking_part`."""
 
     @abstractmethod
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
@@ -210,11 +200,6 @@ class KernelData(ABC):
 
         One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
-
-    @property
-    @abstractmethod
-    def product_rows(self) -> Array:
-        """The number of each row of `products` among `pivots`, (n,), ascending."""
 
     @abstractmethod
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:

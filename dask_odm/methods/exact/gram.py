@@ -12,9 +12,9 @@ from scipy.linalg import LinAlgError, get_blas_funcs, get_lapack_funcs, lapack
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
-from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.odm import Operator, RowLosses
-from dask_odm.learning.problem.products import SourcedProducts
+from dask_odm.learning.newton import least_row_step
+from dask_odm.learning.problem.losses import RowLosses
+from dask_odm.learning.problem.products import Operator, SourcedProducts
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas

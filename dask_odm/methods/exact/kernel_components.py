@@ -20,11 +20,10 @@ from scipy.sparse.csgraph import connected_components
 
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.named import RBF
-from dask_odm.learning.problem.odm import Operator
 from dask_odm.learning.problem.products import (
     ChosenRows,
+    Operator,
     Products,
-    ReadableProducts,
     RowProducts,
     SourcedProducts,
     Subset,
@@ -117,9 +116,9 @@ def in_components(products: Products) -> Products:
 
     Products are unchanged, too, if rows are so far from zero that rounding to float32 hides which ones are near.
     """
-    if not isinstance(products, ReadableProducts) or not isinstance(products.kernel, RBF):
+    here: RowProducts | None = getattr(products, "here", None)
+    if here is None or not isinstance(products.kernel, RBF):
         return products
-    here = products.here
     if not 1 < here.source.shape[1] <= 32:  # the rows that are searched are held in memory
         return products
     X = rows_in_float32(here)

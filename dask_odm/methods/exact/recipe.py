@@ -10,18 +10,16 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.learning.leave_one_out import kernel_leverages
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.model_building import finish_kernel, stopped_at
-from dask_odm.learning.training.trained import Trained, report_step, rescaling_advised
+from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
-from dask_odm.methods.left_out import attributes_of
+from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.settings import ODMFit
 
 logger = logging.getLogger("dask_odm")
@@ -46,15 +44,16 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
             entries,
         )
     seen = data.seen_by(fit.kernel)
-    with seen.products(NEWTON) as found:
-        losses = RowLosses(fit.odm, found.y, found.weight)
+    with seen.products(NEWTON) as products:
+        rows, y, weight = data.taking_part
+        losses = RowLosses(fit.odm, y, weight)
         resume, save = open_steps("exact", data.fingerprint, fit, ExactState)
-        require_state(fit, resume is None or _fits(resume, found.products.n))
+        require_state(fit, resume is None or _fits(resume, products.n))
         with rescaling_advised():
             solution = solve_exact(
-                losses, found.products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
+                losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
             )
-        left = _left_out(losses, found.products, solution, given, data, fit)
+        left = _left_out(losses, products, solution, given, data, fit)
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
@@ -62,7 +61,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
         "history_": solution.history,
         "n_iter_": max(1, len(solution.history) - 1),
     }
-    trained = finish_kernel(seen.kernel, seen.scaling, a, seen.product_rows, seen.chosen_pivots, attributes)
+    trained = finish_kernel(seen.kernel, seen.scaling, a, rows, seen.chosen_pivots, attributes)
     trained = replace(trained, warning=_warning(solution, fit))
     claim = Claim(solution.point.primal, solution.point.dual, 0.5 * norm)
     return held_as_predicted(trained, claim, seen.kernel, data, fit)

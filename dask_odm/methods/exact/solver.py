@@ -30,12 +30,10 @@ from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.bounds import scaled_dual
-from dask_odm.learning.problem.odm import Point, RowLosses
+from dask_odm.learning.newton import least_row_step
+from dask_odm.learning.problem.losses import Point, RowLosses, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import OnStep, Record, step_record
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components

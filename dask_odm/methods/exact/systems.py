@@ -17,8 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
-from dask_odm.learning.problem.odm import Operator
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Operator, Products
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner, block_bytes, landmark_count

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.jit import compiled
 from dask_odm.methods.hulls.client_hulls import ClientHulls
 from dask_odm.methods.hulls.feasibility import Verdict, lower_bound, settle_overlap

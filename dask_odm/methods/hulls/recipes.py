@@ -19,16 +19,18 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, coordinates, landmark_weights, span_bytes
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Recipe, is_small
-from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import (
+from dask_odm.learning.training.recipe import (
     NOT_FINITE,
+    Choice,
+    Recipe,
     Trained,
+    is_small,
     report_step,
     require_finite_solution,
     rescaling_advised,
 )
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes
 from dask_odm.linalg.rows import ArrayRows
@@ -40,8 +42,7 @@ from dask_odm.methods.hulls.problem import HullProblem, HullQuery, hull_pass_byt
 from dask_odm.methods.hulls.saddle_point import SaddleState, solve_saddle_point
 from dask_odm.methods.hulls.solver_objects import SaddleFit
 from dask_odm.methods.hulls.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
 
@@ -218,7 +219,8 @@ def _sources(data: TrainingData, count: int) -> list[ClientSource]:
         return [StoreRange(data.store, data.targets.columns, *each) for each in ranges]
     held = data.held
     assert held is not None
-    return [ArrayRange(held.X[a:b], held.codes[a:b], held.block_weights[a:b]) for a, b in ranges]
+    y, weight = held.columns()
+    return [ArrayRange(held.X[a:b], y[a:b], weight[a:b]) for a, b in ranges]
 
 
 def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:

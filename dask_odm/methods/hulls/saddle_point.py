@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.systems import largest_eigenvalue
 from dask_odm.methods.hulls.client_hulls import ClientHulls
 from dask_odm.methods.hulls.client_rows import (

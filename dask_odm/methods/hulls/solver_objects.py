@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.solver_objects import SolverClasses, SolverObject, own_parameters
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object
+from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 
@@ -119,7 +118,7 @@ class SaddleFit:
             max_iter=int(model.max_iter),
             kernel=KernelChoice.of(model),
             alphas=alphas,
-            **own_parameters(model.solver, HULL_SOLVERS),
+            **(solver_object(model.solver, HULL_SOLVERS) or MNP()).get_params(),
         )
 
     def identity(self) -> dict[str, Any]:

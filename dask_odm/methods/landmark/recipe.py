@@ -15,18 +15,21 @@ from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
-from dask_odm.learning.leave_one_out import inverse_factor
+from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
-from dask_odm.learning.problem.bounds import certified_gap, span_gap
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import RowLosses
+from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.kernel_products import require_memory
-from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Machines, is_small
-from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    is_small,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+    stopped_at,
+)
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
@@ -41,9 +44,9 @@ from dask_odm.methods.landmark.solver import (
     start_rows,
     with_support,
 )
-from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -259,10 +262,10 @@ def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Cla
     if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
         return None
     try:
-        with seen.products(CERTIFICATE) as found:
-            losses = RowLosses(fit.odm, found.y, found.weight)
-            places = np.searchsorted(seen.product_rows, landmarks.index)
-            return _certified(losses, found.products, landmarks, places, a, exact=fit.own.certify)
+        with seen.products(CERTIFICATE) as products:
+            rows, y, weight = data.taking_part
+            places = np.searchsorted(rows, landmarks.index)
+            return _certified(RowLosses(fit.odm, y, weight), products, landmarks, places, a, exact=fit.own.certify)
     except MemoryLimitError:
         if fit.own.certify:
             raise

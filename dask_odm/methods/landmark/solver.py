@@ -20,7 +20,7 @@ from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
-from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.problem import SpanProblem

@@ -14,16 +14,14 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
-from dask_odm.learning.leave_one_out import linear_leverages
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.model_building import finish_weights
-from dask_odm.learning.training.trained import Trained, reported_after, rescaling_advised
+from dask_odm.learning.training.recipe import Trained, finish_weights, reported_after, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
-from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, linear_leverages
 from dask_odm.methods.linear.routes import (
     forms_hessian,
     read_sparsely,

@@ -26,9 +26,14 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
-from dask_odm.learning.training.model_building import finish_weights
-from dask_odm.learning.training.recipe import Machines
-from dask_odm.learning.training.trained import Trained, report_step, reported_after, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    finish_weights,
+    report_step,
+    reported_after,
+    rescaling_advised,
+)
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
@@ -66,7 +71,7 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
     held = data.held
     assert held is not None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, fit.loss(data), held.X, held.codes, held.block_weights, CPU_COUNT)
+    return SparsePrimal(features, fit.loss(data), held.X, *held.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
@@ -179,11 +184,8 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 def solve_in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
     """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
     rows = span.coordinates
-    held = data.held
-    assert held is not None
     features = FeatureMap(rows.shape[1], 0.0)
-    weights = held.block_weights
-    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, held.codes, weights, CPU_COUNT)
+    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, *data.columns(), CPU_COUNT)
     found = solve_newton(
         problem,
         np.zeros(features.k),

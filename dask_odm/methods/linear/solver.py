@@ -23,7 +23,7 @@ from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.systems import conjugate_gradients, solve_positive
 from dask_odm.typing import Array

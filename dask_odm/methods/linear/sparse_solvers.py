@@ -32,11 +32,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from dask_odm.learning.line_search import slope_root
-from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.newton import PrimalSolution, slope_root
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import OnStep, Record, StepLog, step_record
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepLog, step_record
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array

@@ -27,14 +27,14 @@ from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.mixing.settings import MixingFit
 from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
 from dask_odm.methods.mixing.workers import ShardRounds, require_memory
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import LinearModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

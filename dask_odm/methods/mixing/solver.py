@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.learning.step_log import OnStep, Record, step_record
+from dask_odm.learning.solution import OnStep, Record, step_record
 from dask_odm.typing import Array
 
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.learning.problem.odm import RowLosses
-from dask_odm.learning.step_log import Record, step_record
+from dask_odm.learning.problem.losses import RowLosses
+from dask_odm.learning.solution import Record, step_record
 from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 

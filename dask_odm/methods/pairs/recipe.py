@@ -23,13 +23,17 @@ from scipy.sparse import issparse
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
-from dask_odm.learning.problem.odm import RowLosses
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import record_after
+from dask_odm.learning.problem.losses import RowLosses
+from dask_odm.learning.solution import SolverSettings, record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
-from dask_odm.learning.training.model_building import stopped_at
-from dask_odm.learning.training.recipe import Machines
-from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+    stopped_at,
+)
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
@@ -37,7 +41,7 @@ from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.kernel import KernelModel
+from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds

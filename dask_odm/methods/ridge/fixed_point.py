@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import blas, solve_triangular
 
-from dask_odm.learning.step_log import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.systems import largest_eigenvalue
 from dask_odm.typing import Array
 

@@ -29,22 +29,22 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.recipe import Choice, Recipe
-from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.trained import (
+from dask_odm.learning.training.recipe import (
     NOT_FINITE,
+    Choice,
+    Recipe,
     Trained,
     report_step,
     require_finite_solution,
     rescaling_advised,
 )
+from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, coupling_radius, solve_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.workers import KernelShards
-from dask_odm.models.kernel import KernelModel
-from dask_odm.models.linear import LinearModel
+from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."

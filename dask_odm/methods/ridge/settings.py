@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.learning.training.kernel_choice import KernelChoice
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 
 DISCREPANCY = "discrepancy"
 CONSENSUS = "consensus"

@@ -19,9 +19,8 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.model_building import finish_weights
+from dask_odm.learning.training.recipe import Trained, finish_weights, report_step
 from dask_odm.learning.training.run import read_limit
-from dask_odm.learning.training.trained import Trained, report_step
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
@@ -105,9 +104,7 @@ def _steps(
     if not issparse(X):
         X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
         features = FeatureMap(features.d, features.bias)
-    return ArraySteps(
-        features, fit.loss(data), X, held.codes, held.block_weights, fit.run.seed, CPU_COUNT, coreset=coreset
-    )
+    return ArraySteps(features, fit.loss(data), X, *data.columns(), fit.run.seed, CPU_COUNT, coreset=coreset)
 
 
 def _run(

@@ -28,10 +28,8 @@ from dask_odm.errors import InputError
 from dask_odm.learning.newton import Iterate, PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.step_log import OnStep, Record, step_record
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array

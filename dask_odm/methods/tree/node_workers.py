@@ -20,7 +20,7 @@ from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster, memory_returned
 from dask_odm.engine.partitioners import Groups, Partitioner
 from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
+from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import solve_partition, solver_bytes

@@ -13,9 +13,8 @@ import numpy as np
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Tiling
 from dask_odm.kernels.named import RBF
-from dask_odm.learning.line_search import least_row_step
-from dask_odm.learning.problem.bounds import own_gap
-from dask_odm.learning.problem.odm import ODMSettings, Point, RowLosses
+from dask_odm.learning.newton import least_row_step
+from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows, Rows

@@ -26,13 +26,19 @@ from dask_odm.engine.partitioners import ClusterPartitioner, MeansPartitioner, P
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
-from dask_odm.learning.problem.bounds import own_gap
-from dask_odm.learning.problem.odm import Point, RowLosses
+from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import Products, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.model_building import finish_kernel, finish_linear_kernel, linear_scores, unfinished
-from dask_odm.learning.training.trained import Trained, report_step, rescaling_advised
+from dask_odm.learning.training.recipe import (
+    Trained,
+    finish_kernel,
+    finish_linear_kernel,
+    linear_scores,
+    report_step,
+    rescaling_advised,
+    unfinished,
+)
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact

@@ -24,7 +24,7 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_e
 from dask_odm.engine.cluster import ADVICE, Cluster
 from dask_odm.engine.dealing import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
 from dask_odm.methods.tree.node_workers import PassUp, TreeJob, pass_all, projected_bytes, solve_node
 from dask_odm.typing import Array

@@ -14,9 +14,9 @@ from sklearn.svm import LinearSVC
 from dask_odm import ODMClassifier
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.model_building import unfinished
+from dask_odm.learning.training.recipe import unfinished
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_problems import blobs

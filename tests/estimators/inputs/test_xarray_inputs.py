@@ -13,7 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 from dask_odm import MDDRidge, ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import dimension_of_features
-from dask_odm.learning.training.trained import Schema
+from dask_odm.learning.training.recipe import Schema
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
 

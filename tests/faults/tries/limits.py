@@ -92,7 +92,7 @@ def checked(
         names = left_in(folder, *operation.may_stay, *([] if outcome.what == NAMED else [output.name]))
         if output.name in names and answer_of(lambda: digest_of(output)) == {"digest": expected}:
             names.remove(output.name)
-        left = [name for name in names if not (stuck and name.startswith((".", "dask-odm-")))]
+        left = [name for name in names if not (stuck and name.startswith("."))]
         outcome = with_leftovers(outcome, left)
         for name in set(os.listdir(folder)) & set(operation.may_stay):
             found = answer_of(lambda path=folder / name: digest_of(path))

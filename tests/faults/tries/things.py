@@ -21,7 +21,7 @@ from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
-from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.learning.parameters import SolverObject
 from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, DiP, Exact, Landmark, Newton, Saddle
 from small_stores import store_of

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.bounds import certified_gap, scaled_dual, span_gap
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point, certified_gap, scaled_dual, span_gap
 from dask_odm.learning.problem.products import RowProducts
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 

@@ -11,8 +11,7 @@ from scipy.sparse import csr_array
 from dask_odm.kernels import RBF
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import BandLoss, Loss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, Loss, ODMSettings
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery
 from squared_loss import SquaredLoss

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from dask_odm.learning.problem.bounds import own_gap
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import ODMSettings, RowLosses, own_gap
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)

@@ -14,7 +14,7 @@ import pytest
 
 from dask_odm import InputError, ODMClassifier, StoreError
 from dask_odm.data.store.records import read_record
-from dask_odm.learning.step_log import step_record
+from dask_odm.learning.solution import step_record
 from dask_odm.learning.training.checkpoints import open_checkpoint, open_steps, save_checkpoint, sole_writer
 from dask_odm.learning.training.run import FitRun
 from dask_odm.solvers import SODM

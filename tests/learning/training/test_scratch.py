@@ -14,7 +14,7 @@ import pytest
 
 from dask_odm.data.storage import locks
 from dask_odm.errors import InputError
-from dask_odm.learning.training.scratch import MARKER, lasting_folder, scratch_folder
+from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
 
 CLIENT = """
 import sys
@@ -50,19 +50,26 @@ def parent(tmp_path) -> Iterator[Path]:
         yield tmp_path / "scratch"
 
 
+def folders(parent: Path) -> list[str]:
+    """Paths of the folders in a folder, each of which has its lock beside it."""
+    found = sorted(str(each) for each in parent.iterdir() if each.is_dir())
+    assert sorted(map(str, parent.iterdir())) == sorted([*found, *(f"{each}.lock" for each in found)])
+    return found
+
+
 def test_what_a_killed_fit_leaves_is_removed_at_the_next_start(parent, tmp_path, make_blobs):
     from small_stores import store_of
 
     store = store_of(tmp_path / "s.zarr", *make_blobs(), chunk_rows=20)
     with started(CLIENT, store.path) as client:
         assert client.stdout.readline() == "solving\n"
-        (left,) = os.listdir(parent)
-        assert len(list((parent / left).rglob("*"))) > 4  # a copy of the data
+        (left,) = folders(parent)
+        assert len(list(Path(left).rglob("*"))) > 4  # a copy of the data
         with scratch_folder() as mine:
-            assert sorted(os.listdir(parent)) == sorted([left, os.path.basename(mine)])  # its owner lives
+            assert folders(parent) == sorted([left, mine])  # its owner lives
         client.send_signal(signal.SIGKILL)
     with scratch_folder() as mine:
-        assert os.listdir(parent) == [os.path.basename(mine)]
+        assert folders(parent) == [mine]
     assert not os.listdir(parent)
 
 
@@ -70,7 +77,7 @@ def test_a_folder_for_tasks_lasts_as_long_as_its_process(parent):
     for end in ("exit", "kill"):
         with started(LASTING) as client:
             left = client.stdout.readline().strip()
-            assert os.listdir(left) == [MARKER]
+            assert folders(parent) == [left]
             client.stdin.close() if end == "exit" else client.kill()
         assert os.path.isdir(left) == (end == "kill")
     with scratch_folder():
@@ -84,28 +91,30 @@ def test_a_removal_that_was_cut_off_is_taken_up(parent):
     (Path(left) / "rows").write_bytes(b"x" * 100)
     os.rename(left, f"{left}.gone")
     with scratch_folder() as mine:
-        assert os.listdir(parent) == [os.path.basename(mine)]
+        assert folders(parent) == [mine]
 
 
 def test_nothing_is_removed_that_is_not_ours(parent, tmp_path):
     holder = locks.Holder(locks.node(), 1 << 30, "0", locks=False).text()
-    for name in ("dask-odm-thesis", "dask-odm-0123456789ab", "results"):  # other names, and no marker
+    for name in ("dask-odm-thesis", ".dask-odm.0123456a", ".dask-odm.0123456b", "results"):  # some have a lock
         (parent / name).mkdir()
         (parent / name / "thesis.tex").touch()
     for name in ("dask-odm-thesis", "results"):
-        (parent / name / MARKER).write_bytes(holder)
-    (parent / "dask-odm-00000000000a").mkdir()
-    (parent / "dask-odm-00000000000a" / MARKER).write_text("{}")
+        (parent / f"{name}.lock").write_bytes(holder)
+    (parent / ".dask-odm.0123456a.lock").write_text("{}")
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / MARKER).write_bytes(holder)
-    (parent / "dask-odm-00000000000b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "thesis.tex").touch()
     before = sorted(parent.rglob("*"))
     with scratch_folder():
         pass
     assert sorted(parent.rglob("*")) == before
-    (parent / "dask-odm-0123456789ab" / MARKER).write_bytes(holder)  # a dead process's
+    (parent / ".dask-odm.0123456b.lock").write_bytes(holder)  # a dead process's
+    (parent / ".dask-odm.0123456c.lock").write_bytes(holder)
+    (parent / ".dask-odm.0123456c").symlink_to(tmp_path / "elsewhere")
     with scratch_folder():
-        assert not (parent / "dask-odm-0123456789ab").exists()
+        assert not (parent / ".dask-odm.0123456b").exists()
+        assert not os.path.lexists(parent / ".dask-odm.0123456c")
+    assert os.listdir(tmp_path / "elsewhere") == ["thesis.tex"]
 
 
 def test_two_of_one_process_live_side_by_side(parent):
@@ -113,7 +122,7 @@ def test_two_of_one_process_live_side_by_side(parent):
         assert os.path.isdir(one)
         assert os.path.isdir(other)
         lasting = lasting_folder()
-    assert os.listdir(parent) == [os.path.basename(lasting)]
+    assert folders(parent) == [lasting]
 
 
 def test_an_object_store_is_no_folder():

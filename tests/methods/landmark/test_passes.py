@@ -21,8 +21,7 @@ from dask_odm.engine.passes import StorePasses, chunk_groups
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import UNSUPPORTED, Draw, SpanQuery
 from small_problems import matrix

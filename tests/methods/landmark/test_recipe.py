@@ -13,8 +13,7 @@ from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.landmark import recipe as landmark
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery

@@ -8,8 +8,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.linear.solver import UpdatedProblem
 
 N, D = 2300, 7

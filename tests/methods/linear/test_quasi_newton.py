@@ -9,8 +9,7 @@ from scipy.sparse import csr_array
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.linear.solver import solve_newton

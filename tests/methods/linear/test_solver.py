@@ -14,8 +14,7 @@ from dask_odm.kernels import Linear
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
 from dask_odm.methods.tree.partition_solver import solve_features
 from small_problems import SETTINGS, SmallProblem, small_problem

@@ -8,8 +8,7 @@ from scipy.sparse import csr_array, random_array
 
 from dask_odm.kernels import Linear
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.linear.sparse_solvers import descend_machines

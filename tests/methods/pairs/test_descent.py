@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels.named import Linear
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.methods.pairs.recipe import solve_pair

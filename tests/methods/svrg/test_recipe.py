@@ -16,7 +16,7 @@ import reference
 from dask_odm import ODMClassifier
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import IterationFinished
-from dask_odm.learning.solver_objects import SolverObject
+from dask_odm.learning.parameters import SolverObject
 from dask_odm.solvers import CSVRG, DSVRG, SVRG
 from small_problems import blobs
 from small_stores import store_of

@@ -23,8 +23,7 @@ from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.odm import ODMSettings, RowLosses
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.svrg import workers as ring
 from dask_odm.methods.svrg.solver import SVRG

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from dask_odm.learning.problem.odm import Point
+from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
 from dask_odm.methods.tree.workers import LevelState
 

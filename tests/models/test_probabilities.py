@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from dask_odm.models.log_odds import fit_link, is_link, log_odds, log_probabilities, probabilities
+from dask_odm.models.probabilities import fit_link, is_link, log_odds, log_probabilities, probabilities
 
 
 def drawn(n, odds, seed=0):

@@ -7,8 +7,8 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.events import listen
-from dask_odm.learning.step_log import step_record
-from dask_odm.learning.training.trained import report_step, rescaling_advised
+from dask_odm.learning.solution import step_record
+from dask_odm.learning.training.recipe import report_step, rescaling_advised
 
 
 def test_numbers_that_are_not_finite_are_told_from_a_callback_s_error():

@@ -9,6 +9,10 @@ probabilistic outputs*, 2007) do for his two numbers.
 
 A link is an array (2, p) of points: ascending decision values, and the log-odds there. Beyond its ends the first and
 the last line go on.
+
+One against one, the probabilities p of the classes minimise ``Σ_{i<j} (r_ji p_i − r_ij p_j)²``. Here r_ij is the
+probability of class i among rows of i and j alone, by their machine (Wu, Lin and Weng, *Probability estimates for
+multi-class classification by pairwise coupling*, 2004, second method).
 """
 
 from __future__ import annotations
@@ -167,3 +171,40 @@ def _fitted_slopes(
         slopes = after
         now = then
     return slopes
+
+
+def coupled(scores: Array, link: Array, classes: int) -> Array:
+    """Return the probabilities of the classes (n, classes), float64, from machines' ``scores`` (n, machines).
+
+    ``link`` turns any machine's score into the log-odds of its positive class.
+    """
+    step = max(1, (8 << 20) // (8 * (classes + 1) ** 2))  # rows whose linear systems take 8 MB
+    blocks = [scores[start : start + step] for start in range(0, max(1, len(scores)), step)]
+    return np.concatenate([_coupled(log_odds(link, block), classes) for block in blocks])
+
+
+def log_coupled(scores: Array, link: Array, classes: int) -> Array:
+    """Return the logarithms of `coupled`."""
+    return np.log(coupled(scores, link, classes))
+
+
+def _coupled(z: Array, classes: int) -> Array:
+    """Return probabilities (n, classes) from log-odds ``z`` (n, machines), by solving a linear system for each row.
+
+    It is ``Q p + b = 0`` and ``Σ p = 1``, with Q_ii = Σ_j r_ji² and Q_ij = −r_ji r_ij.
+    """
+    n = len(z)
+    tiny = np.finfo(np.float64).tiny
+    shares = np.zeros((n, classes, classes))  # r_ij at i, j
+    low, high = np.triu_indices(classes, 1)  # in the machines' order
+    shares[:, high, low] = 1.0 / (1.0 + np.exp(-np.clip(z, -700.0, 700.0)))
+    shares[:, low, high] = 1.0 / (1.0 + np.exp(np.clip(z, -700.0, 700.0)))
+    system = np.ones((n, classes + 1, classes + 1))
+    system[:, :-1, :-1] = -shares * shares.swapaxes(1, 2)
+    own = np.arange(classes)
+    system[:, own, own] = (shares**2).sum(axis=1)
+    system[:, -1, -1] = 0.0
+    right = np.zeros((n, classes + 1, 1))
+    right[:, -1] = 1.0
+    found = np.maximum(np.linalg.solve(system, right)[:, :-1, 0], tiny)  # rounding may make small ones negative
+    return np.asarray(found / found.sum(axis=1, keepdims=True))

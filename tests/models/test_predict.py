@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dask_odm.data.store.records import read_record, write_record
-from dask_odm.engine.predict import label_block, values_of_chunk
 from dask_odm.errors import StoreError
-from dask_odm.models.saved import ModelFile
+from dask_odm.models.predict import ModelFile, label_block, values_of_chunk
 from models.made import make, rows
 from small_stores import store_of
 

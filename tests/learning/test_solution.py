@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_odm.learning.step_log import StepLog
+from dask_odm.learning.solution import StepLog
 
 
 def test_a_corrected_record_is_told_as_it_is_kept():

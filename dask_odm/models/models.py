@@ -1,0 +1,288 @@
+"""Models: immutable records that give values for raw rows and are stored without pickle, linear or of a kernel.
+
+With one machine, an output is its value. Machines of many classes are one against the rest, or one against one, which
+then vote. One-against-one machines come in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is
+the positive one. A class's score is the number of machines that vote for it. Ties are broken by confidence: the sum f
+of its machines' scores is added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
+from dask_odm.data.store.records import RowSource
+from dask_odm.data.store.schemas import KERNEL
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
+
+PREDICTED_ROWS = 1024  # rows to predict that a thread takes at a time
+SUPPORT_BYTES = 16 << 20  # bytes of support rows that are scaled and packed at a time
+SupportTile = tuple[Any, Array | slice, Array]  # packed support rows, machines that use any of them, their coefficients
+
+
+class Model(ABC):
+    """A trained model: it gives values for every raw row, tasks carry it, and its record is written to a file.
+
+    Nothing in it changes once it is made, and it does not know how it was found. It has an ``intercept`` (machines,),
+    float64. With ``pairs`` classes, machines are one against one, and an output is the score of a class; with 0, it is
+    that of a machine.
+    """
+
+    kind: ClassVar[str]  # of model, as its record names it
+    parts: ClassVar[tuple[str, ...]]  # names of the arrays of its record
+    intercept: Array
+    pairs: int
+
+    @property
+    def outputs(self) -> int:
+        """Values per row: one for two classes or one target, else one for each class or target."""
+        return self.pairs or len(self.intercept)
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Number of features of a row."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the model's arrays."""
+
+    @abstractmethod
+    def machine_scores(self, X: Any, threads: int = 1) -> Array:
+        """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
+
+    def values(self, X: Any, threads: int = 1) -> Array:
+        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
+        if not self.pairs:
+            return self.machine_scores(X, threads).T.astype(X.dtype)
+        out = np.empty((X.shape[0], self.pairs), X.dtype)
+        step = 16 * PREDICTED_ROWS  # scores of all machines are held for so many, since machines may be many
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
+        return out
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays of the model's record, by name."""
+        return {name: getattr(self, name) for name in self.parts}
+
+    def description(self) -> dict[str, Any]:
+        """Return the rest of the model's record, as JSON."""
+        return {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(Model):
+    """The model ``f(x) = weights x + intercept`` on raw rows, with ``weights`` (machines, d), float64."""
+
+    weights: Array
+    intercept: Array
+    pairs: int = 0
+    kind: ClassVar[str] = "linear"
+    parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
+
+    @property
+    def features(self) -> int:
+        return int(self.weights.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.weights.nbytes + self.intercept.nbytes)
+
+    def machine_scores(self, X: Any, threads: int = 1) -> Array:
+        if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
+            return np.asarray(X @ self.weights[0] + self.intercept[0])[None]
+        return np.asarray(X @ self.weights.T + self.intercept).T
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
+        weights, intercept = (arrays[name] for name in cls.parts)
+        if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
+            raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
+        require_finite_parts(arrays)
+        return cls(weights, intercept, _checked_pairs(len(weights), description))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel(Model):
+    """The model ``f(x) = Σ_i coefficients_i κ(x_i, x) + intercept`` on raw rows.
+
+    The kernel is without bias. ``scaling`` leads from raw rows to those that the kernel sees. ``support`` are raw rows
+    (n_support, d), in memory (dense or sparse) or read from a file when they are sliced; ``coefficients`` (machines,
+    n_support) are float64.
+
+    Values are computed in the wider of the rows' dtype and the support's. With ``double_precision``, kernel values and
+    their sums are in float64 for rows of any dtype: large coefficients of both signs would magnify the rounding of
+    float32 too much. Sparse rows are made dense a block at a time. The number of threads changes no bit. The last
+    digits of a row may depend on the rows beside it if BLAS multiplies.
+    """
+
+    kernel: Kernel
+    scaling: Scaling
+    support: RowSource
+    coefficients: Array
+    intercept: Array
+    pairs: int = 0
+    double_precision: bool = False
+    kind: ClassVar[str] = "kernel"
+    parts: ClassVar[tuple[str, ...]] = ("shift", "factor", "support_vectors", "coefficients", "intercept")
+
+    @property
+    def features(self) -> int:
+        return int(self.support.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        n, d = self.support.shape
+        return n * (d * self.support.dtype.itemsize + 8 * len(self.coefficients))
+
+    def are_finite(self, X: Any) -> bool:
+        """Return whether the scores of raw rows are finite.
+
+        It uses the compiled loop that a fit used for tiles. For the loop of `values`, a first fit would wait for the
+        compiler.
+        """
+        return bool(np.isfinite(self.machine_scores(X, 1, by_tiles=True).astype(X.dtype)).all())
+
+    def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
+        n = X.shape[0]
+        dtype = np.result_type(X.dtype, self.support.dtype)
+        values = np.empty((len(self.coefficients), n))
+        values[:] = self.intercept[:, None]
+        starts = range(0, n, PREDICTED_ROWS)
+        scaled_rows = self._scaled(X, dtype)
+        with single_threaded_blas:
+            for tiles, packed in self._support_blocks(dtype):
+
+                def add(start: int, tiles: Tiles = tiles, packed: list[SupportTile] = packed) -> None:
+                    rows = slice(start, start + PREDICTED_ROWS)
+                    left = tiles.pack_left(self._widened(scaled_rows(rows)))
+                    for some in packed:
+                        self._add(tiles, left, some, values[:, rows], by_tiles)
+
+                run_threads(add, starts, threads, "predict")
+        return values
+
+    def _widened(self, rows: Array) -> Array:
+        """Cast scaled rows to the dtype of kernel values, after they were scaled in their own dtype as in training."""
+        return rows.astype(np.float64, copy=False) if self.double_precision else rows
+
+    def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
+        """Return a function that gives some of the raw rows ``X``, scaled and dense."""
+        if not issparse(X) and X.size <= NUMPY_ENTRIES:  # scale all at once: threads would wait for each other in NumPy
+            whole = self.scaling(X.astype(dtype, copy=False))
+            return lambda rows: whole[rows]
+
+        def scale(rows: slice) -> Array:
+            block = X[rows].toarray() if issparse(X) else X[rows]
+            return self.scaling(block.astype(dtype, copy=False))
+
+        return scale
+
+    def _add(self, tiles: Tiles, left: Any, some: SupportTile, values: Array, by_tiles: bool) -> None:
+        """Add the share of some support rows to ``values`` (machines, rows), a view."""
+        right, machines, coefficients = some
+        if len(self.coefficients) == 1 and not by_tiles:
+            self.kernel.forward(left, right, coefficients[0], values[0])
+            return
+        tile = tiles.tile_packed(left, right)
+        if by_tiles and not np.isfinite(tile).all():  # a zero coefficient times infinity is NaN too
+            values[:] = np.nan
+        values[machines] += coefficients @ tile.T
+
+    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[SupportTile]]]:
+        """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
+        n, d = self.support.shape
+        most = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        step = min(256, most) if self.pairs else most  # rows mostly of one class, which few machines know
+        for first in range(0, n, most):
+            rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
+            tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
+            packed: list[SupportTile] = []
+            for start in range(0, len(rows), step):
+                some = rows[start : start + step]
+                coefficients = self.coefficients[:, first + start : first + start + len(some)]
+                machines = _used_machines(coefficients)
+                packed.append((tiles.pack_right(some), machines, coefficients[machines].astype(rows.dtype)))
+            yield tiles, packed
+
+    def arrays(self) -> dict[str, Any]:
+        scaling = self.scaling
+        held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
+        return dict(zip(self.parts, held, strict=True))
+
+    def description(self) -> dict[str, Any]:
+        found = super().description() | {"kernel": self.kernel.parameters()}
+        return found | ({"double_precision": True} if self.double_precision else {})
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
+        shift, factor, support, coefficients, intercept = (arrays[name] for name in cls.parts)
+        held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
+        require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
+        KERNEL(description.get("kernel"), "its kernel")
+        d = len(shift)
+        if support.dtype.kind != "f":
+            raise ValueError(f"support vectors of type {support.dtype}")
+        if not d or support.shape[1:] != (d,) or factor.shape != (d,):
+            raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
+        if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
+            raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
+        pairs = _checked_pairs(len(coefficients), description)
+        double = description.get("double_precision", False)
+        if not isinstance(double, bool):
+            raise ValueError(f"double_precision={double!r:.20}")
+        kernel = from_parameters(description["kernel"])
+        return cls(kernel, Scaling(shift, factor), support, coefficients, intercept, pairs, double)
+
+
+def _used_machines(coefficients: Array) -> Array | slice:
+    """Return the machines with a nonzero coefficient (machines, rows), or all if most have one.
+
+    One against one, few machines know the class of a tile's rows.
+    """
+    used = np.flatnonzero(coefficients.any(axis=1))
+    return slice(None) if 2 * len(used) > len(coefficients) else used
+
+
+def class_scores(scores: Array, classes: int) -> Array:
+    """Return the scores of the classes (classes, n), float64, from machines' ``scores`` (machines, n)."""
+    votes = np.zeros((classes, scores.shape[1]))
+    total = np.zeros((classes, scores.shape[1]))
+    for score, (negative, positive) in zip(scores, combinations(range(classes), 2), strict=True):
+        won = score > 0
+        votes[positive] += won
+        votes[negative] += ~won
+        total[positive] += score
+        total[negative] -= score
+    return votes + total / (3.0 * (np.abs(total) + 1.0))
+
+
+def require_finite_parts(arrays: Mapping[str, Array]) -> None:
+    """Raise ValueError unless all arrays of a model are finite floats."""
+    for name, values in arrays.items():
+        if values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(f"{name} of type {values.dtype} that are not all finite numbers")
+
+
+def _checked_pairs(machines: int, description: Mapping[str, Any]) -> int:
+    """Return ``pairs`` of a model's description; raise ValueError unless the machines are as many as their pairs."""
+    classes = description.get("pairs", 0)
+    whole = isinstance(classes, int) and not isinstance(classes, bool)
+    if not whole or (classes and classes * (classes - 1) // 2 != machines):
+        raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
+    return int(classes)

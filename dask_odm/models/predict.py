@@ -1,0 +1,168 @@
+"""Prediction as tasks: a model's values for a chunk of a store or a block of rows, and class labels from them.
+
+Tasks carry a model, or the path of its file if it is large. A model is read back with the same bits; large support rows
+stay on disk.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.memory import describe_not_finite
+from dask_odm.data.storage.storage import storage_of
+from dask_odm.data.store.records import Record, read_record
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError, StoreError
+from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.typing import Array
+
+HELD_BYTES = 64 << 20  # support rows up to this size stay in memory; larger ones are read again for every block
+_LARGE = "support_vectors"
+_KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {each.kind: each for each in (KernelModel, LinearModel)}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordRows:
+    """Rows of an array of a record, read when sliced."""
+
+    record: Record
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.record.arrays[self.name].shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.record.arrays[self.name].dtype)
+
+    def __getitem__(self, rows: slice) -> Array:
+        start, stop, _ = rows.indices(self.shape[0])
+        return self.record.rows(self.name, start, stop)
+
+
+def model_from(record: Record) -> Model:
+    """Build the model that a record holds; large support rows stay on disk.
+
+    Raises StoreError if the record lacks a part of its model, is damaged, or names an unknown kind or kernel.
+    """
+    description = record.attributes.get("model")
+    kind = description.get("kind") if isinstance(description, dict) else None
+    if not isinstance(description, dict) or not isinstance(kind, str) or kind not in _KINDS:
+        raise StoreError(f"model '{record.path}' is of a kind that this dask_odm does not know: {kind!r}; upgrade it.")
+    arrays = {name: _array(record, name) for name in _KINDS[kind].parts}
+    try:
+        return _KINDS[kind].from_parts(description, arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"model '{record.path}' does not hold a {kind} model ({error}); restore this file or fit again."
+        ) from error
+
+
+def _array(record: Record, name: str) -> Any:
+    layout = record.arrays.get(name)
+    if layout is not None and name == _LARGE and layout.chunk_nbytes * layout.n_chunks > HELD_BYTES:
+        return RecordRows(record, name)
+    return record.array(name)
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A saved model, by its path and the ``digest`` of its content; tasks carry it instead of the model."""
+
+    path: str
+    digest: str
+
+    @classmethod
+    def of(cls, record: Record) -> ModelFile:
+        return cls(record.path, record.digest)
+
+    def is_current(self) -> bool:
+        """Return whether the file still exists, with the same content."""
+        try:
+            return ModelFile.of(read_record(self.path, "model")) == self
+        except StoreError:
+            return False
+
+    @lru_cache(maxsize=2)  # noqa: B019  (a path and a digest are all that it keeps alive, and two models)
+    def load(self) -> Model:
+        """Return the model, which is read once a process."""
+        record = read_record(self.path, "model")
+        if record.digest != self.digest:
+            raise record.replaced()
+        return model_from(record)
+
+
+def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
+    """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
+    with _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path"):
+        X = store.read_chunk(store.layout.X, i)
+    return values_of_block(model, X)
+
+
+def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
+    """Return a model's values of raw rows that nobody has checked; raise InputError if any entry is not finite."""
+    complaint = describe_not_finite(X)
+    if complaint is not None:
+        raise InputError(f"in a block of rows, {complaint}")
+    return values_of_block(model, X)
+
+
+def values_of_block(model: Model | ModelFile, X: Array) -> Array:
+    """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
+    if isinstance(model, ModelFile):
+        way_out = (
+            "Choose a folder (Dask's temporary-directory) that every worker sees, or save the model to one and load it "
+            "from there"
+        )
+        with _seen_from_here(f"model '{model.path}'", model.path, way_out):
+            model = model.load()
+    return finite_values(model.values(np.ascontiguousarray(X)))
+
+
+@contextmanager
+def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
+    """Tell a file that this process cannot see, perhaps on another machine's worker, from a damaged one."""
+    try:
+        yield
+    except StoreError as error:
+        if storage_of(path).exists():
+            raise
+        raise StoreError(
+            f"{what} is not there for the process that predicts, on host {socket.gethostname()}. {way_out}, and "
+            "predict again."
+        ) from error
+
+
+def finite_values(values: Array) -> Array:
+    """Return values (n, outputs), or (n,) for one output; raise InputError if one is not finite."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        raise InputError(
+            f"the kernel of {len(bad)} rows overflows {values.dtype}, first in row {bad[0]} of those at hand: they are "
+            "far larger than the rows trained on, or need rescaling (scale='minmax')."
+        )
+    return values[:, 0] if values.shape[1] == 1 else values
+
+
+def label_block(scores: Array, classes: Array) -> Array:
+    """Return class labels from scores: by the sign for one score per row, else by the largest."""
+    return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
+    """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
+    store.require_classes("score")
+    block = store.read(i)
+    assert block.y is not None
+    weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
+    scores = finite_values(model.values(block.X, threads))
+    right = label_block(scores, classes) == store.labels(block.y)
+    return float(weight[right].sum()), float(weight.sum())
