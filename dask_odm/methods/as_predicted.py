@@ -102,18 +102,24 @@ def weights_as_predicted(
 ) -> Trained:
     """Return the model of feature weights (k,) with gap and objective as it predicts by weights of raw features.
 
-    Rows of a store are read again only if a bound of the rounding is not small beside ``tol``; rows in memory unless
-    it is negligible. Without a scaling, their statistics would take as long as their predictions.
+    The solver may have summed the loss of unscaled rows as predicted. Else rows of a store are read again only if a
+    bound of the rounding is not small beside ``tol``; rows in memory unless it is negligible. Without a scaling, their
+    statistics would take as long as their predictions.
     """
     claim = Claim(solution.primal, solution.primal * (1.0 - solution.gap), 0.5 * float(solution.x @ solution.x))
     tol = fit.solver.tol
     if not math.isfinite(claim.primal):
         return trained
+    enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
+    if solution.sums is not None and features.scaling is None:
+        predicted = solution.sums.loss if _in_float64(trained.model, data) else solution.sums.predicted
+        if math.isfinite(predicted):
+            assert claim.half_norm is not None
+            return _settled(trained, claim, replace(claim, primal=claim.half_norm + predicted), enough, tol)
     if not data.in_memory or features.scaling is not None:
         most = NEGLIGIBLE if data.in_memory else 0.01 * tol
         if _weights_rise(claim, trained.model, features, data, fit) <= most * claim.primal:
             return trained
-    enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
     return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
 
 

@@ -37,18 +37,28 @@ class PrimalSums:
     """Sums over rows at one w: the loss, v = Σ u φ (k,), which is minus its gradient, and the curvature.
 
     ``curvature`` is Σ c φφᵀ (k, k) with c the second derivative of the loss, its diagonal (k,), or empty.
+    ``predicted`` is the loss with scores rounded to the rows' dtype, as a model predicts unscaled rows; NaN if it was
+    not summed.
     """
 
     loss: float
     dual_image: Array
     curvature: Array
+    predicted: float = np.nan
 
     def times(self, factor: float) -> PrimalSums:
         """Return the sums for a loss that weighs ``factor`` times as much."""
-        return PrimalSums(factor * self.loss, factor * self.dual_image, factor * self.curvature)
+        return PrimalSums(
+            factor * self.loss, factor * self.dual_image, factor * self.curvature, factor * self.predicted
+        )
 
     def __add__(self, other: PrimalSums) -> PrimalSums:
-        return PrimalSums(self.loss + other.loss, self.dual_image + other.dual_image, self.curvature + other.curvature)
+        return PrimalSums(
+            self.loss + other.loss,
+            self.dual_image + other.dual_image,
+            self.curvature + other.curvature,
+            self.predicted + other.predicted,
+        )
 
 
 def hessian_stride(n: int, k: int) -> int:
@@ -97,11 +107,11 @@ class Query:
     def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
         """Sum loss, dual image and ``curvature`` ("full", "diagonal" or "none") over the blocks.
 
-        With "none", ODM's loss is summed over dense rows in float64 for rows of any dtype. With few features, its full
-        curvature may be that of one block of rows in ``hessian_stride``, scaled up.
+        With "none", ODM's loss is summed over dense rows in float64 for rows of any dtype, and also as predicted. With
+        few features, its full curvature may be that of one block of rows in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
-        for piece in self._pieces(blocks):
+        for piece in self._pieces(blocks, losses_alone=curvature == "none"):
             part = self._piece_sums(*piece, curvature, hessian_stride)
             found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
         if found is None:
@@ -167,18 +177,24 @@ class Query:
             total += self.loss.slopes(scores, change, y, weight, steps)
         return total
 
-    def _pieces(self, blocks: Iterable[RowBlock]) -> Iterable[tuple[Any, Array, Array]]:
-        """Yield features, targets and weights of every block, a bounded number of rows at a time."""
-        as_they_are = self.features.d <= MOST_FEATURES and self.features.scaling is None and not self.double_precision
+    def _pieces(self, blocks: Iterable[RowBlock], *, losses_alone: bool = False) -> Iterable[tuple[Any, Array, Array]]:
+        """Yield features, targets and weights of every block, a bounded number of rows at a time.
+
+        ``losses_alone`` says that no curvature is summed.
+        """
+        unscaled = self.features.scaling is None and isinstance(self.loss, BandLoss)
         for block in blocks:
             n = len(block.y)
+            by_loop = unscaled and not issparse(block.X)
+            # the loop for losses alone sums rows of any dtype in float64
+            widens = self.double_precision and not (by_loop and losses_alone)
             # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
-            whole = as_they_are and isinstance(self.loss, BandLoss) and not issparse(block.X)
+            whole = by_loop and not widens and self.features.d <= MOST_FEATURES
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 X = block.X if n <= step else block.X[rows]
-                if self.double_precision and X.dtype != np.float64:
+                if widens and X.dtype != np.float64:
                     X = X.astype(np.float64)
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
@@ -201,15 +217,16 @@ class Query:
         dual_image = np.zeros(d + 1)
         second = np.zeros((d + 1, d + 1) if full else (0, 0))
         rows = frozen(np.ascontiguousarray(X)), y, frozen(weight), u, b, terms
+        predicted = np.nan
         if full:
-            total = float(small_sums(*rows, dual_image, second, hessian_stride))
+            total = small_sums(*rows, dual_image, second, hessian_stride)
         else:
-            total = float(double_sums(*rows, dual_image))
+            total, predicted = double_sums(*rows, dual_image)
         if k > d:
             dual_image[d] *= self.features.constant
             second[d:] *= self.features.constant
             second[:, d:] *= self.features.constant
-        return PrimalSums(total, dual_image[:k], second[:k, :k] if full else np.zeros(0))
+        return PrimalSums(float(total), dual_image[:k], second[:k, :k] if full else np.zeros(0), float(predicted))
 
 
 class PrimalProblem:

@@ -305,15 +305,25 @@ def small_sums(
 @compiled
 def double_sums(
     X: Array, codes: Array, weight: Array, w: Array, intercept: float, terms: Array, dual_image: Array
-) -> float:
-    """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features."""
+) -> tuple[float, float]:
+    """Return the loss of `small_sums`, without the curvature, in float64 and for any number of features.
+
+    The second value is the loss with scores rounded to the dtype of ``X``.
+    """
     n, d = X.shape
     values = X.reshape(-1)
     work = np.zeros((3, _ROWS))
     part = np.zeros(d)
     total = 0.0
+    predicted = 0.0
     for first in range(0, n, _ROWS):
         stop = min(n, first + _ROWS)
         rows = values[first * d : stop * d]
-        total += _rows_block(rows, codes[first:stop], weight[first:stop], w, intercept, terms, dual_image, work, part)
-    return total
+        its_codes = codes[first:stop]
+        its_weight = weight[first:stop]
+        total += _rows_block(rows, its_codes, its_weight, w, intercept, terms, dual_image, work, part)
+        scores = work[0]
+        for i in range(stop - first):
+            scores[i] = X.dtype.type(scores[i])
+        predicted += _block_losses(scores, its_codes, its_weight, terms, work[1], work[2])
+    return total, predicted

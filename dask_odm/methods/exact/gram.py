@@ -46,10 +46,9 @@ def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1) ->
     return out
 
 
-def scaled_gram(kernel: Kernel, X: Array, root: Array) -> Array:
+def scaled_gram(kernel: Kernel, X: Array, root: Array, threads: int = 1) -> Array:
     """Return ``√c K √c`` of the rows ``X`` (m, d) in float64; ``root`` (m,) is √c."""
-    X = X.astype(np.float64)
-    system = kernel.tile(X, X)
+    system = gram_of(kernel, X, np.dtype(np.float64), threads)
     system *= root
     system *= root[:, None]
     return system

@@ -158,7 +158,7 @@ class _Run:
         self.system = None  # frees a matrix for the next
         if not self.held(double=double):
             self.products: Products = in_components(self.source)
-            self.system = ProductSystem(self.products, self.preconditioner, self.limits)
+            self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
         else:
             held = self.source
             if not isinstance(held, HeldProducts):
@@ -209,7 +209,7 @@ class _Run:
         index = np.sort(rng.choice(self.n, self.n // 4, replace=False))
         losses = RowLosses(self.losses.settings, self.losses.y[index], self.losses.weight[index])
         settings = replace(self.settings, tol=max(self.limits.rough, self.settings.tol))
-        some = Subset(self.source, index)
+        some = Subset(self.products, index)
         limits = replace(self.limits, rounding_rows=0)
         found = solve_exact(losses, some, settings, threads=self.threads, certify=False, limits=limits)
         a[index] = found.coefficients

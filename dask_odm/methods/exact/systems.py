@@ -130,10 +130,13 @@ class ActiveSystem:
 class ProductSystem:
     """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow."""
 
-    def __init__(self, products: Products, preconditioner: ActivePreconditioner, limits: ExactLimits) -> None:
+    def __init__(
+        self, products: Products, preconditioner: ActivePreconditioner, limits: ExactLimits, threads: int
+    ) -> None:
         self._products = products
         self._preconditioner = preconditioner
         self._limits = limits
+        self._threads = threads
 
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
@@ -150,8 +153,8 @@ class ProductSystem:
         b = root * residual
         system = ActiveSystem(self._products.among(active, double_precision=double), root, b)
         direct = len(active) <= self._limits.direct_rows
-        # after one product in 64 rows Cholesky would have been as fast
-        most = min(self._limits.products, 1 + len(active) // 64) if direct else self._limits.products
+        # after one product in 96 rows Cholesky would have been as fast
+        most = min(self._limits.products, 1 + len(active) // 96) if direct else self._limits.products
         least *= self._iterate(system, active, stiffness, least, most, slow)
         slow = system.products >= self._limits.landmark_products
         left = system.left
@@ -179,8 +182,9 @@ class ProductSystem:
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
         X = self._products.rows(active)
+        threads = self._threads
         try:
-            return ActiveFactor.of(lambda: scaled_gram(self._products.kernel, X, root))
+            return ActiveFactor.of(lambda: scaled_gram(self._products.kernel, X, root, threads), threads)
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
 

@@ -149,12 +149,15 @@ class _SpanNewton(Newton[SpanSums]):
                 p + blas.dtrsv(factor, image, lower=1) if whitened else times_symmetric(self.landmarks.gram, p) + image
             )
 
+        left = min(0.1, float(np.sqrt(at.gap))) ** 2  # share of the gradient's squared norm, and so of the gap
+        if at.gap > self.tol:
+            left = max(left, 0.1 * self.tol / at.gap)  # less would not be noticed
         step, products = conjugate_gradients(
             apply,
             -(blas.dtrsv(factor, at.gradient, lower=1) if whitened else at.gradient),
             self.sketch.solve,
             most=300,
-            forcing=float(min(0.1, np.sqrt(at.gap)) ** 2),  # the share of the gradient's squared norm that may be left
+            forcing=left,
         )
         self.passes += products
         # after so many products a new preconditioner costs less than the next system's

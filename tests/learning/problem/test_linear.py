@@ -19,6 +19,7 @@ from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, g
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.models.models import LinearModel
 from small_problems import SETTINGS
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -165,8 +166,9 @@ def test_narrow_rows(d, curvature, form):
 @WIDTHS
 @EVERY_CURVATURE
 @EVERY_FORM
-def test_precise_sums_of_narrow_rows_are_in_float64(d, curvature, form):
-    c = case(700, d, dtype="float32", form=form, scaled=True, weighted=True)
+@pytest.mark.parametrize("scaled", [False, True], ids=["raw", "scaled"])
+def test_precise_sums_of_narrow_rows_are_in_float64(d, curvature, form, scaled):
+    c = case(700, d, dtype="float32", form=form, scaled=scaled, weighted=True)
     w = somewhere(c)
     wide = Case(c.X.astype(np.float64), c.codes, c.weight, c.features, c.loss, form)
     found, expected = c.problem().sums(w, curvature, double_precision=True), wide.problem().sums(w, curvature)
@@ -175,6 +177,17 @@ def test_precise_sums_of_narrow_rows_are_in_float64(d, curvature, form):
         found.dual_image, expected.dual_image, rtol=0, atol=1e-11 * np.abs(expected.dual_image).max()
     )
     np.testing.assert_allclose(found.curvature, expected.curvature, rtol=1e-11, atol=1e-9)
+
+
+@WIDTHS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_losses_alone_are_also_those_of_a_models_predictions(d, dtype):
+    c = case(700, d, dtype=dtype, weighted=True, unknown=True)
+    w = somewhere(c)
+    weights, intercept = c.features.raw_weights(w)
+    values = LinearModel(weights[None], np.array([intercept])).values(c.X)[:, 0]
+    expected = c.loss.evaluate(values.astype(np.float64), c.codes, c.weight)[0]
+    assert c.problem().sums(w, "none", double_precision=True).predicted == pytest.approx(expected, rel=1e-12)
 
 
 @EVERY_SETTING
