@@ -150,7 +150,12 @@ def pipe():
 
 def test_what_is_put_off_is_an_error(pipe):
     reader, writer = WholeFile(pipe[0], "rb", closefd=False), WholeFile(pipe[1], "wb", closefd=False)
-    for read in (reader.readall, lambda: reader.readinto(bytearray(3)), lambda: open_whole(pipe[0]).read(3)):
+
+    def buffered() -> None:
+        with open_whole(os.dup(pipe[0])) as file:
+            file.read(3)
+
+    for read in (reader.readall, lambda: reader.readinto(bytearray(3)), buffered):
         with pytest.raises(BlockingIOError, match="temporarily unavailable"):
             read()
     writer.write(b"some")
