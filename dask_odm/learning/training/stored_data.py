@@ -110,7 +110,7 @@ class StoredData(TrainingData):
 
     @cached_property
     def _statistics(self) -> Statistics:
-        """The store's own if all rows take part alike."""
+        """Statistics of the rows that take part, those of the store itself if all do alike."""
         store = self.store
         if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
             return store.statistics

@@ -109,7 +109,7 @@ class TrainingData(ABC):
     @property
     @abstractmethod
     def cluster(self) -> Cluster:
-        """What runs passes over the rows: the workers for a store, this process for rows in memory."""
+        """Place where passes over the rows run: the workers for a store, this process for rows in memory."""
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         """Return the bytes that this process holds beside the given rows: numbers per row, and copies.
