@@ -79,17 +79,12 @@ def solver_object(solver: str | SolverObject, classes: SolverClasses) -> SolverO
     """
     if solver == AUTO:
         return None
-    found = solver if isinstance(solver, SolverObject) else by_word(classes)[solver]()
-    values = found.get_params(deep=False)
-    return type(found)(
+    if isinstance(solver, str):
+        return by_word(classes)[solver]()
+    values = solver.get_params(deep=False)
+    return type(solver)(
         **{name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     )
-
-
-def own_parameters(solver: str | SolverObject, classes: SolverClasses) -> dict[str, Any]:
-    """Return the parameters of the solver that is given by its word or as an object; none of "auto"."""
-    found = solver_object(solver, classes)
-    return {} if found is None else found.get_params(deep=False)
 
 
 def by_word(classes: SolverClasses) -> dict[str, type[SolverObject]]:
