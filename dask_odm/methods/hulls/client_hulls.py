@@ -121,10 +121,6 @@ class ClientHulls:
         return answers
 
     @property
-    def alpha(self) -> float | None:
-        return self.by_passes.alpha
-
-    @property
     def scale(self) -> float:
         return self.by_passes.scale
 
@@ -153,7 +149,7 @@ class ClientHulls:
 
     def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
         """Return the points of the hulls that minimise ``w·(a − b)``, w (D,), always without slack."""
-        if self.alpha is None:
+        if self.by_passes.alpha is None:
             answers = np.array(self.read(best_points, w, True))
             least = answers[:, :, :1].min(axis=0)
             best = np.where(answers[:, :, :1] == least, answers, 0.0).sum(axis=0)
@@ -164,7 +160,7 @@ class ClientHulls:
 
     def least(self, w: Array) -> float:
         """Return the least ``w·(a − b)`` of the hulls, w (D,), or less by up to the problem's slack."""
-        if self.alpha is None:
+        if self.by_passes.alpha is None:
             answers = self.read(best_points, w, False)
             return float(np.min(answers, axis=0).sum())
         positive, negative = self._quantiles(w, self.by_passes.slack * float(w @ w))

@@ -180,7 +180,7 @@ class _Server:
             part = w[block : block + self._block]
             change = (part + sigma * (sums[0] - sums[1]) / self._scale) / (1 + sigma) - part
             part += change
-            guess = state.shift if self._hulls.alpha is not None else np.empty(0)
+            guess = state.shift if self._hulls.by_passes.alpha is not None else np.empty(0)
             message = state.shift, block, change / self._scale, coming, keep, rate, n_b, guess
             state = self._normalised(state, self._hulls.step(move, *message), coming)
         self._hulls.passes_made += sweeps
@@ -188,7 +188,7 @@ class _Server:
 
     def _normalised(self, state: SaddleState, answers: Sequence[Weighed], coming: int) -> SaddleState:
         """Normalise e after a step: find the shifts, and the sums over the next block."""
-        if self._hulls.alpha is None:
+        if self._hulls.by_passes.alpha is None:
             shift = -np.logaddexp.reduce([each.free for each in answers], axis=0)
             now = np.sum([np.exp(each.free + shift)[:, None] * each.sums for each in answers], axis=0)
         else:
