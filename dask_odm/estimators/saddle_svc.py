@@ -15,13 +15,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters
-from dask_odm.learning.parameters import (
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-    with_parameters,
-)
+from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.hulls.recipes import choose_hull_solver

@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dask_odm.methods.hulls.client_rows import (
-    BestPoints,
     ClientRows,
     ClientState,
     Preparation,
@@ -89,6 +88,7 @@ class ClientHulls:
     passes_made: int = 0
     rounds: int = 0
     floats: int = 0
+    holds_rows: ClassVar[bool] = False  # clients have them
     totals: Totals = field(init=False)
     _last: Array = field(init=False, default_factory=lambda: np.empty(0))
 
@@ -121,10 +121,6 @@ class ClientHulls:
         return answers
 
     @property
-    def alpha(self) -> float | None:
-        return self.by_passes.alpha
-
-    @property
     def scale(self) -> float:
         return self.by_passes.scale
 
@@ -132,11 +128,6 @@ class ClientHulls:
     def start(self) -> Vertex:
         """The class means."""
         return Vertex(self.totals.means, (0.0, 0.0))
-
-    @property
-    def alone(self) -> bool:
-        """Whether there is a single client."""
-        return self.count == 1
 
     @property
     def costs(self) -> dict[str, Any]:
@@ -158,23 +149,27 @@ class ClientHulls:
 
     def vertex(self, w: Array, *, exact: bool = True) -> Vertex:
         """Return the points of the hulls that minimise ``w·(a − b)``, w (D,), always without slack."""
-        if self.alpha is None:
-            return self._best(self.read(best_points, w, True))
+        if self.by_passes.alpha is None:
+            answers = np.array(self.read(best_points, w, True))
+            least = answers[:, :, :1].min(axis=0)
+            best = np.where(answers[:, :, :1] == least, answers, 0.0).sum(axis=0)
+            return Vertex(best[:, 2:] / best[:, 1:2], (float(least[0, 0]), -float(least[1, 0])))
         positive, negative = self._quantiles(w, 0.0)
         points = np.sum(self.read(sum_below, w, (positive.cut, negative.cut)), axis=0)
         return Vertex(points, (positive.threshold, -negative.threshold))
 
     def least(self, w: Array) -> float:
         """Return the least ``w·(a − b)`` of the hulls, w (D,), or less by up to the problem's slack."""
-        if self.alpha is None:
+        if self.by_passes.alpha is None:
             answers = self.read(best_points, w, False)
-            return float(np.min([each.scores for each in answers], axis=0).sum())
+            return float(np.min(answers, axis=0).sum())
         positive, negative = self._quantiles(w, self.by_passes.slack * float(w @ w))
         return float(positive.point[0] - negative.point[0]) - positive.slack - negative.slack
 
     def _quantiles(self, w: Array, allowed: float) -> tuple[Found, Found]:
         """Find the thresholds of both classes; the ``point`` of each is Σ e s of its unsigned scores."""
-        bins = 1024 if self.alone else max(16, len(w) // 4 - 2)  # an answer of eight numbers a bin is about two vectors
+        # an answer of eight numbers a bin is about two vectors
+        bins = 1024 if self.count == 1 else max(16, len(w) // 4 - 2)
         first = Look.first(w, self.scale, bins, self._last, share=0.5)
 
         def ask(look: Look) -> Looked:
@@ -186,13 +181,3 @@ class ClientHulls:
         thresholds = [each.threshold for each in found]
         self._last = memory_of(w, thresholds, np.outer(thresholds, w) / (float(w @ w) or 1.0))
         return found
-
-    def _best(self, answers: Sequence[BestPoints]) -> Vertex:
-        points = np.zeros((2, answers[0].sums.shape[1]))
-        thresholds = []
-        for k in range(2):
-            least = min(float(each.scores[k]) for each in answers)
-            having = [each for each in answers if each.scores[k] == least]
-            points[k] = sum(each.sums[k] for each in having) / sum(each.weights[k] for each in having)
-            thresholds.append(least)
-        return Vertex(points, (thresholds[0], -thresholds[1]))

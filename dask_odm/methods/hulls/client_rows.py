@@ -100,23 +100,26 @@ class Preparation:
 
     ``query`` makes features, classes and weights of raw rows. ``log_cap`` is the largest log e of a row of weight 1; ∞
     for whole hulls. ``signs`` (2^k,) are those of the rotation of the padded features; None means no rotation. ``size``
-    is the number of coordinates, padded with zeros at the end.
+    is the number of coordinates, padded with zeros at the end; a step moves ``block`` of them, which ``seed`` draws.
     """
 
     query: HullQuery
     log_cap: float
     signs: Array | None
     size: int
+    block: int
+    seed: int
 
     @classmethod
-    def of(cls, problem: HullProblem, block_size: int | None, seed: int) -> Preparation:
+    def of(cls, problem: HullProblem, block_size: int | None = None, seed: int = 0) -> Preparation:
         """Return the preparation for steps in blocks of ``block_size`` coordinates, or in all if it is None."""
         log_cap = -math.log(problem.mass) if problem.mass > 0 else math.inf
         if block_size is None:
-            return cls(problem.query, log_cap, None, problem.d)
+            return cls(problem.query, log_cap, None, problem.d, problem.d, seed)
         size = 1 << max(0, problem.d - 1).bit_length()
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size)
-        return cls(problem.query, log_cap, signs, size + -size % min(block_size, size))
+        block = min(block_size, size)
+        return cls(problem.query, log_cap, signs, size + -size % block, block, seed)
 
     def __call__(self, blocks: Iterable[RowBlock]) -> ClientRows:
         """Prepare the rows of one client."""
@@ -294,26 +297,19 @@ def sum_below(rows: ClientRows, state: Any, w: Array, cuts: tuple[Cut, Cut]) -> 
     return rows.sums((0, rows.size), np.concatenate(e))
 
 
-@dataclass(frozen=True, eq=False)
-class BestPoints:
-    """The least signed score (2,) of either class, and the weight (2,) and Σ c x (2, D) of the rows that have it."""
-
-    scores: Array
-    weights: Array
-    sums: Array
-
-
-def best_points(rows: ClientRows, state: Any, w: Array, points: bool) -> BestPoints:
+def best_points(rows: ClientRows, state: Any, w: Array, points: bool) -> Array:
     """Return a client's best points, which are all that Gilbert's algorithm needs for whole hulls.
 
-    Without ``points`` there are only their scores.
+    They are the least signed score of either class, and the weight and Σ c x of the rows that have it, (2, 2 + D), or
+    without ``points`` the scores only, (2, 1).
     """
     scores = rows.per_class(CLASSES) * (w @ rows.S)
-    least = np.array([scores[own].min(initial=np.inf) for own in rows.classes])
+    least = np.array([[scores[own].min(initial=np.inf)] for own in rows.classes])
     if not points:
-        return BestPoints(least, NO_SUMS, NO_SUMS)
-    taken = np.where(scores == rows.per_class(least), rows.weight, 0.0)
-    return BestPoints(least, np.array([taken[own].sum() for own in rows.classes]), rows.sums((0, rows.size), taken))
+        return least
+    taken = np.where(scores == rows.per_class(least[:, 0]), rows.weight, 0.0)
+    weights = [[taken[own].sum()] for own in rows.classes]
+    return np.concatenate([least, weights, rows.sums((0, rows.size), taken)], axis=1)
 
 
 def floats_of(told: Any) -> int:

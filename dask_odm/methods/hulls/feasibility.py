@@ -70,6 +70,22 @@ def lower_bound(w: Array, least: float) -> float:
     return max(0.0, least) ** 2 / (2.0 * square) if square > 0 else 0.0
 
 
+def separating_alpha(problem: HullProblem, w: Array) -> float | None:
+    """Return the least alpha of two digits whose hulls are disjoint along ``w`` (d,); None if 1 is not enough."""
+
+    def apart(alpha: float) -> bool:
+        return problem.with_alpha(alpha).vertex(w).least(w) > TOUCHING * problem.scale * float(np.linalg.norm(w))
+
+    low = int(100 * (problem.alpha or 0.0))
+    high = 100
+    if not apart(1.0):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if apart(middle / 100) else (middle, high)
+    return high / 100
+
+
 def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: int = 40) -> Verdict:
     """Decide whether the hulls have a common point, up to rounding at the rows' scale.
 

@@ -90,18 +90,18 @@ def find_nearest_point(
     left as it ends; ``resume`` is a state to go on from. ``on_step`` is called with the record of every iteration,
     ``on_state`` with a copy of its state.
     """
-    held = problem if isinstance(problem, HullProblem) and problem.holds_rows and not forgetful else None
+    held = problem.holds_rows and not forgetful
     log = StepLog(on_step)
     lower = 0.0
     verdict: Verdict | None = None
     if resume is not None:
-        corral = Corral.of_state(resume, _supports(held, resume), forgetful=forgetful)
+        corral = Corral.of_state(resume, problem, forgetful=forgetful)
         lower = resume.lower
         log.take_up(resume.history)
         problem.memory = resume.memory
         problem.passes_made = resume.passes
     elif corral is None:
-        corral = Corral.of_vertex(problem.start, problem.scale, forgetful=forgetful)
+        corral = Corral.of_start(problem, forgetful=forgetful)
     more = 8 if held else 0  # iterations in memory are cheap, and the offset's error is the root of the gap
     reached = sum(record["gap"] <= tol for record in log.history)
     while True:
@@ -129,21 +129,8 @@ def find_nearest_point(
     log.amend(passes=problem.passes_made)
     log.settle()
     bounds = upper, lower, not overlap and relative_gap(upper, lower) <= tol, overlap or lower == 0
-    support = None if held is None else _support(corral, held.passes.rows)
+    support = corral.support() if held else None
     return HullSolution(corral.ends, vertex.thresholds, *bounds, log.history, support, verdict)
-
-
-def _supports(held: HullProblem | None, state: CorralState) -> list[Array | None]:
-    """Find the rows of a corral's points again, if the rows are in memory."""
-    if held is None:
-        return [None] * len(state.weights)
-    return [(held.vertex(w) if w.any() else held.start).support for w in state.vectors[0]]
-
-
-def _support(corral: Corral, rows: int) -> Array:
-    """Return the numbers, ascending, of the rows that some point of the corral is made of."""
-    packed = np.bitwise_or.reduce([each for each in corral.supports if each is not None])
-    return np.flatnonzero(np.unpackbits(packed, count=rows))
 
 
 def find_nearest_points(
@@ -154,7 +141,7 @@ def find_nearest_points(
     Each run starts from the corral of the next larger alpha. Its points are in the hulls of a smaller alpha, too, which
     are larger.
     """
-    corral = Corral.of_vertex(problem.start, problem.scale)
+    corral = Corral.of_start(problem)
     found = {}
     for alpha in sorted(set(alphas), key=lambda each: -(each or 0.0)):
         hulls = problem.with_alpha(alpha)
@@ -186,38 +173,38 @@ class CorralState:
     history: list[Record]
 
 
+@dataclass(eq=False)
 class Corral:
-    """Points and their weights; the arguments are as in `CorralState`.
+    """Points and their weights, as in `CorralState`; ``vectors`` and ``factor`` have room for more points.
 
-    ``supports`` has the `Vertex.support` of every point.
+    ``supports`` has a bit for every row in memory and every point: whether the point is made of the row.
     """
 
-    def __init__(
-        self, vectors: Array, weights: Array, factor: Array, spread: float, supports: Sequence[Array | None],
-        *,
-        forgetful: bool,
-    ) -> None:  # fmt: skip
-        self.forgetful = forgetful
-        self.weights = weights
-        self.spread = spread
-        self.supports = list(supports)
-        self._vectors = vectors
-        self._factor = factor
-        self._make_room(16)
+    vectors: Array
+    weights: Array
+    factor: Array
+    spread: float
+    supports: list[Array]
+    forgetful: bool
 
     @classmethod
-    def of_vertex(cls, vertex: Vertex, scale: float, *, forgetful: bool = False) -> Corral:
-        """Build the corral of a single vertex that has no direction; ``scale`` is the largest norm of a row."""
-        point = vertex.difference
-        spread = max(scale**2, np.finfo(float).tiny)
+    def of_start(cls, problem: HullProblem | ClientHulls, *, forgetful: bool = False) -> Corral:
+        """Build the corral of the problem's first point, which has no direction."""
+        start = problem.start
+        point = start.difference
+        spread = max(problem.scale**2, np.finfo(float).tiny)
         factor = np.array([[np.sqrt(spread + float(point @ point))]])
-        vectors = np.stack([np.zeros_like(point), point, vertex.points[0]])[:, None]
-        return cls(vectors, np.ones(1), factor, spread, [vertex.support], forgetful=forgetful)
+        vectors = np.stack([np.zeros_like(point), point, start.points[0]])[:, None]
+        supports = [] if forgetful else [start.support()]
+        return cls(vectors, np.ones(1), factor, spread, supports, forgetful)
 
     @classmethod
-    def of_state(cls, state: CorralState, supports: Sequence[Array | None], *, forgetful: bool) -> Corral:
-        """Build the corral of a resumed run."""
-        return cls(state.vectors, state.weights, state.factor, state.spread, supports, forgetful=forgetful)
+    def of_state(cls, state: CorralState, problem: HullProblem | ClientHulls, *, forgetful: bool) -> Corral:
+        """Build the corral of a resumed run, finding the rows in memory that its points are made of again."""
+        supports = [np.empty(0, dtype=np.uint8)] * len(state.weights)
+        if problem.holds_rows and not forgetful:
+            supports = [(problem.vertex(w) if w.any() else problem.start).support() for w in state.vectors[0]]
+        return cls(state.vectors.copy(), state.weights, state.factor.copy(), state.spread, supports, forgetful)
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -225,7 +212,7 @@ class Corral:
     @property
     def points(self) -> Array:
         """The points, (k, d)."""
-        return self._vectors[1, : len(self)]
+        return self.vectors[1, : len(self)]
 
     @property
     def nearest(self) -> Array:
@@ -235,41 +222,60 @@ class Corral:
     @property
     def ends(self) -> Array:
         """The points of both hulls whose difference `nearest` is, (2, d)."""
-        positive = self.weights @ self._vectors[2, : len(self)]
+        positive = self.weights @ self.vectors[2, : len(self)]
         return np.array([positive, positive - self.nearest])
+
+    def support(self) -> Array:
+        """Return the numbers, ascending, of the rows in memory that some point is made of."""
+        return np.flatnonzero(np.unpackbits(np.bitwise_or.reduce(self.supports)))
 
     def state(self, lower: float, passes: int, memory: Array, history: Sequence[Record]) -> CorralState:
         """Return a copy of the corral as a checkpoint."""
         k = len(self)
-        factor = np.triu(self._factor[:k, :k])
-        arrays = self._vectors[:, :k].copy(), self.weights, factor
+        factor = np.triu(self.factor[:k, :k])
+        arrays = self.vectors[:, :k].copy(), self.weights, factor
         return CorralState(*arrays, self.spread, lower, passes, memory, list(history))
 
     def join(self, direction: Array, vertex: Vertex) -> bool:
-        """Add the vertex of a direction, and move the nearest point.
+        """Add the vertex of a direction, and move the nearest point; return whether it moved.
 
-        Returns False, and changes nothing, if in float64 the vertex is in the affine hull of the corral already: if
-        the share of its square outside is 1e-13 at most. A forgetful corral returns False, too, if it did not move.
+        It does not if in float64 the vertex is in the affine hull of the corral already: if the share of its square
+        outside is 1e-13 at most.
         """
+        if self.forgetful:
+            return self._step(vertex)
         k = len(self)
         p = vertex.difference
         column = self.spread + self.points @ p
-        solve_transposed(self._factor, column)
+        solve_transposed(self.factor, column)
         whole = self.spread + float(p @ p)
         left = whole - float(column @ column)
         if left <= 1e-13 * whole:
             return False
-        if k == len(self._factor):
+        if k == len(self.factor):
             self._make_room(2 * k)
-        self._vectors[:, k] = direction, p, vertex.points[0]
-        self._factor[:k, k] = column
-        self._factor[k, k] = np.sqrt(left)
+        self.vectors[:, k] = direction, p, vertex.points[0]
+        self.factor[:k, k] = column
+        self.factor[k, k] = np.sqrt(left)
         self.weights = np.append(self.weights, 0.0)
-        self.supports.append(vertex.support)
+        self.supports.append(vertex.support())
         self._move()
-        if self.forgetful:
-            self._forget()
-        return not self.forgetful or bool((self.nearest != direction).any())
+        return True
+
+    def _step(self, vertex: Vertex) -> bool:
+        """Move to the point of least norm on the segment to a vertex, and keep that only. Return whether it moved."""
+        z = self.nearest
+        way = z - vertex.difference
+        slope = float(z @ way)
+        square = float(way @ way)
+        if slope <= 0 or square == 0:
+            return False
+        share = min(1.0, slope / square)
+        positive = self.ends[0]
+        moved = z - share * way
+        self.vectors[:, 0] = np.zeros_like(z), moved, positive + share * (vertex.points[0] - positive)
+        self.factor[0, 0] = np.sqrt(self.spread + float(moved @ moved))
+        return bool((moved != z).any())
 
     def _move(self, dropped: float = 1e-14) -> None:
         """Move to the point of least norm of the affine hull, dropping points whose weight falls to zero on the way.
@@ -289,14 +295,6 @@ class Corral:
             self.weights[falling[steps == steps.min()]] = 0.0
             self._keep(self.weights > dropped)
 
-    def _forget(self) -> None:
-        """Keep the point of least norm only."""
-        z = self.nearest
-        self._vectors[:, 0] = np.zeros_like(z), z, self.ends[0]
-        self._factor[0, 0] = np.sqrt(self.spread + float(z @ z))
-        self.weights = np.ones(1)
-        self.supports = [None]
-
     def _affine_weights(self) -> Array:
         """Return the weights (k,), of sum 1, of the point of least norm in the points' affine hull."""
         points = self.points
@@ -309,24 +307,28 @@ class Corral:
 
     def _solve(self, b: Array) -> None:
         """Solve ``RᵀR x = b``, overwriting b with x."""
-        solve_transposed(self._factor, b)
-        solve_upper(self._factor, b)
+        solve_transposed(self.factor, b)
+        solve_upper(self.factor, b)
 
     def _keep(self, stay: Array) -> None:
         """Keep only the points of the mask ``stay``, and make their weights sum to one again."""
         k = len(self)
         for removed, i in enumerate(np.flatnonzero(~stay)[::-1]):
-            remove_column(self._factor, k - removed, int(i))
+            remove_column(self.factor, k - removed, int(i))
         first = int(np.argmin(stay))  # the first that goes; those before it are in their places
-        self._vectors[:, first : stay.sum()] = self._vectors[:, first:k][:, stay[first:]]
+        self.vectors[:, first : stay.sum()] = self.vectors[:, first:k][:, stay[first:]]
         self.supports = [each for each, stays in zip(self.supports, stay, strict=True) if stays]
         self.weights = self.weights[stay] / self.weights[stay].sum()
 
     def _make_room(self, room: int) -> None:
-        """Grow the buffers to hold ``room`` points, if they hold fewer."""
-        more = max(0, room - len(self._factor))
-        self._vectors = np.pad(self._vectors, ((0, 0), (0, more), (0, 0)))
-        self._factor = np.pad(self._factor, ((0, more), (0, more)))
+        """Grow the buffers to hold ``room`` points."""
+        k = len(self)
+        vectors = np.zeros((3, room, self.vectors.shape[2]))
+        vectors[:, :k] = self.vectors[:, :k]
+        factor = np.zeros((room, room))
+        factor[:k, :k] = self.factor[:k, :k]
+        self.vectors = vectors
+        self.factor = factor
 
 
 @compiled

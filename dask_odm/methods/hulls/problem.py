@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -82,17 +82,25 @@ class HullQuery:
 
     def totals(self, blocks: Iterable[RowBlock]) -> Totals:
         """Sum the weights and the rows of both classes."""
-        found = Totals(np.zeros(2), np.zeros((2, self.features.d)), 0.0)
-        for X, sign, weight in self.pieces(blocks):
-            of_class = [np.where(sign == each, weight, 0.0) for each in CLASSES]
-            sums = np.array([self.features.weighted_sum(X, each) for each in of_class])
-            square = float(np.where(sign != 0, self._squares(X), 0.0).max(initial=0.0))
-            found += Totals(np.array([each.sum() for each in of_class]), sums, square)
-        return found
+        shift, factor = self._affine
+        sums = np.zeros((2, self.features.d + 1))
+        square = 0.0
+        for X, codes, given in self._cut(blocks):
+            if not issparse(X):
+                Z = frozen(self.features.unscaled(X))
+                square = max(square, add_totals(Z, codes, given, np.array(self.class_weights), shift, factor, sums))
+                continue
+            sign, weight = self._sign_and_weight(codes, given)
+            for k, each in enumerate(CLASSES):
+                of_class = np.where(sign == each, weight, 0.0)
+                sums[k, :-1] += self.features.weighted_sum(self._features_of(X), of_class)
+                sums[k, -1] += of_class.sum()
+            square = float(self._squares(X)[sign != 0].max(initial=square))
+        return Totals(sums[:, -1], sums[:, :-1], square)
 
-    def held(self, blocks: Iterable[RowBlock]) -> list[tuple[RowBlock, Array, Array]]:
-        """Return the blocks of rows in memory, each with the signs and weights (n,) of its rows."""
-        return [(block, *self._sign_and_weight(block.y, block.weight)) for block in blocks]
+    def held(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
+        """Return the blocks of rows in memory."""
+        return list(blocks)
 
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
         """Return ``w·x`` of every row, (n,) for each block."""
@@ -170,12 +178,38 @@ class HullQuery:
             yield self._features_of(X), np.where(weight > 0, sign, 0.0), weight
 
     def _squares(self, X: Any) -> Array:
-        """Return the squared norms of rows, (n,)."""
-        if not issparse(X):
-            return np.einsum("ij,ij->i", X, X)
+        """Return the squared norms of sparse rows, (n,)."""
         shift, factor = self._affine
         squares = X.multiply(X) @ factor**2 - 2.0 * (X @ (factor**2 * shift)) + factor**2 @ shift**2
         return np.maximum(squares, 0.0)
+
+
+@compiled
+def add_totals(
+    X: Array, codes: Array, weight: Array, class_weights: Array, shift: Array, factor: Array, sums: Array
+) -> float:
+    """Add scaled rows to the weighted sums (2, d + 1) of the positive and the negative class, with weights at the end.
+
+    Returns the largest squared norm of a row that takes part.
+    """
+    d = X.shape[1]
+    largest = 0.0
+    for i in range(codes.size):
+        k = 0 if codes[i] == 1 else 1
+        c = 0.0 if codes[i] < 0 else class_weights[1 - k]
+        if weight.size > 0:
+            c *= weight[i]
+        if c > 0.0:
+            row = X[i]
+            total = sums[k]
+            total[d] += c
+            square = 0.0
+            for j in range(d):
+                x = (row[j] - shift[j]) * factor[j]
+                total[j] += c * x
+                square += x * x
+            largest = max(largest, square)
+    return largest
 
 
 @compiled
@@ -206,18 +240,26 @@ class Vertex:
     """The ``points`` (2, d), a and b, of the two hulls that minimise ``w·(a − b)`` for one w.
 
     ``thresholds`` are the weighted quantiles of the scores w·x of each class, at which its capped simplex is filled.
-    ``support`` has a bit for every row, packed: whether its η or ξ is positive. It is None for rows that are not in
-    memory. ``w·(a − b)`` may exceed the minimum by ``slack``.
+    ``w·(a − b)`` may exceed the minimum by ``slack``. Of ``held`` rows in memory, ``rows`` are the numbers of those
+    whose η or ξ is positive, class by class.
     """
 
     points: Array
     thresholds: tuple[float, float]
-    support: Array | None = None
     slack: float = 0.0
+    held: int = 0
+    rows: Sequence[Array] = ()
 
     @property
     def difference(self) -> Array:
         return self.points[0] - self.points[1]
+
+    def support(self) -> Array:
+        """Return a bit for every row in memory, packed: whether its η or ξ is positive."""
+        mask = np.zeros(self.held, dtype=bool)
+        for numbers in self.rows:
+            mask[numbers] = True
+        return np.packbits(mask)
 
     def least(self, w: Array) -> float:
         """Return m(w), or less by up to the slack, if this is the vertex of w."""
@@ -288,8 +330,8 @@ class HullProblem:
     @property
     def start(self) -> Vertex:
         """The class means, which are in the hulls whatever the caps."""
-        support = None if self._held is None else self._packed(self._held.members)
-        return Vertex(self.totals.means, (0.0, 0.0), support)
+        vertex = Vertex(self.totals.means, (0.0, 0.0))
+        return vertex if self._held is None else replace(vertex, held=self.passes.rows, rows=self._held.members)
 
     def with_alpha(self, alpha: float | None) -> HullProblem:
         """Return the problem of the same rows for another alpha."""
@@ -304,20 +346,6 @@ class HullProblem:
             return self._selected(w, self._held)
         return self._looked_up(w, 0.0 if exact else self.slack * float(w @ w))
 
-    def separating_alpha(self, w: Array) -> float | None:
-        """Return the least alpha of two digits whose hulls are disjoint along ``w`` (d,); None if 1 is not enough."""
-        low = int(100 * (self.alpha or 0.0))
-        high = 100
-        if not self._apart(w, 1.0):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._apart(w, middle / 100) else (middle, high)
-        return high / 100
-
-    def _apart(self, w: Array, alpha: float) -> bool:
-        return self.with_alpha(alpha).vertex(w).least(w) > TOUCHING * self.scale * float(np.linalg.norm(w))
-
     def run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
         """Run a pass of the problem's query over the rows, and count it."""
         self.passes_made += counted
@@ -326,12 +354,17 @@ class HullProblem:
     # Rows in memory --------------------------------------------------------------------------------------------
 
     def _hold(self) -> HeldRows:
-        blocks, signs, weights = zip(*self.run(HullQuery.held, counted=False), strict=True)
-        sign = np.concatenate(signs)
-        weight = np.concatenate(weights)
-        members = [np.flatnonzero((sign == each) & (weight > 0)) for each in CLASSES]
-        plain = bool((weight == 1.0).all())
-        return HeldRows(list(blocks), members, [None if plain else weight[own] for own in members])
+        blocks = self.run(HullQuery.held, counted=False)
+        codes = np.concatenate([block.y for block in blocks])
+        given = np.concatenate([block.weight for block in blocks])
+        negative, positive = self.query.class_weights
+        members = []
+        weights = []
+        for own, factor in ((codes == 1, positive), ((codes >= 0) & (codes != 1), negative)):
+            members.append(np.flatnonzero(own & (given > 0) if given.size else own))
+            weight = factor * given[members[-1]] if given.size else np.full(len(members[-1]), factor)
+            weights.append(None if (weight == 1.0).all() else weight)
+        return HeldRows(blocks, members, weights)
 
     def _selected(self, w: Array, held: HeldRows) -> Vertex:
         scores = np.concatenate(self.run(HullQuery.scores, w))
@@ -340,19 +373,13 @@ class HullProblem:
         for sign, members, weight in zip(CLASSES, held.members, held.weights, strict=True):
             signed = sign * scores[members]
             cut = cut_scores(signed, weight, self.mass)
-            taken = np.flatnonzero(signed <= cut.high)
+            taken = np.flatnonzero(signed <= cut.high if cut.tied > 0 else signed < cut.low)
             shares.append((members[taken], cut.entries(signed[taken], None if weight is None else weight[taken])))
             cuts.append(cut)
         few = sum(len(numbers) for numbers, _ in shares) <= 256  # to wake other threads would take longer
         points = self.query.points(held.blocks, shares) if few else self.run(HullQuery.points, shares, counted=False)
-        support = self._packed([numbers[entries > 0] for numbers, entries in shares])
-        return Vertex(points, (cuts[0].low, -cuts[1].low), support)
-
-    def _packed(self, numbers: Sequence[Array]) -> Array:
-        """Return a mask of the rows of these ``numbers``, a bit for each row."""
-        mask = np.zeros(self.passes.rows, dtype=bool)
-        mask[np.concatenate(numbers)] = True
-        return np.packbits(mask)
+        rows = [numbers for numbers, _ in shares]
+        return Vertex(points, (cuts[0].low, -cuts[1].low), held=self.passes.rows, rows=rows)
 
     # Streamed rows ---------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -32,16 +32,16 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
-from dask_odm.linalg.row_passes import Passes
+from dask_odm.linalg.row_passes import Passes, RowBlock
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.hulls.client_hulls import ClientHulls, GroupHere
-from dask_odm.methods.hulls.client_rows import Preparation
-from dask_odm.methods.hulls.feasibility import Verdict, judge
+from dask_odm.methods.hulls.client_rows import ClientState, Preparation
+from dask_odm.methods.hulls.feasibility import Verdict, judge, separating_alpha
 from dask_odm.methods.hulls.nearest_point import CorralState, HullSolution, find_nearest_point, find_nearest_points
 from dask_odm.methods.hulls.problem import HullProblem, HullQuery, hull_pass_bytes
 from dask_odm.methods.hulls.saddle_point import SaddleState, solve_saddle_point
 from dask_odm.methods.hulls.solver_objects import SaddleFit
-from dask_odm.methods.hulls.workers import ArrayRange, ClientSource, StoreRange, groups_of, row_ranges
+from dask_odm.methods.hulls.workers import StoreRange, groups_of, prepare_all, row_ranges
 from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
@@ -101,21 +101,19 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
 
     Raises MemoryLimitError if the features of rows in memory, or a pass over a store, do not fit.
     """
-    count = min(data.rows, fit.n_landmarks)
+    count = min(data.rows, fit.own.n_landmarks)
     with rescaling_advised():
         _require_features(data, count)
         seen = data.seen_by(fit.kernel)
-        pool = seen.pivots(count, fit.choice)
-        landmarks = choose(seen.kernel, pool, count, method=fit.choice, seed=fit.run.seed, rows=20 * count)
+        pool = seen.pivots(count, fit.own.choice)
+        landmarks = choose(seen.kernel, pool, count, method=fit.own.choice, seed=fit.run.seed, rows=20 * count)
         raw, numbers = seen.chosen_pivots(landmarks.index)
-
-        def model_of(problem: HullProblem, w: Array, offset: float) -> KernelModel:
-            a = landmark_weights(landmarks, w)
-            return KernelModel(seen.kernel, seen.scaling, raw, a[None], np.array([offset]))
-
         problem = _problem_in_span(seen, landmarks, fit)
-        trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit, model_of)
-    return replace(trained, attributes=trained.attributes | {"support_": numbers})
+        trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
+        assert isinstance(trained.model, LinearModel)  # of the Nyström features
+        a = landmark_weights(landmarks, trained.model.weights[0])
+        model = KernelModel(seen.kernel, seen.scaling, raw, a[None], trained.model.intercept)
+        return replace(trained, model=model, attributes=trained.attributes | {"support_": numbers})
 
 
 def _require_features(data: TrainingData, count: int) -> None:
@@ -147,10 +145,10 @@ def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
     """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
     with rescaling_advised():
         problem = hulls_of(data, fit)
-        if fit.n_clients is None:
+        if fit.own.n_clients is None:
             return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
         count = client_count(data, fit)
-        with _by_clients(data, fit, problem, count) as hulls:
+        with _by_clients(data, problem, Preparation.of(problem), count) as hulls:
             solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
         return finish(problem, solution, data, fit)
 
@@ -160,67 +158,68 @@ def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
     with rescaling_advised():
         problem = hulls_of(data, fit)
         count = client_count(data, fit)
+        preparation = Preparation.of(problem, fit.own.block_size, fit.run.seed)
         resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
-        with _by_clients(data, fit, problem, count, resume) as hulls:
+        states = None if resume is None else _client_states(resume, preparation.size, count, fit)
+        here = data.in_memory and fit.own.n_clients is None
+        with _by_clients(data, problem, preparation, count, states, here=here) as hulls:
             solution = solve_saddle_point(
                 hulls,
                 tol=fit.tol,
                 max_iter=fit.max_iter,
-                block_size=fit.block_size,
-                seed=fit.run.seed,
                 resume=resume,
                 on_step=report_step,
                 on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
             )
-            points = hulls.preparation.back(solution.points)
-        return finish(problem, replace(solution, points=points), data, fit)
+        return finish(problem, replace(solution, points=preparation.back(solution.points)), data, fit)
 
 
 def client_count(data: TrainingData, fit: SaddleFit) -> int:
     """Return ``n_clients``, or without it 1 for rows in memory and else the paper's 20, whatever the workers."""
-    if fit.n_clients is None:
+    if fit.own.n_clients is None:
         return 1 if data.in_memory else min(20, data.rows)
-    if fit.n_clients > data.rows:
-        raise InputError(f"n_clients must be at most the number of rows, {data.rows}. Got {fit.n_clients} instead.")
-    return fit.n_clients
+    if fit.own.n_clients > data.rows:
+        raise InputError(f"n_clients must be at most the number of rows, {data.rows}. Got {fit.own.n_clients} instead.")
+    return fit.own.n_clients
 
 
 @contextmanager
 def _by_clients(
-    data: TrainingData, fit: SaddleFit, problem: HullProblem, count: int, resume: SaddleState | None = None
+    data: TrainingData,
+    problem: HullProblem,
+    preparation: Preparation,
+    count: int,
+    states: Sequence[ClientState] | None = None,
+    *,
+    here: bool = False,
 ) -> Iterator[ClientHulls]:
-    """Provide the hulls by ``count`` clients, or by this process if ``n_clients`` is not given for rows in memory."""
-    preparation = Preparation.of(problem, fit.block_size, fit.run.seed)
-    states = None
-    if resume is not None:
-        require_state(fit, _is_sound(resume, preparation.size, count))
-        at = resume.bounds.astype(np.int64)[1:-1]
-        states = list(zip(np.split(resume.logs, at), np.split(resume.p, at), strict=True))
-    sources = _sources(data, count)
+    """Provide the hulls by ``count`` clients on the workers, or ``here``, by this process alone.
+
+    ``states`` are those of a resumed run. Raises MemoryLimitError if a worker cannot hold the rows of its clients.
+    """
+    ranges = row_ranges(data.rows, count)
+    most = -(-data.rows // count)
+    sources: list[Iterable[RowBlock]]
+    if isinstance(data, StoredData):
+        sources = [StoreRange(data.store, data.targets.columns, a, b) for a, b in ranges]
+        each = preparation.nbytes(None, most)
+    else:
+        assert data.held is not None
+        codes, weights = data.columns()
+        blocks = [RowBlock(data.held.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
+        sources = [[block] for block in blocks]
+        each = max(preparation.nbytes(block.X, most) for block in blocks)
     cluster = data.cluster
-    each = max(preparation.nbytes(source.X, -(-data.rows // count)) for source in sources)
-    advice = "Use more workers or more memory, or solver='mnp', which holds no rows."
-    here = fit.n_clients is None and data.in_memory
     where = "in this process" if here else f"as {count} clients on {cluster.workers} workers"
-    needed = each * -(-count // cluster.workers)
-    cluster.require(needed, 1, f"Holding {data.rows} rows {where}", advice)
+    advice = "Use more workers or more memory, or solver='mnp', which holds no rows."
+    cluster.require(each * -(-count // cluster.workers), 1, f"Holding {data.rows} rows {where}", advice)
     with scratch_folder() if cluster.client is not None else nullcontext(None) as folder:
+        groups: Any
         if here:
-            group = GroupHere([preparation(source.blocks()) for source in sources], states)
-            yield ClientHulls(group, count, problem, preparation, counted=False)
+            groups = GroupHere(prepare_all(preparation, sources), states)
         else:
             groups = groups_of(cluster, preparation, sources, states, folder)
-            yield ClientHulls(groups, count, problem, preparation)
-
-
-def _sources(data: TrainingData, count: int) -> list[ClientSource]:
-    ranges = row_ranges(data.rows, count)
-    if isinstance(data, StoredData):
-        return [StoreRange(data.store, data.targets.columns, *each) for each in ranges]
-    held = data.held
-    assert held is not None
-    y, weight = held.columns()
-    return [ArrayRange(held.X[a:b], y[a:b], weight[a:b]) for a, b in ranges]
+        yield ClientHulls(groups, count, problem, preparation, counted=not here)
 
 
 def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:
@@ -230,32 +229,22 @@ def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: Saddle
     save(replace(state, logs=np.concatenate(logs), p=np.concatenate(p), bounds=bounds))
 
 
-def _is_sound(state: SaddleState, size: int, count: int) -> bool:
+def _client_states(state: SaddleState, size: int, count: int, fit: SaddleFit) -> list[ClientState]:
+    """Return the states of the clients in a checkpoint; raise StoreError unless it is one of ``count`` clients."""
     bounds = state.bounds
     n = len(state.logs)
     whole = state.p.shape == (n,) and bounds.shape == (count + 1,) and bounds[0] == 0 and bounds[-1] == n
     shaped = state.w.shape == (size,) and state.points.shape == (2, size) and state.now.shape == state.before.shape
-    return bool(whole and shaped and (np.diff(bounds) >= 0).all() and state.shift.shape == (2,))
+    require_state(fit, bool(whole and shaped and (np.diff(bounds) >= 0).all() and state.shift.shape == (2,)))
+    at = bounds.astype(np.int64)[1:-1]
+    return list(zip(np.split(state.logs, at), np.split(state.p, at), strict=True))
 
 
 # The model ---------------------------------------------------------------------------------------------------------
 
-ModelOf = Callable[[HullProblem, Array, float], LinearModel | KernelModel]
 
-
-def linear_model(problem: HullProblem, w: Array, offset: float) -> LinearModel:
-    """Build the model of raw features from weights (d,) of the problem's features."""
-    weights, shift = problem.query.features.raw_weights(w)
-    return LinearModel(weights[None], np.array([shift + offset]))
-
-
-def finish(
-    problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit, model_of: ModelOf = linear_model
-) -> Trained:
-    """Build the model of the hulls' nearest points, or of the class means if the hulls overlap.
-
-    ``model_of(problem, w, offset)`` makes it from weights (d,) of the problem's features.
-    """
+def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit: SaddleFit) -> Trained:
+    """Build the linear model of the hulls' nearest points, or of the class means if the hulls overlap."""
     points = problem.start.points if solution.overlap else solution.points
     w, offset = plane(problem, points, None if solution.overlap else solution.thresholds, fit.offset)
     require_finite_solution(w, np.array([offset]))
@@ -269,7 +258,9 @@ def finish(
     }
     if solution.support is not None and data.held is not None:
         attributes["support_"] = data.held.kept[solution.support]
-    return Trained(model_of(problem, w, offset), attributes, _warning(problem, solution, fit))
+    weights, shift = problem.query.features.raw_weights(w)
+    model = LinearModel(weights[None], np.array([shift + offset]))
+    return Trained(model, attributes, _warning(problem, solution, fit))
 
 
 def plane(
@@ -328,15 +319,15 @@ def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
     that is undecided, from some iterations on them, which end as soon as a lower bound is above zero.
     """
     directions = problem.start.difference, verdict.direction
-    found = [alpha for w in directions if (alpha := problem.separating_alpha(w)) is not None]
+    found = [alpha for w in directions if (alpha := separating_alpha(problem, w)) is not None]
     if found:
         return min(found)
     smallest = problem.with_alpha(1.0)
     verdict = judge(smallest)
     if verdict.overlap is None:
         run = find_nearest_point(smallest, tol=1 - 1e-9, max_iter=200)
-        return None if run.overlap else problem.separating_alpha(run.direction)
-    return None if verdict.overlap else problem.separating_alpha(verdict.direction)
+        return None if run.overlap else separating_alpha(problem, run.direction)
+    return None if verdict.overlap else separating_alpha(problem, verdict.direction)
 
 
 # The choice -------------------------------------------------------------------------------------------------------
@@ -346,9 +337,9 @@ def _client_recipe(train: Callable[[TrainingData, SaddleFit], Trained]) -> Recip
     """Return the recipe of a solver that can deal rows to clients."""
 
     def reads(store: TrainingData, fit: SaddleFit) -> bool:
-        return is_small(store) and fit.n_clients is None
+        return is_small(store) and fit.own.n_clients is None
 
-    return Recipe(train, linear=True, reads=reads, spreads=lambda fit: fit.n_clients is not None)
+    return Recipe(train, linear=True, reads=reads, spreads=lambda fit: fit.own.n_clients is not None)
 
 
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {

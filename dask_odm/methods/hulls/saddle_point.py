@@ -41,15 +41,7 @@ import numpy as np
 from dask_odm.learning.solution import OnStep, Record, StepLog
 from dask_odm.linalg.systems import largest_eigenvalue
 from dask_odm.methods.hulls.client_hulls import ClientHulls
-from dask_odm.methods.hulls.client_rows import (
-    Weighed,
-    move,
-    spread,
-    sum_block,
-    sum_uncapped,
-    tell_facts,
-    weigh,
-)
+from dask_odm.methods.hulls.client_rows import Weighed, move, spread, sum_block, sum_uncapped, tell_facts, weigh
 from dask_odm.methods.hulls.feasibility import Verdict, lower_bound, settle_overlap
 from dask_odm.methods.hulls.nearest_point import HullSolution, relative_gap
 from dask_odm.typing import Array
@@ -100,8 +92,6 @@ def solve_saddle_point(
     *,
     tol: float,
     max_iter: int,
-    block_size: int | None = None,
-    seed: int = 0,
     gamma: float | None = None,
     resume: SaddleState | None = None,
     on_step: OnStep = lambda record: None,
@@ -109,13 +99,12 @@ def solve_saddle_point(
 ) -> HullSolution:
     """Find the nearest points of two reduced hulls of rows that clients hold, in the clients' coordinates.
 
-    The hulls are prepared for steps of this ``block_size``: 1 is the paper's, None means all coordinates. The run ends
-    at a relative gap of ``tol``, or after ``max_iter`` sweeps over all coordinates. ``seed`` is that of the order of
-    the blocks, ``gamma`` the weight of the entropy; by default it falls with the gap. ``resume`` is a state to go on
-    from, with the clients' states of the same moment. ``on_step`` and ``on_state`` are called with the record, and with
-    the state, whenever the bounds are computed.
+    The run ends at a relative gap of ``tol``, or after ``max_iter`` sweeps over all coordinates. ``gamma`` is the
+    weight of the entropy; by default it falls with the gap. ``resume`` is a state to go on from, with the clients'
+    states of the same moment. ``on_step`` and ``on_state`` are called with the record, and with the state, whenever the
+    bounds are computed.
     """
-    server = _Server(hulls, block_size, seed, gamma)
+    server = _Server(hulls, gamma)
     log = StepLog(on_step)
     if resume is None:
         state = server.begun()
@@ -147,14 +136,14 @@ def solve_saddle_point(
 
 
 class _Server:
-    def __init__(self, hulls: ClientHulls, block_size: int | None, seed: int, gamma: float | None) -> None:
+    def __init__(self, hulls: ClientHulls, gamma: float | None) -> None:
         self._hulls = hulls
-        self._seed = seed
+        self._seed = hulls.preparation.seed
         self._gamma = gamma
         *counts, largest = np.transpose(hulls.ask(tell_facts))
         self._counts = np.array([each.sum() for each in counts])
-        self._size = hulls.totals.sums.shape[1]
-        self._block = self._size if block_size is None else min(block_size, self._size)
+        self._size = hulls.preparation.size
+        self._block = hulls.preparation.block
         self._blocks = self._size // self._block
         self._fused = self._blocks == 1  # whether a step moves all coordinates
         self._scale = hulls.scale or 1.0
@@ -191,7 +180,7 @@ class _Server:
             part = w[block : block + self._block]
             change = (part + sigma * (sums[0] - sums[1]) / self._scale) / (1 + sigma) - part
             part += change
-            guess = state.shift if self._hulls.alpha is not None else np.empty(0)
+            guess = state.shift if self._hulls.by_passes.alpha is not None else np.empty(0)
             message = state.shift, block, change / self._scale, coming, keep, rate, n_b, guess
             state = self._normalised(state, self._hulls.step(move, *message), coming)
         self._hulls.passes_made += sweeps
@@ -199,7 +188,7 @@ class _Server:
 
     def _normalised(self, state: SaddleState, answers: Sequence[Weighed], coming: int) -> SaddleState:
         """Normalise e after a step: find the shifts, and the sums over the next block."""
-        if self._hulls.alpha is None:
+        if self._hulls.by_passes.alpha is None:
             shift = -np.logaddexp.reduce([each.free for each in answers], axis=0)
             now = np.sum([np.exp(each.free + shift)[:, None] * each.sums for each in answers], axis=0)
         else:
@@ -234,9 +223,9 @@ class _Server:
             if settled.all():
                 break
             # sums come along with every answer, since an exchange costs more; not so in this process
-            asked = (0, 0) if self._hulls.alone else block
+            asked = (0, 0) if self._hulls.count == 1 else block
             found = _total(self._hulls.ask(weigh, shift, *asked))
-        return shift, self._sums(shift, *block) if self._hulls.alone else found.sums
+        return shift, self._sums(shift, *block) if self._hulls.count == 1 else found.sums
 
     def looked(self, state: SaddleState, tol: float) -> SaddleState:
         """Compute the bounds at e and w, and the γ that follows from them."""

@@ -31,7 +31,6 @@ class MNP(SolverObject):
     Wolfe: *Finding the nearest point in a polytope*, Mathematical Programming 11, 1976.
     """
 
-    word: ClassVar[str] = "mnp"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
         "choice": [StrOptions({*READS_ROWS})],
@@ -61,7 +60,6 @@ class Saddle(SolverObject):
     Jin, Huang, Li: *SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms*, 2017.
     """
 
-    word: ClassVar[str] = "saddle"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "block_size": [*_COUNT, None],
         "n_clients": [*_COUNT, None],
@@ -81,7 +79,6 @@ class Gilbert(SolverObject):
         Clients that the rows are dealt to, as of `Saddle`; None: none.
     """
 
-    word: ClassVar[str] = "gilbert"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": [*_COUNT, None]}
 
     def __init__(self, n_clients: int | None = None) -> None:
@@ -93,7 +90,10 @@ HULL_SOLVERS: SolverClasses = (MNP, Saddle, Gilbert)
 
 @dataclass(frozen=True)
 class SaddleFit:
-    """Settings of one fit of `SaddleSVC`: its parameters, checked and converted to plain types."""
+    """Settings of one fit of `SaddleSVC`: its parameters, checked and converted to plain types.
+
+    ``own`` is the solver object.
+    """
 
     run: FitRun
     alpha: float | None
@@ -101,10 +101,7 @@ class SaddleFit:
     tol: float
     max_iter: int
     kernel: KernelChoice
-    block_size: int | None = None
-    n_clients: int | None = None
-    n_landmarks: int = 1000
-    choice: str = "rp"
+    own: Any
     alphas: tuple[float | None, ...] = ()
 
     @classmethod
@@ -117,12 +114,12 @@ class SaddleFit:
             tol=float(model.tol),
             max_iter=int(model.max_iter),
             kernel=KernelChoice.of(model),
+            own=solver_object(model.solver, HULL_SOLVERS) or MNP(),
             alphas=alphas,
-            **(solver_object(model.solver, HULL_SOLVERS) or MNP()).get_params(),
         )
 
     def identity(self) -> dict[str, Any]:
         """Return all settings that determine the fit, ready for JSON, without the seed."""
         plain = asdict(self)
         del plain["run"], plain["alphas"]  # a path has no checkpoint
-        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
+        return plain | {"own": self.own.get_params(), "dtype": self.run.dtype, "scale": self.run.scale}

@@ -7,11 +7,10 @@ since a task costs as much as the work of many clients. This changes neither the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
 
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -20,46 +19,6 @@ from dask_odm.engine.rounds import Rounds
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.client_hulls import begin_all
 from dask_odm.methods.hulls.client_rows import ClientRows, ClientState, Preparation
-from dask_odm.typing import Array
-
-
-@dataclass(frozen=True, eq=False)
-class StoreRange:
-    """The rows ``start:stop`` of a store, as a task of a client carries them."""
-
-    store: Store
-    columns: Columns
-    start: int
-    stop: int
-    X: ClassVar[None] = None  # not in memory
-
-    def blocks(self) -> list[RowBlock]:
-        """Return copies of the raw rows."""
-        store = self.store
-        found = []
-        buffer = store.buffer()
-        for i in range(self.start // store.chunk_rows, -(-self.stop // store.chunk_rows)):
-            block = store.read(i, buffer)
-            y, weight = self.columns(block)
-            first = max(self.start - block.first, 0)
-            rows = slice(first, min(self.stop - block.first, len(block.X)))
-            found.append(RowBlock(block.X[rows].copy(), y[rows], weight[rows], block.first + first))
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayRange:
-    """Rows in memory: X (n, d), dense or CSR, label codes (n,) and weights (n,); empty weights stand for 1."""
-
-    X: Any
-    y: Array
-    weight: Array
-
-    def blocks(self) -> list[RowBlock]:
-        return [RowBlock(self.X, self.y, self.weight)]
-
-
-ClientSource = StoreRange | ArrayRange
 
 
 def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
@@ -67,10 +26,29 @@ def row_ranges(rows: int, clients: int) -> list[tuple[int, int]]:
     return list(pairwise(rows * j // clients for j in range(clients + 1)))
 
 
+@dataclass(frozen=True, eq=False)
+class StoreRange:
+    """The rows ``start:stop`` of a store, as a task of a client carries them; iterating gives copies of raw rows."""
+
+    store: Store
+    columns: Columns
+    start: int
+    stop: int
+
+    def __iter__(self) -> Iterator[RowBlock]:
+        store = self.store
+        buffer = store.buffer()
+        for i in range(self.start // store.chunk_rows, -(-self.stop // store.chunk_rows)):
+            block = store.read(i, buffer)
+            y, weight = self.columns(block)
+            rows = slice(max(self.start - block.first, 0), self.stop - block.first)
+            yield RowBlock(block.X[rows].copy(), y[rows], weight[rows])
+
+
 def groups_of(
     cluster: Cluster,
     preparation: Preparation,
-    sources: Sequence[ClientSource],
+    sources: Sequence[Iterable[RowBlock]],
     states: Sequence[ClientState] | None = None,
     scratch: str | None = None,
 ) -> Rounds:
@@ -92,6 +70,6 @@ def groups_of(
     )
 
 
-def prepare_all(preparation: Preparation, sources: Sequence[ClientSource]) -> list[ClientRows]:
+def prepare_all(preparation: Preparation, sources: Sequence[Iterable[RowBlock]]) -> list[ClientRows]:
     """Prepare the rows of some clients."""
-    return [preparation(source.blocks()) for source in sources]
+    return [preparation(blocks) for blocks in sources]

@@ -9,9 +9,8 @@ import hashlib
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.stored import Partitions, distinct_values
+from dask_odm.data.rows.stored import distinct_values
 from dask_odm.engine.dealing import EvenDealer, GroupDealer
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
@@ -41,33 +40,41 @@ logger = logging.getLogger("dask_odm")
 
 
 def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
-    """Train by `dask_odm.methods.mixing.solver`."""
+    """Train by `dask_odm.methods.mixing.solver`. Shards of a store are on disk meanwhile.
+
+    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
+    part; and MemoryLimitError if a worker cannot hold its shards.
+    """
     quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-    with quiet, shards_of(data, fit) as named:
-        logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
-        scaling = named.stored
-        problem = ShardRounds(data.cluster, named.partitions, scaling, fit.rule, fit.fit_intercept, named.folder)
-        _look_at_classes(problem.rows, named.names)
+    with quiet, nullcontext("") if data.in_memory else scratch_folder() as folder:
+        scaling = _scaling(data, fit)
+        if isinstance(data, MemoryData):
+            problem, names = _in_memory(data, fit, scaling)
+        else:
+            assert isinstance(data, StoredData)
+            problem, names = _on_disk(data, fit, scaling, folder)
+        logger.info("%d rows in %d shards; %s", data.rows, len(names), data.cluster)
+        _look_at_classes(problem.rows, names)
         resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
         if resume is not None:
             epochs = resume.epoch, len(resume.history), len(resume.weights)
             sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
             require_state(fit, sound and len(set(epochs)) == 1)
         end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-        return _finish(problem, named, end, fit)
+        features = FeatureMap(data.features, float(fit.fit_intercept), scaling)
+        return _finish(problem, names, end, features)
 
 
-def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:
-    features = FeatureMap(named.partitions.features, float(fit.fit_intercept), named.scaling)
+def _finish(problem: ShardRounds, names: list[Any], end: MixingState, features: FeatureMap) -> Trained:
     weights, intercept = features.raw_weights(end.w)
     require_finite_solution(weights, intercept)
     wrong = problem.judge(end.w)
     sizes = problem.rows.sum(axis=1)
     attributes: dict[str, Any] = {
-        "shards_": named.names,
+        "shards_": names,
         "shard_weights_": end.weights,
         "shard_errors_": wrong / sizes,
-        "suspects_": [named.names[i] for i in suspects(wrong, sizes, end.weights)],
+        "suspects_": [names[i] for i in suspects(wrong, sizes, end.weights)],
         "n_iter_": end.epoch,
         "history_": end.history,
     }
@@ -75,7 +82,7 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
     first = int(last.argmax())
     if len(last) > 2 and last[first] > 0.99:
         warnings.warn(
-            f"shard {named.names[first]!r} holds {last[first]:.1%} of the weight in the last epoch, so the model is "
+            f"shard {names[first]!r} holds {last[first]:.1%} of the weight in the last epoch, so the model is "
             "its alone: choose a smaller beta or kappa.",
             UserWarning,
             stacklevel=2,
@@ -104,37 +111,6 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
 # Shards ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class NamedShards:
-    """Shards, which are partitions, with their names: the user's labels, or numbers.
-
-    ``scaling`` is that of raw rows; a feature that names shards is scaled to 0. Tasks scale rows on disk by ``stored``.
-    ``folder`` is for the fit's scratch files, and all workers see it; it is None in memory.
-    """
-
-    partitions: Partitions
-    names: list[Any]
-    scaling: Scaling | None
-    stored: StoredScaling | None = None
-    folder: str | None = None
-
-
-@contextmanager
-def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
-    """Make the shards of a fit. Shards of a store are on disk, within the ``with`` block only.
-
-    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
-    part; and MemoryLimitError if a worker cannot hold its shards.
-    """
-    scaling = _scaling(data, fit)
-    if isinstance(data, MemoryData):
-        yield _in_memory(data, fit, scaling)
-        return
-    assert isinstance(data, StoredData)
-    with scratch_folder() as folder:
-        yield _on_disk(data, fit, scaling, folder)
-
-
 def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
     """Return the fingerprint by which a checkpoint recognises the rows and their shards."""
     if fit.senders is None:
@@ -145,6 +121,7 @@ def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
 
 
 def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
+    """Return the scaling of raw rows, in which a feature that names shards is 0; None if there is none."""
     feature = fit.shard_feature
     d = data.features
     if feature is not None and not 0 <= feature < d:
@@ -161,7 +138,8 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
     return scaling
 
 
-def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
+def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tuple[ShardRounds, list[Any]]:
+    """Return the shards of rows in memory and their names, which are the user's labels, or numbers."""
     X: Any = data.X
     sparse = issparse(X)
     groups: Array = np.zeros(data.rows, np.int32)
@@ -183,7 +161,8 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
     kept = (16 * X.nnz if sparse else X.nbytes) + 32 * data.rows
     require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
     found = deal_arrays(SparseRows(X) if sparse else X, data.y, data.total_weights, groups, dealer)
-    return NamedShards(replace(found, X=_scaled(found.X, scaling)), names, scaling)
+    partitions = replace(found, X=_scaled(found.X, scaling))
+    return ShardRounds(data.cluster, partitions, None, fit.rule, fit.fit_intercept), names
 
 
 def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
@@ -233,8 +212,8 @@ def _require_rows(names: list[Any], counts: tuple[int, ...]) -> None:
         )
 
 
-def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> NamedShards:
-    """Copy the rows to ``folder``, with a partition for each shard."""
+def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> tuple[ShardRounds, list[Any]]:
+    """Copy the rows to ``folder``, with a partition for each shard; return the shards and their names."""
     store = data.store
     targets = data.targets
     cluster = data.cluster
@@ -266,4 +245,4 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
     if scaling is not None:
         stored = StoredScaling(os.path.join(folder, "scaling.npy"))
         scaling.save(stored.path)
-    return NamedShards(partitions, names, scaling, stored, folder)
+    return ShardRounds(cluster, partitions, stored, fit.rule, fit.fit_intercept, folder), names

@@ -159,17 +159,17 @@ def apply_root(system: ShardSystem, state: State, v: Array) -> Array:
 
 
 def apply_coupling(system: ShardSystem, state: State, asked: tuple[Array, Array, Array]) -> Array:
-    """Return ``L⁻¹ o`` (k, 1), o being the mean of the others of u = ``L⁻ᵀ v``, given v, u and the message of u."""
+    """Return ``p L⁻¹ o`` (k, 1), o being the mean of the others of u = ``L⁻ᵀ v``, given v, u and the message of u."""
     v, u, message = asked
     side = blas.dtrmv(system.factor.T, system.part(v)[:, 0], trans=1)[:, None]  # D u = L v, without a copy of L
-    return system.half_solve(system.others(system.part(u), side, message))
+    return system.pull * system.half_solve(system.others(system.part(u), side, message))
 
 
 # Rounds --------------------------------------------------------------------------------------------------------------
 
 
-def coupling_radius(rounds: Any, mix: Callable[[Array], Array], start: Array) -> float:
-    """Return the largest absolute eigenvalue of ``L⁻¹ C L⁻ᵀ``; C is a round's coupling, the mean of the others.
+def contraction(rounds: Any, mix: Callable[[Array], Array], start: Array) -> float:
+    """Return q, the largest absolute eigenvalue of ``p L⁻¹ C L⁻ᵀ``; C takes all shards to the means of the others.
 
     ``rounds`` and ``mix`` are as in `solve_exchange`, ``start`` (K,) is random.
     """

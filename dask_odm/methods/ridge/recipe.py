@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -40,7 +39,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, coupling_radius, solve_exchange
+from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, contraction, solve_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.workers import KernelShards
@@ -61,10 +60,12 @@ def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
             factor = scaling.factor
             zero = scaling.shift
         embedding = Embedding(FeatureMap(data.features, 0.0), data.origin()[0])
-        w, moments, found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
+        w, moments, attributes, warning = learn(
+            data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero
+        )
         weights, intercept = moments.raw_weights(w)
         require_finite_solution(weights, intercept)
-        return Trained(LinearModel(weights, intercept), found.attributes, found.warning)
+        return Trained(LinearModel(weights, intercept), attributes, warning)
 
 
 def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
@@ -77,9 +78,9 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
         landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
         r = len(landmarks)
         embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
-        w, _, found = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
+        w, _, attributes, warning = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, found)
+        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, attributes, warning)
 
 
 def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
@@ -99,15 +100,13 @@ def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
     data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
     partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
     with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
-        found = _exchange(seen, rows, data, fit)
+        parts, attributes, warning = _exchange(seen, rows, data, fit)
         # the mean of the shards' functions, with all rows as support in their original order
         numbers = rows.partitions.row_numbers(0, fit.n_partitions)
         order = np.argsort(numbers, kind="stable")
         raw, kept = rows.chosen(numbers[order])
-        alpha = np.concatenate(found.parts)[order].T / fit.n_partitions
-        trained = _trained(seen, raw, kept, alpha, found)
-        trained.attributes["lam_"] = fit.lams[0]
-        return trained
+        alpha = np.concatenate(parts)[order].T / fit.n_partitions
+        return _trained(seen, raw, kept, alpha, attributes | {"lam_": fit.lams[0]}, warning)
 
 
 def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> Exchanged:
@@ -129,7 +128,7 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
         rounds_of = partial(Rounds, data.cluster, range(m), begin, name="shards", hold=shards.hold, scratch=folder)
         shapes = [(count, t) for count in counts]
         total = math.fsum(weight)
-        return run_exchange(data, fit, "mdd-kernel", shapes, rounds_of, mix, pull=pull, bound=bound, weight=total)
+        return run_exchange(data, fit, "mdd-kernel", shapes, rounds_of, mix, bound=bound, weight=total)
 
 
 @contextmanager
@@ -146,10 +145,12 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[
         yield lambda w: np.stack([gram.matvec(np.ascontiguousarray(column)) for column in w.T], axis=1)
 
 
-def _trained(seen: KernelData, raw: Any, numbers: Array, alpha: Array, found: Exchanged) -> Trained:
+def _trained(
+    seen: KernelData, raw: Any, numbers: Array, alpha: Array, attributes: dict[str, Any], warning: str | None
+) -> Trained:
     require_finite_solution(alpha)
     model = KernelModel(seen.kernel, seen.scaling, raw, np.ascontiguousarray(alpha), np.zeros(len(alpha)))
-    return Trained(model, found.attributes | {"support_": numbers}, found.warning)
+    return Trained(model, attributes | {"support_": numbers}, warning)
 
 
 # Moments, then small systems ------------------------------------------------------------------------------------------
@@ -157,9 +158,10 @@ def _trained(seen: KernelData, raw: Any, numbers: Array, alpha: Array, found: Ex
 
 def learn(
     data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
-) -> tuple[Array, ShardMoments, Exchanged]:
+) -> tuple[Array, ShardMoments, dict[str, Any], str | None]:
     """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
 
+    Returns them, the moments, the estimator's attributes, and a warning if the rounds stopped short of the fixed point.
     ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
     0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
     large for float64, or the discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
@@ -184,21 +186,20 @@ def learn(
         return total
 
     here = Cluster.local(fit.run.memory_limit)
-    found = run_exchange(
+    parts, attributes, warning = run_exchange(
         data,
         fit,
         name,
         [system.base.shape for system in systems],
         partial(Rounds, here, systems, begin, name="shards"),
         mix,
-        pull=systems[0].pull,
         bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
         weight=math.fsum(system.weight for system in systems),
         passes=2.0 if loo else 1.0,
     )
-    w = mix(np.concatenate(found.parts)) / math.fsum(shares)
+    w = mix(np.concatenate(parts)) / math.fsum(shares)
     require_finite_solution(w)
-    return w, moments, replace(found, attributes=loo | {"lam_": lam} | found.attributes)
+    return w, moments, loo | {"lam_": lam} | attributes, warning
 
 
 def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
@@ -298,13 +299,8 @@ def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> fl
 # Rounds to the fixed point --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Exchanged:
-    """The shards' solutions at the fixed point, with the estimator's attributes of it, and a warning perhaps."""
-
-    parts: list[Array]
-    attributes: dict[str, Any]
-    warning: str | None
+# the shards' solutions at the fixed point, the estimator's attributes of it, and a warning if it was not reached
+Exchanged = tuple[list[Array], dict[str, Any], str | None]
 
 
 def run_exchange(
@@ -315,7 +311,6 @@ def run_exchange(
     rounds_of: Callable[..., Rounds],
     mix: Callable[[Array], Array],
     *,
-    pull: float,
     bound: float,
     weight: float,
     passes: float = 1.0,
@@ -324,8 +319,7 @@ def run_exchange(
 
     ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
     ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
-    messages. ``pull`` and ``bound`` are as in `_contraction`; ``weight`` is that of all rows, and ``passes`` over them
-    were made before.
+    messages. ``bound`` is that of `_factor`; ``weight`` is that of all rows, and ``passes`` over them were made before.
     """
     resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
     bounds = np.cumsum([0, *(k for k, _ in shapes)])
@@ -335,7 +329,7 @@ def run_exchange(
     if resume is not None:
         states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
     rounds = rounds_of(states=states)
-    q = _contraction(fit, partial(coupling_radius, rounds, mix), int(bounds[-1]), pull, bound)
+    q = _factor(fit, partial(contraction, rounds, mix), int(bounds[-1]), bound)
     parts, history = solve_exchange(
         rounds,
         mix,
@@ -356,21 +350,21 @@ def run_exchange(
             f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
         )
     attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
-    return Exchanged(parts, attributes, warning)
+    return parts, attributes, warning
 
 
-def _contraction(fit: MDDFit, radius: Callable[[Array], float], size: int, pull: float, bound: float) -> float:
+def _factor(fit: MDDFit, found: Callable[[Array], float], size: int, bound: float) -> float:
     """Return the factor by which a round shrinks the error, or a ``bound`` of it below 1.
 
     Consensus and a ``discrepancy`` below 1 always converge, because a shard's regularised system dominates what it
-    takes from the others. For larger values Lanczos's method finds the factor of all ``size`` numbers, given the
-    shards' common ``pull`` and their `coupling_radius`; InputError is raised if it is not below 1.
+    takes from the others. For larger values Lanczos's method finds the `contraction` of all ``size`` numbers;
+    InputError is raised if it is not below 1.
     """
     if not fit.exchanges:
         return 0.0
     if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
         return bound
-    q = abs(pull) * radius(np.random.default_rng(fit.run.seed).normal(size=size))
+    q = found(np.random.default_rng(fit.run.seed).normal(size=size))
     if q >= 1.0:
         raise InputError(
             f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.methods.hulls import problem as hulls_module
+from dask_odm.methods.hulls.feasibility import separating_alpha
 from dask_odm.methods.hulls.weighted_quantile import memory_of
 from hull_problems import hulls
 
@@ -53,7 +54,7 @@ def test_the_support_is_the_rows_up_to_the_threshold(rows, form):
     w = np.array([1.0, -0.3, 0.2])
     vertex = problem.vertex(w)
     scores, caps = scaling(X) @ w, np.where(y > 0, 2.0, 0.5) * weight / problem.mass
-    support = np.unpackbits(vertex.support, count=60).astype(bool)
+    support = np.unpackbits(vertex.support(), count=60).astype(bool)
     for k, (own, sign) in enumerate([(y > 0, 1.0), (y < 0, -1.0)]):
         past = sign * (scores - vertex.thresholds[k])[own]
         assert (past[support[own]] <= 1e-12).all()
@@ -61,7 +62,7 @@ def test_the_support_is_the_rows_up_to_the_threshold(rows, form):
         bounds = [(0, cap) for cap in caps[own & support]]  # the rows of the support alone have the vertex
         found = linprog(past[support[own]], A_eq=np.ones((1, len(bounds))), b_eq=[1.0], bounds=bounds)
         np.testing.assert_allclose(found.x @ scores[own & support], vertex.points[k] @ w)
-    assert np.unpackbits(problem.start.support, count=60).all()
+    assert np.unpackbits(problem.start.support(), count=60).all()
 
 
 @FORMS
@@ -125,6 +126,6 @@ def test_an_alpha_that_parts_the_hulls_along_a_direction(rows):
     X = X + 1.0 * (y > 0)[:, None]
     problem = hulls(X, y, 0.02)
     w = problem.start.difference
-    alpha = problem.separating_alpha(w)
+    alpha = separating_alpha(problem, w)
     assert least(X, y, np.ones(60), w, alpha) > 0 > least(X, y, np.ones(60), w, alpha - 0.02)
-    assert problem.separating_alpha(-w) is None
+    assert separating_alpha(problem, -w) is None

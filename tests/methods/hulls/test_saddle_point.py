@@ -24,7 +24,7 @@ def apart(n=90, d=5, seed=0):
 def solved(X, y, alpha, weight=None, *, count=1, block_size=None, seed=0, **settings):
     """The solution with points of the features, and the hulls it was found of."""
     parts = by_clients(X, y, alpha, weight, count=count, block_size=block_size, seed=seed)
-    found = solve_saddle_point(parts, block_size=block_size, seed=seed, **settings)
+    found = solve_saddle_point(parts, **settings)
     return found, parts.preparation.back(found.points)
 
 
@@ -34,7 +34,7 @@ def test_it_ends_in_the_fixed_point_of_the_regularised_problem(block_size, alpha
     """w = Aη − Bξ, and η = exp(−Aᵀw/γ) but for its sum and the caps; both to 1e-12."""
     X, y = apart(60)
     parts, states, gamma = by_clients(X, y, alpha, count=1, block_size=block_size), [], 0.02
-    solve_saddle_point(parts, tol=1e-15, max_iter=800, gamma=gamma, block_size=block_size, on_state=states.append)
+    solve_saddle_point(parts, tol=1e-15, max_iter=800, gamma=gamma, on_state=states.append)
     state: SaddleState = states[-1]
     (logs, _), scale = parts.states()[0], np.linalg.norm(X, axis=1).max()
     positive = int((y > 0).sum())
@@ -108,7 +108,7 @@ def test_a_run_goes_on_from_its_state_to_the_same_bits_and_costs(alpha, block_si
     X, y = apart()
     kept: list[tuple[SaddleState, list]] = []
     parts = by_clients(X, y, alpha, block_size=block_size, count=count)
-    settings = {"tol": 1e-9, "max_iter": 5 * SWEEPS, "block_size": block_size}
+    settings = {"tol": 1e-9, "max_iter": 5 * SWEEPS}
     whole = solve_saddle_point(
         parts, **settings, on_state=lambda state: kept.append((state, copy.deepcopy(parts.states())))
     )

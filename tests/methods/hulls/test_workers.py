@@ -11,10 +11,11 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls import saddle_point
 from dask_odm.methods.hulls.client_hulls import ClientHulls
 from dask_odm.methods.hulls.client_rows import Preparation, tell_facts
-from dask_odm.methods.hulls.workers import ArrayRange, StoreRange, groups_of, row_ranges
+from dask_odm.methods.hulls.workers import StoreRange, groups_of, row_ranges
 from dask_odm.solvers import Gilbert, Saddle
 from hull_problems import hulls
 from small_problems import blobs
@@ -35,7 +36,7 @@ def test_rows_of_a_store_are_read_however_it_is_cut(tmp_path):
     for chunk_rows in (7, 30, 100):
         store = store_of(tmp_path / f"{chunk_rows}.zarr", X, y, weight=weight, chunk_rows=chunk_rows)
         for start, stop in [(0, 100), (6, 8), (13, 14), (29, 95)]:
-            blocks = StoreRange(Store.open(store.path), codes_and_weights, start, stop).blocks()
+            blocks = list(StoreRange(Store.open(store.path), codes_and_weights, start, stop))
             np.testing.assert_array_equal(np.concatenate([b.X for b in blocks]), X[start:stop].astype(store.dtype))
             np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), (y[start:stop] > 0).astype(int))
             np.testing.assert_array_equal(np.concatenate([b.weight for b in blocks]), weight[start:stop])
@@ -44,8 +45,8 @@ def test_rows_of_a_store_are_read_however_it_is_cut(tmp_path):
 def test_answers_come_client_by_client_whoever_shares_a_task():
     X, y = blobs(60, 3, seed=0)
     problem, codes = hulls(X, y, 0.8), (y > 0).astype(np.int8)
-    preparation = Preparation.of(problem, None, seed=0)
-    sources = [ArrayRange(X[a:b], codes[a:b], np.empty(0)) for a, b in row_ranges(60, 5)]
+    preparation = Preparation.of(problem)
+    sources = [[RowBlock(X[a:b], codes[a:b], np.empty(0))] for a, b in row_ranges(60, 5)]
     found = []
     for threads in (1, 2, 4, 9):
         groups = groups_of(Cluster(None, 1, threads, 1 << 30, 1 << 30), preparation, sources)
