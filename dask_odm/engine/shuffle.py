@@ -31,8 +31,7 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.checked_writes import load_array, map_array, open_whole
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import Dealer, GroupDealer
-from dask_odm.engine.partitioners import Groups, Partitioner
+from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.typing import Array
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_odm.engine.dealing import EvenDealer, permute
+from dask_odm.engine.partitioners import EvenDealer, permute
 
 
 @given(n=st.integers(1, 3000), key=st.integers(0, 2**32 - 1))

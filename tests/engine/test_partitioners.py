@@ -9,8 +9,7 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
-from dask_odm.engine.dealing import GroupDealer
-from dask_odm.engine.partitioners import ClusterPartitioner, InputSpace, KernelSpace, MeansPartitioner, k_means
+from dask_odm.engine.partitioners import ClusterPartitioner, GroupDealer, MeansPartitioner, k_means
 from dask_odm.kernels import RBF, Linear
 
 
@@ -23,8 +22,9 @@ def far_groups(n: int = 300, count: int = 5) -> tuple[np.ndarray, np.ndarray]:
 
 def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
     X = np.random.default_rng(1).normal(size=(400, 3))
-    labels = k_means(InputSpace(X), 6, seed=3)
-    np.testing.assert_array_equal(labels, k_means(KernelSpace(X @ X.T), 6, seed=3))
+    K = X @ X.T
+    labels = k_means(K.__matmul__, K.diagonal(), 6, seed=3)
+    np.testing.assert_array_equal(labels, k_means(lambda V: X @ (X.T @ V), (X**2).sum(axis=1), 6, seed=3))
     means = np.array([X[labels == c].mean(axis=0) for c in range(6)])
     theirs = KMeans(6, init=means, n_init=1, max_iter=1, algorithm="lloyd").fit(X)
     np.testing.assert_array_equal(theirs.labels_, labels)
@@ -37,7 +37,8 @@ def test_k_means_ends_where_scikit_learn_s_rounds_change_nothing():
 @pytest.mark.parametrize("kernel", [Linear(), RBF(1.0, 0.01)], ids=lambda k: k.name)
 def test_groups_that_lie_apart_are_found(kernel):
     X, group = far_groups()
-    labels = k_means(KernelSpace(kernel.tile(X, X)), 5, seed=0)
+    K = kernel.tile(X, X)
+    labels = k_means(K.__matmul__, K.diagonal(), 5, seed=0)
     assert adjusted_rand_score(labels, group) > 0.99
 
 
@@ -62,8 +63,8 @@ def test_means_are_those_of_the_clusters_and_rows_go_to_the_nearest():
     X = far_groups(900)[0].astype(np.float32)
     partitioner = MeansPartitioner(5, 3, 0)
     groups = partitioner.groups(X[:300])
-    theirs = KMeans(5, init=groups.means, n_init=1, max_iter=1).fit(X[:300].astype(float))
-    np.testing.assert_allclose(groups.means, theirs.cluster_centers_, atol=1e-5)
+    theirs = KMeans(5, init=groups.rows, n_init=1, max_iter=1).fit(X[:300].astype(float))
+    np.testing.assert_allclose(groups.rows, theirs.cluster_centers_, atol=1e-5)
     np.testing.assert_array_equal(groups(X), theirs.predict(X.astype(float)))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(groups))(X), groups(X))
     sizes = np.bincount(groups(X), minlength=5)
@@ -87,6 +88,6 @@ def test_groups_that_are_partitions_have_every_place_once():
 
 @pytest.mark.parametrize(("rows", "most"), [(np.zeros((50, 3)), 1), (np.repeat(np.eye(3), 20, axis=0), 3)])
 def test_no_more_clusters_than_rows_that_differ(rows, most):
-    for space in (InputSpace(rows), *(KernelSpace(kernel.tile(rows, rows)) for kernel in (Linear(), RBF()))):
-        labels = k_means(space, 8, seed=0)
-        assert set(labels.tolist()) == set(range(most))
+    for kernel in (Linear(), RBF()):
+        K = kernel.tile(rows, rows)
+        assert set(k_means(K.__matmul__, K.diagonal(), 8, seed=0).tolist()) == set(range(most))

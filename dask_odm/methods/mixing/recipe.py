@@ -20,8 +20,7 @@ from scipy.sparse import csr_array, issparse
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import Partitions, distinct_values
-from dask_odm.engine.dealing import EvenDealer, GroupDealer
-from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner
 from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import require_rows
 from dask_odm.errors import InputError
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.mixing.online_passes import LocalRule

@@ -20,8 +20,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import EvenDealer, require_rows
-from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import cholesky

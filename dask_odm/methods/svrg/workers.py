@@ -27,7 +27,7 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.cluster import Cluster, memory_returned
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import require_rows
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss

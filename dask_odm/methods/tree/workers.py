@@ -22,7 +22,7 @@ from dask.delayed import Delayed, delayed
 
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.engine.cluster import ADVICE, Cluster
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.learning.problem.odm import Point
 from dask_odm.learning.solution import Solution

@@ -15,7 +15,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import GroupDealer
+from dask_odm.engine.partitioners import GroupDealer
 from dask_odm.engine.shuffle import GroupOfNumber, partition_store_by
 from dask_odm.errors import MemoryLimitError
 from dask_odm.methods.mixing.online_passes import LocalRule
