@@ -17,6 +17,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -165,8 +166,7 @@ def sum_groups(
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
 
     def blocks(group: range) -> Iterator[RowBlock]:
-        found = _pieces(store, group, piece_rows, columns) if piece_rows else _chunks(store, group, buffer, columns)
-        wanted = while_wanted(found)
+        wanted = while_wanted(_blocks(store, group, piece_rows, columns, buffer))
         return wanted if meter is None else meter.over(wanted, rows_of)
 
     with memory_returned(), single_threaded_blas:
@@ -175,16 +175,15 @@ def sum_groups(
         )
 
 
-def _chunks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
-    """Yield the rows of ``chunks``, one chunk at a time."""
+def _blocks(
+    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: NDArray[np.uint8]
+) -> Iterator[RowBlock]:
+    """Yield the rows of ``chunks``: a chunk at a time, or up to ``piece_rows`` rows of it."""
     for i in chunks:
-        block = store.read(i, buffer)
-        yield RowBlock(block.X, *columns(block), block.first)
-
-
-def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> Iterator[RowBlock]:
-    """Yield the rows of ``chunks``, up to ``piece_rows`` rows of a chunk at a time."""
-    for i in chunks:
+        if piece_rows is None:
+            block = store.read(i, buffer)
+            yield RowBlock(block.X, *columns(block), block.first)
+            continue
         y, weight = columns(store.read_columns(i))
         first = store.chunk_slice(i).start
         at = 0
@@ -240,54 +239,43 @@ class Turn(Generic[T]):
         self.asks = False
         self.asked: Any = None
         self._work = work
-        self._error: BaseException | None = None
-        self._mine = threading.Semaphore(0)
-        self._theirs = threading.Semaphore(0)
-        self._answer: Any = None
-        self._is_abandoned = False
+        self._answers = SimpleQueue[Any]()
+        self._requests = SimpleQueue[tuple[bool, Any]]()  # whether the work asks, and for what; else the error it met
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
 
     def go_on(self, answer: Any = None) -> None:
         """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
-        self._answer = answer
-        self.asks = False
         self.asked = None
         if self._thread.ident is None:
             self._thread.start()
         else:
-            self._mine.release()
-        self._theirs.acquire()
-        if self._error is not None:
-            raise self._error
+            self._answers.put(answer)
+        self.asks, self.asked = self._requests.get()
+        if not self.asks and self.asked is not None:
+            raise self.asked
 
     def ask(self, asked: Any) -> Any:
         """Return the answer to a request of the work, which calls this from its thread."""
-        if self._is_abandoned:  # the work asks while it cleans up, and nobody answers any more
+        self._requests.put((True, asked))
+        answer = self._answers.get()
+        if answer is _Abandoned:
+            self._answers.put(answer)  # the work may ask again while it cleans up
             raise _Abandoned
-        self.asks = True
-        self.asked = asked
-        self._theirs.release()
-        self._mine.acquire()
-        if self._is_abandoned:
-            raise _Abandoned
-        answer = self._answer
-        self._answer = None
         return answer
 
     def abandon(self) -> None:
         """End the work at its next request, unless it has ended."""
-        self._is_abandoned = True
         if self._thread.is_alive():
-            self._mine.release()
+            self._answers.put(_Abandoned)
             self._thread.join()
 
     def _run(self) -> None:
         current_turn.set(self)
+        met = None
         try:
             self.result = self._work()
         except _Abandoned:
             pass
         except BaseException as error:
-            self._error = error
-        finally:
-            self._theirs.release()
+            met = error
+        self._requests.put((False, met))

@@ -7,13 +7,12 @@ permuted.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions
@@ -28,7 +27,7 @@ from dask_odm.data.rows.stored import (
     seal,
 )
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.checked_writes import load_array, map_array, open_whole
+from dask_odm.data.storage.checked_writes import load_array, map_array
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner
@@ -161,24 +160,17 @@ class GroupOfValue:
         return np.searchsorted(load_array(self.path), block.X[:, self.feature])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupOfScaled:
-    """Groups of a block's scaled rows, by a scaling and `Groups` in a file that is read once per process."""
+    """Groups of a block's scaled rows."""
 
-    path: str
+    scaling: Scaling
+    groups: Groups
 
     def __call__(self, block: StoreBlock) -> Array:
         X = block.X
-        scaling, groups = _read_groups(self.path)
         step = max(1, (16 << 20) // X[:1].nbytes)
-        return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
-
-
-@lru_cache(maxsize=4)
-def _read_groups(path: str) -> tuple[Scaling, Groups]:
-    with open_whole(path) as stream:
-        found: tuple[Scaling, Groups] = pickle.load(stream)
-    return found
+        return np.concatenate([self.groups(self.scaling(X[i : i + step])) for i in range(0, len(X), step)])
 
 
 def _count(
@@ -190,9 +182,9 @@ def _count(
     np.savez(scaling_path(folder), shift=scaling.shift, factor=scaling.factor)
     if groups.count == 1:
         return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
-    path = os.path.join(folder, "groups.pickle")
-    Path(path).write_bytes(pickle.dumps((scaling, groups), protocol=5))
-    arguments = [(store, labelling, GroupOfScaled(path), groups.count, folder, c) for c in chunks]
+    # the groups are a task of their own, so that they go to each worker once, with a name that no other fit has
+    group_of = delayed(GroupOfScaled(scaling, groups), name=f"groups-{uuid4().hex}", traverse=False)
+    arguments = [(store, labelling, group_of, groups.count, folder, c) for c in chunks]
     return np.array(cluster.map_chunks(count_groups, arguments, "strata"))
 
 
