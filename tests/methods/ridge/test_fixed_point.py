@@ -10,7 +10,6 @@ from dask_odm.methods.ridge.fixed_point import (
     ExchangeState,
     LinearSystem,
     State,
-    begin,
     coupling_radius,
     solve_exchange,
 )
@@ -27,7 +26,7 @@ class Here:
 
     def __init__(self, systems: list[LinearSystem], states: list[State] | None = None) -> None:
         self.systems = systems
-        self.states = states or [begin(system) for system in systems]
+        self.states = states or [system.begin() for system in systems]
 
     def read(self, question, message=None):
         return [question(system, state, message) for system, state in zip(self.systems, self.states, strict=True)]
