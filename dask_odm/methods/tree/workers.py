@@ -49,25 +49,20 @@ class LevelState:
     @classmethod
     def of(cls, level: int, solutions: list[Solution], history: History) -> LevelState:
         figures = []
-        for each in solutions:
-            counts = each.dual.shape[1], each.weight, each.rows, each.sweeps, each.steps
-            points = *astuple(each.start), *astuple(each.point)
-            figures.append([*counts, each.converged, each.seconds, *points, each.half_norm])
-        dual = np.concatenate([each.dual for each in solutions], axis=1)
+        for s in solutions:
+            counts = s.dual.shape[1], s.weight, s.rows, s.sweeps, s.steps, s.converged, s.seconds
+            figures.append([*counts, *astuple(s.start), *astuple(s.point), s.half_norm])
+        dual = np.concatenate([s.dual for s in solutions], axis=1)
         return cls(level, dual, np.array(figures, dtype=np.float64), list(history))
 
     def solutions(self) -> list[Solution]:
         ends = np.cumsum(self.figures[:-1, 0]).astype(np.int64)
         found = []
         for dual, figures in zip(np.split(self.dual, ends, axis=1), self.figures.tolist(), strict=True):
-            _, weight, rows, sweeps, steps, converged, seconds = figures[:7]
-            points = Point(*figures[7:10]), Point(*figures[10:13])
-            found.append(
-                Solution(
-                    dual.copy(), weight, int(rows), *points,
-                    int(sweeps), int(steps), bool(converged), seconds, half_norm=figures[13],
-                )
-            )  # fmt: skip
+            _, weight, rows, sweeps, steps, converged, seconds, *points, half_norm = figures
+            counts = int(sweeps), int(steps), bool(converged)
+            start, point = Point(*points[:3]), Point(*points[3:])
+            found.append(Solution(dual.copy(), weight, int(rows), start, point, *counts, seconds, half_norm))
         return found
 
     def is_level(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool) -> bool:
