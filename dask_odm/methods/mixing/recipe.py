@@ -1,4 +1,4 @@
-"""Recipe of parameter mixing: shard the rows, run the epochs, and build the model from the last w.
+"""Recipe of parameter mixing: check the settings, shard the rows, run the epochs, build the model from the last w.
 
 Shards are dealt at random, or by a column that says who sent each row.
 """
@@ -11,27 +11,29 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
-from dask_odm.data.rows.stored import Partitions, distinct_values
-from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner
+from dask_odm.data.rows.stored import StoredPartitions, distinct_values
+from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner, require_rows
 from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.trained import Trained, report_step, require_finite_solution
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.mixing.settings import MixingFit
-from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
+from dask_odm.methods.mixing.online_passes import LocalRule
+from dask_odm.methods.mixing.solver import Mixing, MixingState, mix_parameters, suspects
 from dask_odm.methods.mixing.workers import ShardRounds, require_memory
 from dask_odm.models.linear import LinearModel
 from dask_odm.typing import Array
@@ -39,34 +41,110 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
+@dataclass(frozen=True)
+class MixingFit:
+    """Settings of one fit.
+
+    Either ``senders`` has the distinct labels of shards and the index of every row's label (n,), or the values of the
+    feature of number ``shard_feature`` are the labels, or both are None and rows are dealt at random.
+    """
+
+    run: FitRun
+    rule: LocalRule
+    mixing: Mixing
+    n_shards: int | None
+    max_iter: int
+    fit_intercept: bool
+    shard_feature: int | None
+    senders: tuple[Array, Array] | None
+
+    @classmethod
+    def of(cls, model: Any, run: FitRun, senders: tuple[Array, Array] | None, names: list[Any] | None) -> MixingFit:
+        """Build the settings of one fit from a `MixingClassifier` whose parameters were checked one by one.
+
+        Raises InputError if parameters contradict each other, or a feature does not exist.
+        """
+        given = {"beta": model.beta, "kappa": model.kappa}
+        given = {name: float(value) for name, value in given.items() if value is not None}
+        if len(given) == 2:
+            raise InputError("beta and kappa say the same in two ways (kappa = beta · features / 2): give one of them.")
+        says = {"shard": senders, "shard_feature": model.shard_feature}
+        said = [name for name, value in says.items() if value is not None]
+        if len(said) == 2:
+            raise InputError("shard and shard_feature both say which shard a row is in: give one of them.")
+        if said and model.n_shards is not None:
+            raise InputError(
+                f"n_shards must be None where {said[0]} says which shard a row is in. Got {model.n_shards}."
+            )
+        return cls(
+            run=run,
+            rule=LocalRule(model.local, float(model.C), float(model.lam), float(model.theta), float(model.upsilon)),
+            mixing=Mixing(model.mixing, **given),
+            n_shards=None if model.n_shards is None else int(model.n_shards),
+            max_iter=int(model.max_iter),
+            fit_intercept=bool(model.fit_intercept),
+            shard_feature=_number_of(model.shard_feature, names),
+            senders=senders,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return all settings that determine the fit, ready for JSON, without the seed and the rows' shards."""
+        plain = asdict(replace(self, senders=None))
+        del plain["run"]
+        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
+
+    @property
+    def deals_at_random(self) -> bool:
+        """Whether nothing says which shard a row is in."""
+        return self.senders is None and self.shard_feature is None
+
+    def count_for(self, rows: int) -> int:
+        """Return the number of shards for so many rows: by default one for 50 rows, from 2 to 100.
+
+        Raises InputError if ``n_shards`` exceeds the rows.
+        """
+        if self.n_shards is None:
+            return max(2, min(100, rows // 50))
+        require_rows(rows, self.n_shards, "n_shards")
+        return self.n_shards
+
+
+def _number_of(feature: str | int | None, names: list[Any] | None) -> int | None:
+    """Return the number of a feature given by name or number; raise InputError if the name is unknown."""
+    if not isinstance(feature, str):
+        return None if feature is None else int(feature)
+    if names is None or feature not in names:
+        there = "have no names" if names is None else f"are {names[:10]}{' …' if len(names) > 10 else ''}"
+        raise InputError(f"shard_feature={feature!r} is no feature; the features {there}.")
+    return names.index(feature)
+
+
 def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
     """Train by `dask_odm.methods.mixing.solver`."""
+    scaling = _scaling(data, fit)
     quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-    with quiet, shards_of(data, fit) as named:
-        logger.info("%d rows in %d shards; %s", data.rows, len(named.names), data.cluster)
-        scaling = named.stored
-        problem = ShardRounds(data.cluster, named.partitions, scaling, fit.rule, fit.fit_intercept, named.folder)
-        _look_at_classes(problem.rows, named.names)
+    with quiet, shards_of(data, fit, scaling) as (problem, names):
+        logger.info("%d rows in %d shards; %s", data.rows, len(names), data.cluster)
+        _look_at_classes(problem.rows, names)
         resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
         if resume is not None:
             epochs = resume.epoch, len(resume.history), len(resume.weights)
             sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
             require_state(fit, sound and len(set(epochs)) == 1)
         end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-        return _finish(problem, named, end, fit)
+        return _finish(problem, names, end, FeatureMap(data.features, float(fit.fit_intercept), scaling))
 
 
-def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: MixingFit) -> Trained:
-    features = FeatureMap(named.partitions.features, float(fit.fit_intercept), named.scaling)
+def _finish(problem: ShardRounds, names: list[Any], end: MixingState, features: FeatureMap) -> Trained:
     weights, intercept = features.raw_weights(end.w)
     require_finite_solution(weights, intercept)
     wrong = problem.judge(end.w)
     sizes = problem.rows.sum(axis=1)
     attributes: dict[str, Any] = {
-        "shards_": named.names,
+        "shards_": names,
         "shard_weights_": end.weights,
         "shard_errors_": wrong / sizes,
-        "suspects_": [named.names[i] for i in suspects(wrong, sizes, end.weights)],
+        "suspects_": [names[i] for i in suspects(wrong, sizes, end.weights)],
         "n_iter_": end.epoch,
         "history_": end.history,
     }
@@ -74,7 +152,7 @@ def _finish(problem: ShardRounds, named: NamedShards, end: MixingState, fit: Mix
     first = int(last.argmax())
     if len(last) > 2 and last[first] > 0.99:
         warnings.warn(
-            f"shard {named.names[first]!r} holds {last[first]:.1%} of the weight in the last epoch, so the model is "
+            f"shard {names[first]!r} holds {last[first]:.1%} of the weight in the last epoch, so the model is "
             "its alone: choose a smaller beta or kappa.",
             UserWarning,
             stacklevel=2,
@@ -103,35 +181,26 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
 # Shards ---------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class NamedShards:
-    """Shards, which are partitions, with their names: the user's labels, or numbers.
-
-    ``scaling`` is that of raw rows; a feature that names shards is scaled to 0. Tasks scale rows on disk by ``stored``.
-    ``folder`` is for the fit's scratch files, and all workers see it; it is None in memory.
-    """
-
-    partitions: Partitions
-    names: list[Any]
-    scaling: Scaling | None
-    stored: StoredScaling | None = None
-    folder: str | None = None
-
-
 @contextmanager
-def shards_of(data: TrainingData, fit: MixingFit) -> Iterator[NamedShards]:
-    """Make the shards of a fit. Shards of a store are on disk, within the ``with`` block only.
+def shards_of(data: TrainingData, fit: MixingFit, scaling: Scaling | None) -> Iterator[tuple[ShardRounds, list[Any]]]:
+    """Make the shards of a fit, which are partitions, with their names: the user's labels, or numbers.
 
-    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
-    part; and MemoryLimitError if a worker cannot hold its shards.
+    Shards of a store are on disk, within the ``with`` block only. Raises InputError if there are fewer than two shards,
+    or more shards than rows, or if a shard has no row that takes part; and MemoryLimitError if a worker cannot hold its
+    shards.
     """
-    scaling = _scaling(data, fit)
     if isinstance(data, MemoryData):
-        yield _in_memory(data, fit, scaling)
+        held, names = _in_memory(data, fit, scaling)
+        yield ShardRounds(data.cluster, held, None, fit.rule, fit.fit_intercept), names
         return
     assert isinstance(data, StoredData)
     with scratch_folder() as folder:
-        yield _on_disk(data, fit, scaling, folder)
+        partitions, names = _on_disk(data, fit, folder)
+        stored = None
+        if scaling is not None:
+            stored = StoredScaling(os.path.join(folder, "scaling.npz"))
+            np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
+        yield ShardRounds(data.cluster, partitions, stored, fit.rule, fit.fit_intercept, folder), names
 
 
 def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
@@ -160,7 +229,8 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
     return scaling
 
 
-def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> NamedShards:
+def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tuple[MemoryPartitions, list[Any]]:
+    """Deal the rows to shards, and scale them."""
     X: Any = data.X
     sparse = issparse(X)
     groups: Array = np.zeros(data.rows, np.int32)
@@ -182,7 +252,7 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> Nam
     kept = (16 * X.nnz if sparse else X.nbytes) + 32 * data.rows
     require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
     found = deal_arrays(SparseRows(X) if sparse else X, data.y, data.total_weights, groups, dealer)
-    return NamedShards(replace(found, X=_scaled(found.X, scaling)), names, scaling)
+    return replace(found, X=_scaled(found.X, scaling)), names
 
 
 def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
@@ -232,7 +302,7 @@ def _require_rows(names: list[Any], counts: tuple[int, ...]) -> None:
         )
 
 
-def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> NamedShards:
+def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredPartitions, list[Any]]:
     """Copy the rows to ``folder``, with a partition for each shard."""
     store = data.store
     targets = data.targets
@@ -261,8 +331,4 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
         _require_rows(names, partitions.counts)
     reading = partitions.reading_bytes + 32 * partitions.chunk_rows
     require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)
-    stored = None
-    if scaling is not None:
-        stored = StoredScaling(os.path.join(folder, "scaling.npz"))
-        np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
-    return NamedShards(partitions, names, scaling, stored, folder)
+    return partitions, names

@@ -11,6 +11,7 @@ the workers. Rows of a store are read from its partitions in every pass, through
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -47,12 +48,11 @@ def require_memory(cluster: Cluster, shards: int, k: int, kept: int, reading: in
 
 @dataclass(frozen=True, eq=False)
 class GroupOfShards:
-    """The shards ``first:last``, with all that their task needs; rows in memory are scaled already."""
+    """The shards of some ``numbers``, with all that their task needs; rows in memory are scaled already."""
 
     partitions: Partitions
     scaling: Scaling | StoredScaling | None
-    first: int
-    last: int
+    numbers: range
     rule: LocalRule
     constant: bool
 
@@ -64,13 +64,10 @@ class GroupOfShards:
     def k(self) -> int:
         return self.d + self.constant
 
-    @property
-    def count(self) -> int:
-        return self.last - self.first
-
-    def blocks(self, s: int) -> Any:
-        """Yield rows, y (±1) and weights of the group's shard ``s``."""
-        return self.partitions.blocks(self.first + s, self.scaling)
+    def blocks(self) -> Iterator[tuple[int, Iterator[tuple[Any, Array, Array]]]]:
+        """Yield the place of every shard in the group, with blocks of its rows, y (±1) and weights."""
+        for s, number in enumerate(self.numbers):
+            yield s, self.partitions.blocks(number, self.scaling)
 
 
 # Questions to groups of shards ---------------------------------------------------------------------------------
@@ -84,11 +81,11 @@ def begin_group(group: GroupOfShards) -> Array:
 def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> tuple[Array, Array]:
     """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
     present = np.zeros(group.k, np.int64)
-    present[group.d :] = group.count
-    rows = np.zeros((group.count, 2), np.int64)
-    for s in range(group.count):
+    present[group.d :] = len(group.numbers)
+    rows = np.zeros((len(group.numbers), 2), np.int64)
+    for s, blocks in group.blocks():
         found = np.zeros(group.d, np.bool_)
-        for X, y, _ in group.blocks(s):
+        for X, y, _ in blocks:
             positive = int(np.count_nonzero(y > 0))
             rows[s] += [len(y) - positive, positive]
             if issparse(X):
@@ -102,11 +99,11 @@ def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> tupl
 def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
     """Make a pass of every shard of a group from the common w. Returns the shards' weights (m, k) and their moments."""
     w, epoch = message
-    ends = np.repeat(w[None], group.count, axis=0)
-    counted = np.zeros((group.count, 2))
-    for s in range(group.count):
-        seen = epoch * group.partitions.counts[group.first + s]
-        for X, y, weight in group.blocks(s):
+    ends = np.repeat(w[None], len(group.numbers), axis=0)
+    counted = np.zeros((len(group.numbers), 2))
+    for s, blocks in group.blocks():
+        seen = epoch * group.partitions.counts[group.numbers[s]]
+        for X, y, weight in blocks:
             counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
             seen += len(y)
     with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
@@ -123,10 +120,10 @@ def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Array:
 
     As in a prediction, a score above 0 is the positive class, and 0 the negative one.
     """
-    wrong = np.zeros(group.count, np.int64)
+    wrong = np.zeros(len(group.numbers), np.int64)
     intercept = float(w[group.d]) if group.constant else 0.0
-    for s in range(group.count):
-        for X, y, _ in group.blocks(s):
+    for s, blocks in group.blocks():
+        for X, y, _ in blocks:
             scores = X @ w[: group.d].astype(X.dtype) + X.dtype.type(intercept)
             wrong[s] += np.count_nonzero((scores > 0) != (y > 0))
     return wrong
@@ -152,7 +149,7 @@ class ShardRounds:
         self.k = partitions.features + constant
         count = group_count(self.shards)
         bounds = [self.shards * g // count for g in range(count + 1)]
-        groups = [GroupOfShards(partitions, scaling, a, b, rule, constant) for a, b in pairwise(bounds)]
+        groups = [GroupOfShards(partitions, scaling, range(a, b), rule, constant) for a, b in pairwise(bounds)]
         # compiled once here, for the threads, and for workers on this machine, which load it from disk
         rule.walk(np.zeros((1, 1), partitions.dtype), np.ones(1), np.ones(1), np.zeros(1), 0)
         # a worker that dies costs its shards four epochs at most
