@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.sparse import SparseRows
 from dask_odm.data.rows.stored import StoredPartitions, distinct_values
 from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner, require_rows
-from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
+from dask_odm.engine.shuffle import deal_arrays, partition_store, partition_store_by, scaling_path
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -198,7 +197,7 @@ def shards_of(data: TrainingData, fit: MixingFit, scaling: Scaling | None) -> It
         partitions, names = _on_disk(data, fit, folder)
         stored = None
         if scaling is not None:
-            stored = StoredScaling(os.path.join(folder, "scaling.npz"))
+            stored = StoredScaling(scaling_path(folder))
             np.savez(stored.path, shift=scaling.shift, factor=scaling.factor)
         yield ShardRounds(data.cluster, partitions, stored, fit.rule, fit.fit_intercept, folder), names
 
@@ -315,19 +314,15 @@ def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredParti
         dealt = RandomPartitioner(len(names), fit.run.seed)
         partitions = partition_store(store, targets, plain, dealt, folder, cluster, dtype)
     else:
-        path = os.path.join(folder, "shards.npy")
-        group_of: GroupOfNumber | GroupOfValue
+        feature = fit.shard_feature
         if fit.senders is not None:
             names, values = _named(fit.senders, store.rows)
-            group_of = GroupOfNumber(path)
         else:
-            assert fit.shard_feature is not None
-            chunks = [(store, targets, fit.shard_feature, c) for c in range(store.n_chunks)]
+            chunks = [(store, targets, feature, c) for c in range(store.n_chunks)]
             values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
             names = _names_of_values(values)
-            group_of = GroupOfValue(path, fit.shard_feature)
-        np.save(path, values)
-        partitions = partition_store_by(store, targets, group_of, len(names), fit.run.seed, folder, cluster, dtype)
+        parts = len(names), fit.run.seed
+        partitions = partition_store_by(store, targets, values, feature, *parts, folder, cluster, dtype)
         _require_rows(names, partitions.counts)
     reading = partitions.reading_bytes + 32 * partitions.chunk_rows
     require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)

@@ -69,64 +69,58 @@ class GroupOfShards:
         for s, number in enumerate(self.numbers):
             yield s, self.partitions.blocks(number, self.scaling)
 
+    # What `dask_odm.engine.rounds.Rounds` begins with, and asks
 
-# Questions to groups of shards ---------------------------------------------------------------------------------
+    def begin(self) -> Array:
+        """Return the first state: no shard has made a pass yet."""
+        return np.empty((0, self.k))
 
+    def contents(self, walked: Array, message: Any) -> tuple[Array, Array]:
+        """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
+        present = np.zeros(self.k, np.int64)
+        present[self.d :] = len(self.numbers)
+        rows = np.zeros((len(self.numbers), 2), np.int64)
+        for s, blocks in self.blocks():
+            found = np.zeros(self.d, np.bool_)
+            for X, y, _ in blocks:
+                positive = int(np.count_nonzero(y > 0))
+                rows[s] += [len(y) - positive, positive]
+                if issparse(X):
+                    found[X.indices[X.data != 0]] = True
+                else:
+                    found |= X.any(axis=0)
+            present[: self.d] += found
+        return present, rows
 
-def begin_group(group: GroupOfShards) -> Array:
-    """Return the first state of a group: no shard has made a pass yet."""
-    return np.empty((0, group.k))
+    def walk(self, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
+        """Make a pass of every shard from the common w. Returns the shards' weights (m, k) and their moments."""
+        w, epoch = message
+        ends = np.repeat(w[None], len(self.numbers), axis=0)
+        counted = np.zeros((len(self.numbers), 2))
+        for s, blocks in self.blocks():
+            seen = epoch * self.partitions.counts[self.numbers[s]]
+            for X, y, weight in blocks:
+                counted[s] += self.rule.walk(X, y, weight, ends[s], seen)
+                seen += len(y)
+        with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
+            return ends, Moments.of(ends, counted)
 
+    def mix(self, walked: Array, centre: Centre) -> Mixture:
+        """Return the mixture of the shards."""
+        return centre.mixture(walked)
 
-def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> tuple[Array, Array]:
-    """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
-    present = np.zeros(group.k, np.int64)
-    present[group.d :] = len(group.numbers)
-    rows = np.zeros((len(group.numbers), 2), np.int64)
-    for s, blocks in group.blocks():
-        found = np.zeros(group.d, np.bool_)
-        for X, y, _ in blocks:
-            positive = int(np.count_nonzero(y > 0))
-            rows[s] += [len(y) - positive, positive]
-            if issparse(X):
-                found[X.indices[X.data != 0]] = True
-            else:
-                found |= X.any(axis=0)
-        present[: group.d] += found
-    return present, rows
+    def judge(self, walked: Array, w: Array) -> Array:
+        """Count the rows of each shard that w gets wrong, (m,).
 
-
-def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
-    """Make a pass of every shard of a group from the common w. Returns the shards' weights (m, k) and their moments."""
-    w, epoch = message
-    ends = np.repeat(w[None], len(group.numbers), axis=0)
-    counted = np.zeros((len(group.numbers), 2))
-    for s, blocks in group.blocks():
-        seen = epoch * group.partitions.counts[group.numbers[s]]
-        for X, y, weight in blocks:
-            counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
-            seen += len(y)
-    with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
-        return ends, Moments.of(ends, counted)
-
-
-def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:
-    """Return the mixture of a group."""
-    return centre.mixture(walked)
-
-
-def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Array:
-    """Count the rows of each shard of a group that w gets wrong, (m,).
-
-    As in a prediction, a score above 0 is the positive class, and 0 the negative one.
-    """
-    wrong = np.zeros(len(group.numbers), np.int64)
-    intercept = float(w[group.d]) if group.constant else 0.0
-    for s, blocks in group.blocks():
-        for X, y, _ in blocks:
-            scores = X @ w[: group.d].astype(X.dtype) + X.dtype.type(intercept)
-            wrong[s] += np.count_nonzero((scores > 0) != (y > 0))
-    return wrong
+        As in a prediction, a score above 0 is the positive class, and 0 the negative one.
+        """
+        wrong = np.zeros(len(self.numbers), np.int64)
+        intercept = float(w[self.d]) if self.constant else 0.0
+        for s, blocks in self.blocks():
+            for X, y, _ in blocks:
+                scores = X @ w[: self.d].astype(X.dtype) + X.dtype.type(intercept)
+                wrong[s] += np.count_nonzero((scores > 0) != (y > 0))
+        return wrong
 
 
 class ShardRounds:
@@ -153,17 +147,17 @@ class ShardRounds:
         # compiled once here, for the threads, and for workers on this machine, which load it from disk
         rule.walk(np.zeros((1, 1), partitions.dtype), np.ones(1), np.ones(1), np.zeros(1), 0)
         # a worker that dies costs its shards four epochs at most
-        self._rounds = Rounds(cluster, groups, begin_group, name="shards", checkpoint_every=4, scratch=scratch)
-        present, rows = zip(*self._rounds.read(contents_of_group), strict=True)
+        self._rounds = Rounds(cluster, groups, GroupOfShards.begin, name="shards", checkpoint_every=4, scratch=scratch)
+        present, rows = zip(*self._rounds.read(GroupOfShards.contents), strict=True)
         self.present: Array = sum(present)
         self.rows = np.concatenate(rows)
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        return self._rounds.ask(walk_group, (w, epoch), summed=True)
+        return self._rounds.ask(GroupOfShards.walk, (w, epoch), summed=True)
 
     def mix(self, centre: Centre) -> Mixture:
-        return self._rounds.read(mix_group, centre, summed=True)
+        return self._rounds.read(GroupOfShards.mix, centre, summed=True)
 
     def judge(self, w: Array) -> Array:
         """Count the rows of every shard that ``w`` gets wrong, (M,)."""
-        return np.concatenate(self._rounds.read(judge_group, w))
+        return np.concatenate(self._rounds.read(GroupOfShards.judge, w))
