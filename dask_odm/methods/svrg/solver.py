@@ -188,27 +188,10 @@ def _stalls(history: Sequence[Record]) -> bool:
 # Steps over rows in memory --------------------------------------------------------------------------------------------
 
 
-@compiled
-def stiffest_row(X: Array, codes: Array, weight: Array, stiffness: Array, bias: float) -> float:
-    """Return the largest ``c ‖φ‖²`` of rows ``X`` (n, d), to which a constant feature √bias is added."""
-    largest = 0.0
-    weighted = weight.size > 0
-    for i in range(codes.size):
-        row = X[i]
-        square = bias
-        for j in range(row.size):
-            square += float(row[j]) * float(row[j])
-        c = stiffness[1] if codes[i] == 1 else stiffness[0]
-        if weighted:
-            c *= weight[i]
-        c = 0.0 if codes[i] < 0 else c
-        largest = max(largest, c * square)
-    return largest
-
-
 def stiffest_of(parts: Iterable[tuple[Array, Array, Array]], loss: BandLoss, bias: float) -> float:
-    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights."""
-    return max(float(stiffest_row(*map(frozen, rows), loss.stiffness, bias)) for rows in parts)
+    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights. √bias is a feature of φ."""
+    squares = ((np.einsum("ij,ij->i", X, X, dtype=np.float64), y, weight) for X, y, weight in parts)
+    return max(float((loss.row_stiffness(y, weight) * (square + bias)).max()) for square, y, weight in squares)
 
 
 @compiled
