@@ -38,7 +38,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
+from dask_odm.methods.tree.node_workers import Begin, PassUp, TreeJob, pass_all, pass_support, recluster
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.workers import (
     LevelState,
@@ -109,9 +109,12 @@ DC = TreeRule("dc", by_clusters, recluster=True)
 def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
     """Train by a tree of partitions.
 
-    Equal rows in memory are merged first, unless the user asks for more partitions than there are distinct rows.
+    Equal rows in memory are merged first, unless the user brings the kernel, or asks for more partitions than there are
+    distinct rows.
     """
-    data = _merged(data, fit)
+    if fit.kernel.is_named:
+        merged = data.merged()
+        data = merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
@@ -128,7 +131,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         if rule.recluster:
             nodes = [len(bounds) - 1 for bounds in levels]
             partitioner = partial(rule.partitioner, fit, job.kernel)
-            regroup = Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
+            regroup = partial(recluster, job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
         if resume is not None:
 
             def sizes(number: int) -> list[int]:
@@ -160,17 +163,6 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
             "%s %s nothing: %d rows make one partition, and no tree. Give solver=SODM(n_partitions=…), or leave "
             "%s out.", " and ".join(asked), change, rows, " and ".join(asked)
         )  # fmt: skip
-
-
-def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
-    """Merge equal rows.
-
-    The data is returned as it is for a user kernel, or if merging leaves fewer rows than the partitions asked for.
-    """
-    if not fit.kernel.is_named:
-        return data
-    merged = data.merged()
-    return merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
 
 
 def _finish(

@@ -95,10 +95,6 @@ class TreeSettings:
     stop_at: int = 1
     early_stop: bool = False
 
-    def depth(self, n_partitions: int) -> int:
-        """Return how many merges lead from a level of ``n_partitions`` to the root, which is level 0."""
-        return len(TreeSettings(self.fan_in).levels(n_partitions)) - 1
-
     def levels(self, n_partitions: int) -> list[list[int]]:
         """Return the bounds of every level, leaves first: node i has leaf partitions ``bounds[i]:bounds[i + 1]``."""
         levels = [list(range(n_partitions + 1))]
@@ -162,7 +158,7 @@ def grow_tree(
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
                 _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
-            depth = tree.depth(len(nodes))
+            depth = len(TreeSettings(tree.fan_in).levels(len(nodes))) - 1  # merges that lead to the root
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
             finished = _finished(solutions, depth, history)
             if save is not None:
