@@ -67,7 +67,7 @@ class Groups:
         step = 1024  # rows of a block
         with single_threaded_blas:
             for i in range(0, len(X), step):
-                left = self.kernel.pack_left(X[i : i + step].astype(dtype))
+                left = self.kernel.pack_left(X[i : i + step].astype(dtype, copy=False))
                 similarity = self.kernel.tile_packed(left, right).astype(np.float64)
                 if members is not None:
                     similarity = similarity @ members
