@@ -311,16 +311,14 @@ class Cluster:
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
         run = delayed(_run_group, pure=False)
-        results: list[list[Any]] = [[] for _ in groups]
-        done = 0
+        results: dict[int, list[Any]] = {}
         report(Progress(phase, 0, len(arguments)))
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
         started = [run(function, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
         for i, result in self.results(started):
             results[i] = result
-            done += len(result)
-            report(Progress(phase, done, len(arguments)))
-        return [item for group in results for item in group]
+            report(Progress(phase, sum(map(len, results.values())), len(arguments)))
+        return [item for i in range(tasks) for item in results[i]]
 
 
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

@@ -1,7 +1,11 @@
 """Partitioners: they put rows into groups, and deal the groups to partitions.
 
 Groups are strata of a kernel's space, or clusters by k-means in input space or a kernel's. They are found on a sample;
-every other row goes to the nearest.
+every other row goes to the nearest. A group is dealt evenly to all partitions, or is a partition.
+
+A row is identified by its group and its rank in it, counted in the order of the rows. The rank goes through a seeded
+bijection, a Feistel network with cycle walking. So chunks of a store are dealt one by one, in any order and more than
+once, no permutation is ever held in memory, and rows on disk go where the same rows in memory would.
 
 Sources: SODM, section on stratified partitions; Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support
 vector machines* (ICML 2014; DC-SVM), section 4, whose clusters are the partitions; Singh, Roy and Mohan, *DiP-SVM:
@@ -15,98 +19,94 @@ all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.engine.dealing import Dealer, EvenDealer, GroupDealer
+from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks
+from dask_odm.kernels.landmarks import greedy_landmarks
+from dask_odm.kernels.named import Linear
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
+# multipliers and shifts of SplitMix64's finaliser
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.uint64(27), np.uint64(31)
 
-class Groups(Protocol):
-    """A function that gives the group of each row, and pickles. If there is only one group, rows are not looked at."""
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of rows by the nearest mean in a kernel's space.
+
+    A mean is one of ``rows`` (m, d), or that of the rows with one of the ``labels`` (m,). ``norms`` (count,) are
+    ‖mean‖² of every group. If there is only one group, nobody asks for the groups of rows.
+    """
+
+    kernel: Kernel
+    rows: Array
+    norms: Array
+    labels: Array | None = None
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        return len(self.norms)
+
     def __call__(self, X: Array) -> NDArray[np.int32]:
         """Return the group of each scaled row of X (n, d), int32 (n,)."""
+        dtype = np.result_type(X, self.rows)
+        right = self.kernel.pack_right(self.rows.astype(dtype))
+        members = None if self.labels is None else _members(self.labels)
+        found = np.empty(len(X), np.int32)
+        step = 1024  # rows of a block
+        with single_threaded_blas:
+            for i in range(0, len(X), step):
+                left = self.kernel.pack_left(X[i : i + step].astype(dtype, copy=False))
+                similarity = self.kernel.tile_packed(left, right).astype(np.float64)
+                if members is not None:
+                    similarity = similarity @ members
+                found[i : i + step] = np.argmin(self.norms - 2.0 * similarity, axis=1)
+        return found
 
 
-class Partitioner(Protocol):
-    """Frozen settings of a partitioning, which tasks carry."""
-
-    @property
-    def n_partitions(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    def sample_rows(self, features: int, itemsize: int) -> int:
-        """Return the number of rows that groups are made from; 0 if they need none."""
-
-    def groups(self, sample: Array) -> Groups:
-        """Make groups from a ``sample`` of scaled rows (m, d)."""
-
-    def dealer(self, sizes: tuple[int, ...]) -> Dealer:
-        """Return the dealer of groups of ``sizes`` rows."""
-
-
-def sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
-    """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
-    return max(count, min(enough, (64 << 20) // (features * itemsize)))
-
-
-@dataclass(frozen=True)
-class OneGroup:
-    """All rows in one group."""
-
-    count: int = 1
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        return np.zeros(len(X), np.int32)
-
-
-@dataclass(frozen=True)
-class RandomPartitioner:
-    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
+class Partitioner:
+    """Frozen settings of a partitioning, which tasks carry. By default, all rows are one group, dealt evenly."""
 
     n_partitions: int
     seed: int
 
     def sample_rows(self, features: int, itemsize: int) -> int:
+        """Return the number of rows that groups are made from; 0 if they need none."""
         return 0
 
-    def groups(self, sample: Array) -> OneGroup:
-        return OneGroup()
+    def groups(self, sample: Array) -> Groups:
+        """Make groups from a ``sample`` of scaled rows (m, d)."""
+        return Groups(Linear(), np.zeros((1, sample.shape[1])), np.zeros(1))
 
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
+    def dealer(self, sizes: tuple[int, ...]) -> Dealer:
+        """Return the dealer of groups of ``sizes`` rows."""
         return EvenDealer(sizes, self.n_partitions, self.seed)
 
 
-@dataclass(frozen=True, eq=False)
-class Strata:
-    """Groups of rows by their nearest landmark."""
+@dataclass(frozen=True)
+class RandomPartitioner(Partitioner):
+    """``n_partitions`` of rows drawn by ``seed``, whose sizes differ by at most one; features are not looked at."""
 
-    landmarks: Landmarks
-
-    @property
-    def count(self) -> int:
-        return len(self.landmarks.rows)
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        return self.landmarks.strata(X)
+    n_partitions: int
+    seed: int
 
 
 @dataclass(frozen=True)
-class StratifiedPartitioner:
+class StratifiedPartitioner(Partitioner):
     """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
-    With ``shuffled=False``, rows are dealt in their order, see `dask_odm.engine.dealing.EvenDealer`.
+    A row's stratum is its nearest landmark. With ``shuffled=False``, rows are dealt in their order, see `EvenDealer`.
     """
 
     kernel: Kernel
@@ -116,70 +116,84 @@ class StratifiedPartitioner:
     shuffled: bool = True
 
     def sample_rows(self, features: int, itemsize: int) -> int:
-        return sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
+        return _sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
 
-    def groups(self, sample: Array) -> Strata:
-        return Strata(greedy_landmarks(self.kernel, sample, self.n_landmarks))
+    def groups(self, sample: Array) -> Groups:
+        rows = greedy_landmarks(self.kernel, sample, self.n_landmarks).rows
+        return Groups(self.kernel, rows, self.kernel.diagonal(rows))
 
     def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
         return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSpace:
-    """The space of a kernel: inner products of the m rows of a sample, by its matrix (m, m)."""
+@dataclass(frozen=True)
+class MeansPartitioner(Partitioner):
+    """At most ``n_clusters`` k-means clusters of input space, each dealt evenly to all partitions, as in DiP-SVM."""
 
-    K: Array
+    n_clusters: int
+    n_partitions: int
+    seed: int
 
-    @property
-    def diagonal(self) -> Array:
-        """⟨φ(x_i), φ(x_i)⟩ of every row, (m,)."""
-        return self.K.diagonal()
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        return _sampled_rows(self.n_clusters, max(2048, 8 * self.n_clusters), features, itemsize)
 
-    def columns(self, pivots: Array) -> Array:
-        """Return ⟨φ(x_i), φ(x_j)⟩ of all rows i and the ``pivots`` j, (m, len(pivots))."""
-        return self.K[:, pivots]
-
-    def products(self, members: Array) -> Array:
-        """Return ⟨φ(x_i), mean⟩ of every row and cluster (m, count), for the ``members`` of `_members`."""
-        found: Array = self.K @ members
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class InputSpace:
-    """The space of the features, (m, d) in float64: a `KernelSpace` of the linear kernel, without its matrix."""
-
-    X: Array
-
-    @cached_property
-    def diagonal(self) -> Array:
-        squares: Array = np.einsum("ij,ij->i", self.X, self.X)
-        return squares
-
-    def columns(self, pivots: Array) -> Array:
-        found: Array = self.X @ self.X[pivots].T
-        return found
-
-    def products(self, members: Array) -> Array:
-        found: Array = self.X @ (members.T @ self.X).T
-        return found
+    def groups(self, sample: Array) -> Groups:
+        X = sample.astype(np.float64)
+        diagonal = np.einsum("ij,ij->i", X, X)
+        with single_threaded_blas:
+            labels = k_means(lambda V: X @ (X.T @ V), diagonal, self.n_clusters, self.seed)
+            means = _members(labels).T @ X
+        return Groups(Linear(), means, np.einsum("ij,ij->i", means, means))
 
 
-Space = KernelSpace | InputSpace
+@dataclass(frozen=True)
+class ClusterPartitioner(Partitioner):
+    """At most ``n_partitions`` clusters of a kernel's space, each of which is a partition, as in DC-SVM.
+
+    There are fewer if fewer rows differ. The kernel matrix of the sample is held.
+    """
+
+    kernel: Kernel
+    n_partitions: int
+    seed: int
+
+    def sample_rows(self, features: int, itemsize: int) -> int:
+        return _sampled_rows(self.n_partitions, max(2048, 8 * self.n_partitions), features, itemsize)
+
+    def groups(self, sample: Array) -> Groups:
+        rows = sample.astype(np.float64)
+        with single_threaded_blas:
+            K = self.kernel.tile(rows, rows)
+            labels = k_means(K.__matmul__, K.diagonal(), self.n_partitions, self.seed)
+            members = _members(labels)
+            return Groups(self.kernel, sample, (members * (K @ members)).sum(axis=0), labels)
+
+    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
+        return GroupDealer(sizes, self.seed, skip_empty=True)
 
 
-def k_means(space: Space, count: int, seed: int, max_iter: int = 100) -> NDArray[np.int64]:
+def _sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
+    """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
+    return max(count, min(enough, (64 << 20) // (features * itemsize)))
+
+
+# k-means --------------------------------------------------------------------------------------------------------------
+
+Gram = Callable[[Array], Array]  # the product K V of a sample's matrix of inner products (m, m) and V (m, c)
+
+
+def k_means(gram: Gram, diagonal: Array, count: int, seed: int, max_iter: int = 100) -> NDArray[np.int64]:
     """Cluster the rows of a sample by Lloyd's rounds, started by k-means++ with a few tries per seed.
 
-    It minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises. Returns each row's cluster (m,),
-    numbered from 0 without a gap. There are at most ``count`` clusters, fewer if fewer rows differ.
+    It minimises ``Σ_i ‖φ(x_i) − mean of its cluster‖²``, which no round raises. ``diagonal`` (m,) has ‖φ(x_i)‖².
+    Returns each row's cluster (m,), numbered from 0 without a gap. There are at most ``count`` clusters, fewer if fewer
+    rows differ.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
-    labels = _first_clusters(space, count, rng)
+    labels = _first_clusters(gram, diagonal, count, rng)
     for _ in range(max_iter):
         members = _members(labels)
-        similarity = space.products(members)
+        similarity = gram(members)
         nearest = np.argmin((members * similarity).sum(axis=0) - 2.0 * similarity, axis=1)
         if (nearest == labels).all():
             break
@@ -187,31 +201,30 @@ def k_means(space: Space, count: int, seed: int, max_iter: int = 100) -> NDArray
     return labels
 
 
-def _first_clusters(space: Space, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _first_clusters(gram: Gram, diagonal: Array, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Assign rows to the nearest of up to ``count`` seeds, chosen by k-means++.
 
     For every seed, a few rows are drawn in proportion to their squared distance, and the best of them is taken.
     """
-    diagonal = space.diagonal
+    numbers = np.arange(len(diagonal))[:, None]
+
+    def square_distances(pivots: Array) -> Array:
+        columns = gram((numbers == pivots).astype(np.float64))
+        found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * columns, 0.0)
+        return found
+
     trials = 2 + int(np.log(count))
-    first = int(rng.integers(len(diagonal)))
-    nearest = _square_distances(space, np.array([first]))[:, 0]
+    nearest = square_distances(np.array([rng.integers(len(diagonal))]))[:, 0]
     labels = np.zeros(len(diagonal), np.int64)
     for number in range(1, count):
         if nearest.max() <= 1e-12 * diagonal.max():
             break
         drawn = rng.choice(len(diagonal), trials, p=nearest / nearest.sum())
-        distances = _square_distances(space, drawn)
+        distances = square_distances(drawn)
         best = distances[:, int(np.minimum(nearest[:, None], distances).sum(axis=0).argmin())]
         labels[best < nearest] = number
         nearest = np.minimum(nearest, best)
     return np.unique(labels, return_inverse=True)[1]
-
-
-def _square_distances(space: Space, pivots: Array) -> Array:
-    diagonal = space.diagonal
-    found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * space.columns(pivots), 0.0)
-    return found
 
 
 def _members(labels: Array) -> Array:
@@ -221,105 +234,129 @@ def _members(labels: Array) -> Array:
     return members
 
 
-@dataclass(frozen=True, eq=False)
-class Centres:
-    """Clusters of input space by their means (count, d), float64."""
-
-    means: Array
-
-    @property
-    def count(self) -> int:
-        return len(self.means)
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        norms = np.einsum("ij,ij->i", self.means, self.means)
-        return _nearest(X, norms, lambda block: block.astype(np.float64) @ self.means.T)
+# Dealing --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class KernelClusters:
-    """Clusters of a kernel's space by the sample ``rows`` (m, d) in them, and their ``labels`` (m,).
-
-    ``norms`` (count,) are ‖mean‖² of every cluster, stored because it takes the sample's kernel matrix to compute them.
-    """
-
-    kernel: Kernel
-    rows: Array
-    labels: Array
-    norms: Array
-
-    @property
-    def count(self) -> int:
-        return len(self.norms)
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        members = _members(self.labels)
-        right = self.kernel.pack_right(self.rows.astype(X.dtype))
-
-        def similarity(block: Array) -> Array:
-            tile: Array = self.kernel.tile_packed(self.kernel.pack_left(block), right)
-            return tile.astype(np.float64) @ members
-
-        return _nearest(X, self.norms, similarity)
+def require_rows(rows: int, parts: int, name: str = "n_partitions") -> None:
+    """Raise InputError if the parameter ``name`` asks for more ``parts`` than there are ``rows``."""
+    if parts > rows:
+        raise InputError(f"{name} must be at most the number of rows, {rows}. Got {parts} instead.")
 
 
-def _nearest(X: Array, norms: Array, similarity: Callable[[Array], Array]) -> NDArray[np.int32]:
-    """Return the nearest mean of each row by ``norms`` ‖mean‖² and ``similarity(block)`` ⟨φ(x_i), mean⟩; int32 (n,)."""
-    found = np.empty(len(X), np.int32)
-    step = 1024  # rows of a block
-    with single_threaded_blas:
-        for i in range(0, len(X), step):
-            found[i : i + step] = np.argmin(norms - 2.0 * similarity(X[i : i + step]), axis=1)
-    return found
+def permute(ranks: Array, n: int, key: int) -> NDArray[np.int64]:
+    """Return the image of ``ranks`` under a bijection of 0 … n − 1 that ``key`` chooses; int64, of their shape."""
+    half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
+    keys = np.random.SeedSequence(key).generate_state(4, np.uint64)  # one for each round of the network
+    out = np.array(ranks, np.uint64)
+    _walk_cycles(out, np.uint64(n), np.uint64(half), np.uint64((1 << half) - 1), keys)
+    return out.astype(np.int64)
 
 
-def cluster_sample_rows(count: int, features: int, itemsize: int) -> int:
-    """Return the number of rows that ``count`` clusters are found on; their kernel matrix is held."""
-    return sampled_rows(count, max(2048, 8 * count), features, itemsize)
+@compiled
+def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
+    """Send every number through the network until it is below ``n``. All are uint64, and products are meant to wrap."""
+    for i in range(x.size):
+        image = x[i]
+        while True:
+            left = image >> half
+            right = image & mask
+            for key in keys:
+                # a round of SplitMix64's finaliser
+                mixed = (right + key) * _FIRST
+                mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _SECOND
+                left, right = right, (left ^ (mixed ^ (mixed >> _SHIFTS[1]))) & mask
+            image = (left << half) | right
+            if image < n:
+                break
+        x[i] = image
 
 
 @dataclass(frozen=True)
-class MeansPartitioner:
-    """At most ``n_clusters`` k-means clusters of input space, each dealt evenly to all partitions, as in DiP-SVM."""
+class EvenDealer:
+    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one.
 
-    n_clusters: int
+    If not ``shuffled``, rows are dealt in their order, round-robin, as in SODM's published code.
+    """
+
+    sizes: tuple[int, ...]
     n_partitions: int
     seed: int
+    shuffled: bool = True
 
-    def sample_rows(self, features: int, itemsize: int) -> int:
-        return cluster_sample_rows(self.n_clusters, features, itemsize)
+    @cached_property
+    def _first(self) -> Array:
+        """Number of rows dealt before each group, so that each group starts at the next partition."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
-    def groups(self, sample: Array) -> Centres:
-        rows = sample.astype(np.float64)
-        with single_threaded_blas:
-            labels = k_means(InputSpace(rows), self.n_clusters, self.seed)
-            return Centres(_members(labels).T @ rows)
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        rows = int(self._first[-1])
+        parts = self.n_partitions
+        return tuple((rows - k + parts - 1) // parts for k in range(parts))
 
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed)
+    def assign(self, groups: Array, before: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return each row's partition and its place there, from the rows' groups; (n,) each.
+
+        ``before`` (n_groups,) counts the earlier rows of each group. Places are random too. Rows often come sorted by
+        class or group, and a solver visits them block by block; blocks of one class or group would mislead it.
+        """
+        partition = np.empty(len(groups), np.int32)
+        place = np.empty(len(groups), np.int64)
+        for g, rows in _rows_by_group(groups):
+            dealt = self._dealt(g, before[g] + np.arange(len(rows)))
+            partition[rows], place[rows] = dealt % self.n_partitions, dealt // self.n_partitions
+        for k, rows in _rows_by_group(partition):
+            place[rows] = permute(place[rows], self.counts[k], _key(self.seed, 1, k))
+        return partition, place
+
+    def partition_of(self, ranks: Array, group: int = 0) -> NDArray[np.int32]:
+        """Return the partitions, as by `assign`, of rows of one group by their ranks (n,); places would cost more."""
+        return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
+
+    def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
+        order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
+        dealt: NDArray[np.int64] = self._first[group] + order
+        return dealt
 
 
 @dataclass(frozen=True)
-class ClusterPartitioner:
-    """At most ``n_partitions`` clusters of a kernel's space, each of which is a partition, as in DC-SVM.
+class GroupDealer:
+    """A partition for every group of ``sizes`` rows, with its rows in random order.
 
-    There are fewer if fewer rows differ.
+    With ``skip_empty``, a group without a row is no partition.
     """
 
-    kernel: Kernel
-    n_partitions: int
+    sizes: tuple[int, ...]
     seed: int
+    skip_empty: bool = False
 
-    def sample_rows(self, features: int, itemsize: int) -> int:
-        return cluster_sample_rows(self.n_partitions, features, itemsize)
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Rows in every partition."""
+        return tuple(size for size in self.sizes if size or not self.skip_empty)
 
-    def groups(self, sample: Array) -> KernelClusters:
-        rows = sample.astype(np.float64)
-        with single_threaded_blas:
-            K = self.kernel.tile(rows, rows)
-            labels = k_means(KernelSpace(K), self.n_partitions, self.seed)
-            members = _members(labels)
-            return KernelClusters(self.kernel, sample, labels, (members * (K @ members)).sum(axis=0))
+    def assign(self, groups: Array, before: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return each row's partition and its place there, at random, as `EvenDealer.assign`."""
+        place = np.empty(len(groups), np.int64)
+        for g, rows in _rows_by_group(groups):
+            place[rows] = permute(before[g] + np.arange(len(rows)), self.sizes[g], _key(self.seed, 1, g))
+        partition = np.cumsum(np.array(self.sizes) > 0) - 1 if self.skip_empty else np.arange(len(self.sizes))
+        return partition[groups].astype(np.int32), place
 
-    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
-        return GroupDealer(sizes, self.seed, skip_empty=True)
+
+Dealer = EvenDealer | GroupDealer  # gives each row its partition and its place there, for groups of known sizes
+
+
+def _key(seed: int, *use: int) -> int:
+    return int(np.random.SeedSequence([seed, *map(int, use)]).generate_state(1)[0])
+
+
+def _rows_by_group(groups: Array) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield every group that has rows, and their numbers in ascending order."""
+    if len(groups) and groups.min() >= 0 and groups.max() < 1 << 16:
+        groups = groups.astype(np.uint16)  # NumPy sorts two-byte numbers by radix, several times as fast
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order].astype(np.int64), prepend=-1))
+    for start, stop in pairwise([*starts.tolist(), len(order)]):
+        yield int(groups[order[start]]), order[start:stop]

@@ -4,6 +4,11 @@ A pass is a few long tasks, about one per worker thread, each over a run of chun
 sums are added pair by pair. This tree does not depend on the number of tasks, so the bits do not depend on the workers.
 Nothing of a store is kept in Dask's memory: the page cache of the system serves as the cache.
 
+Landmarks are chosen by a pass of bounded memory for every block of proposals. A task runs the race of `kernels.pivots`
+over a run of chunks, and returns keys and numbers of its first rows. Random numbers depend on seed, turn and chunk, and
+the first rows of all are the same however chunks are grouped. So landmarks do not depend on the workers, and equal
+those of rows in memory that are cut into the same chunks.
+
 Works, such as the solvers of many classes' machines, ask for one pass after another. In lockstep each runs alone until
 it asks; then the passes of all are answered together. A thread holds each work at its place, and no two of them run at
 the same time.
@@ -17,6 +22,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -24,9 +30,13 @@ import numpy as np
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.events import Meter
+from dask_odm.kernels.base import BLOCK
+from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
 from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of, tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -165,8 +175,7 @@ def sum_groups(
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
 
     def blocks(group: range) -> Iterator[RowBlock]:
-        found = _pieces(store, group, piece_rows, columns) if piece_rows else _chunks(store, group, buffer, columns)
-        wanted = while_wanted(found)
+        wanted = while_wanted(_blocks(store, group, piece_rows, columns, buffer))
         return wanted if meter is None else meter.over(wanted, rows_of)
 
     with memory_returned(), single_threaded_blas:
@@ -175,16 +184,15 @@ def sum_groups(
         )
 
 
-def _chunks(store: Store, chunks: range, buffer: NDArray[np.uint8], columns: Columns) -> Iterator[RowBlock]:
-    """Yield the rows of ``chunks``, one chunk at a time."""
+def _blocks(
+    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: NDArray[np.uint8]
+) -> Iterator[RowBlock]:
+    """Yield the rows of ``chunks``: a chunk at a time, or up to ``piece_rows`` rows of it."""
     for i in chunks:
-        block = store.read(i, buffer)
-        yield RowBlock(block.X, *columns(block), block.first)
-
-
-def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> Iterator[RowBlock]:
-    """Yield the rows of ``chunks``, up to ``piece_rows`` rows of a chunk at a time."""
-    for i in chunks:
+        if piece_rows is None:
+            block = store.read(i, buffer)
+            yield RowBlock(block.X, *columns(block), block.first)
+            continue
         y, weight = columns(store.read_columns(i))
         first = store.chunk_slice(i).start
         at = 0
@@ -192,6 +200,90 @@ def _pieces(store: Store, chunks: range, piece_rows: int, columns: Columns) -> I
             rows = slice(at, at + len(X))
             yield RowBlock(X, y[rows], weight[rows], first + at)
             at += len(X)
+
+
+# Landmarks ----------------------------------------------------------------------------------------------------
+
+
+def proposal_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
+    """Return the peak bytes of one task: a chunk with columns and keys; with its rows, row blocks and landmarks too."""
+    chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
+    if not READS_ROWS[method]:
+        return chunk
+    rows = store.chunk_rows * store.features * itemsize
+    block = 8 * BLOCK * (3 * count + 5 * store.features)
+    landmarks = 8 * (4 * count**2 + 4 * count * store.features)
+    return chunk + 3 * rows + block + landmarks
+
+
+@dataclass(frozen=True, eq=False)
+class StorePivots:
+    """The rows of a store that ``labelling`` keeps, as a `dask_odm.kernels.pivots.PivotRows`.
+
+    Rows are cast to the dtype ``type_name``, then scaled.
+    """
+
+    store: Store
+    labelling: Targets
+    scaling: Scaling
+    cluster: Cluster
+    type_name: str
+
+    @property
+    def n(self) -> int:
+        return self.store.rows
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.type_name)
+
+    @property
+    def tasks(self) -> int:
+        """The most tasks of a pass: enough that no thread idles long."""
+        return 4 * self.cluster.slots
+
+    def require(self, count: int, method: str) -> None:
+        """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
+        what = f"Choosing {count} landmarks"
+        advice = "Use fewer landmarks, fewer threads a worker or more memory."
+        needed = proposal_bytes(self.store, count, self.dtype.itemsize, method)
+        self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
+
+    def run(self, race: Race) -> Proposals:
+        # the race is a task of its own, so that it goes to each worker once, with a name that no other fit has
+        sent = delayed(race, name=f"landmarks-{uuid4().hex}", traverse=False)
+        chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.tasks))
+        arguments = [(self.store, self.labelling, self.scaling, self.type_name, sent, part.tolist()) for part in chunks]
+        return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks"), race.most)
+
+    def take(self, numbers: Array) -> Array:
+        return self.scaling(self.raw(numbers))
+
+    def raw(self, numbers: Array) -> Array:
+        """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
+        order = np.argsort(numbers)
+        parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
+        read = self.cluster.map_chunks(Store.read_rows, [(self.store, part) for part in parts], "landmarks")
+        rows = np.empty((len(numbers), self.store.features), self.dtype)
+        rows[order] = np.concatenate([block.X for block in read])
+        return rows
+
+
+def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
+    """Return the proposals of a run of chunks; this is a task."""
+    buffer = store.buffer()
+    found = None
+    for i in chunks:
+        block = store.read(i, buffer) if race.reads_rows else store.read_columns(i)
+        keep = np.flatnonzero(labelling(block)[0])
+        X = block.X[keep]
+        if race.reads_rows:
+            X = X.astype(dtype, copy=False)
+            scaling(X, X)
+        own = race.chunk(X, block.first + keep, i)
+        found = Proposals.merged([own] if found is None else [found, own], race.most)
+    assert found is not None
+    return found
 
 
 # Lockstep -----------------------------------------------------------------------------------------------------
@@ -240,54 +332,43 @@ class Turn(Generic[T]):
         self.asks = False
         self.asked: Any = None
         self._work = work
-        self._error: BaseException | None = None
-        self._mine = threading.Semaphore(0)
-        self._theirs = threading.Semaphore(0)
-        self._answer: Any = None
-        self._is_abandoned = False
+        self._answers = SimpleQueue[Any]()
+        self._requests = SimpleQueue[tuple[bool, Any]]()  # whether the work asks, and for what; else the error it met
         self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
 
     def go_on(self, answer: Any = None) -> None:
         """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
-        self._answer = answer
-        self.asks = False
         self.asked = None
         if self._thread.ident is None:
             self._thread.start()
         else:
-            self._mine.release()
-        self._theirs.acquire()
-        if self._error is not None:
-            raise self._error
+            self._answers.put(answer)
+        self.asks, self.asked = self._requests.get()
+        if not self.asks and self.asked is not None:
+            raise self.asked
 
     def ask(self, asked: Any) -> Any:
         """Return the answer to a request of the work, which calls this from its thread."""
-        if self._is_abandoned:  # the work asks while it cleans up, and nobody answers any more
+        self._requests.put((True, asked))
+        answer = self._answers.get()
+        if answer is _Abandoned:
+            self._answers.put(answer)  # the work may ask again while it cleans up
             raise _Abandoned
-        self.asks = True
-        self.asked = asked
-        self._theirs.release()
-        self._mine.acquire()
-        if self._is_abandoned:
-            raise _Abandoned
-        answer = self._answer
-        self._answer = None
         return answer
 
     def abandon(self) -> None:
         """End the work at its next request, unless it has ended."""
-        self._is_abandoned = True
         if self._thread.is_alive():
-            self._mine.release()
+            self._answers.put(_Abandoned)
             self._thread.join()
 
     def _run(self) -> None:
         current_turn.set(self)
+        met = None
         try:
             self.result = self._work()
         except _Abandoned:
             pass
         except BaseException as error:
-            self._error = error
-        finally:
-            self._theirs.release()
+            met = error
+        self._requests.put((False, met))

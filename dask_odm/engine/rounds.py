@@ -265,10 +265,10 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
         return read_only(function(*arguments))
 
 
+@memory_returned()
 def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a task on a worker: make its arguments read-only, and return freed memory to the system afterwards."""
-    with memory_returned():
-        return function(*map(read_only, arguments))
+    return function(*map(read_only, arguments))
 
 
 def _hold(hold: Callable[[Any], Any] | None, shard: Any) -> Any:

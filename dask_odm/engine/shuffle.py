@@ -7,13 +7,12 @@ permuted.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import partial
+from uuid import uuid4
 
 import numpy as np
+from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
@@ -27,15 +26,12 @@ from dask_odm.data.rows.stored import (
     seal,
 )
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import load_array, map_array, open_whole
+from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import Dealer, GroupDealer
-from dask_odm.engine.partitioners import Groups, Partitioner
+from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.typing import Array
-
-GroupOfRow = Callable[[StoreBlock], Array]  # the group of every row; rows that do not take part may have any
 
 
 def partition_arrays(
@@ -92,15 +88,22 @@ def partition_store(
 def partition_store_by(
     store: Store,
     labelling: Targets,
-    group_of: GroupOfRow,
+    labels: Array,
+    feature: int | None,
     parts: int,
     seed: int,
     folder: str,
     cluster: Cluster,
     dtype: str | None = None,
 ) -> StoredPartitions:
-    """Write the rows of ``store`` to ``folder``, one partition for each of ``parts`` groups, in random order within."""
+    """Write the rows of ``store`` to ``folder``, one partition for each of ``parts`` groups, in random order within.
+
+    ``labels`` has the group of each row by its number, or the ascending values of a ``feature``, one for each group.
+    """
     _require_chunks(store, cluster)
+    path = os.path.join(folder, "labels.npy")
+    np.save(path, labels)
+    group_of = partial(groups_by_label, path, feature)
     arguments = [(store, labelling, group_of, parts, folder, c) for c in range(store.n_chunks)]
     counted = np.array(cluster.map_chunks(count_groups, arguments, "groups"))
     return _move(store, labelling, lambda sizes: GroupDealer(sizes, seed), counted, folder, cluster, dtype)
@@ -140,45 +143,19 @@ def scaling_path(folder: str) -> str:
     return os.path.join(folder, "scaling.npy")
 
 
-@dataclass(frozen=True)
-class GroupOfNumber:
-    """Groups by the numbers of rows in the store: entries of an array file, which workers map into memory."""
-
-    path: str
-
-    def __call__(self, block: StoreBlock) -> Array:
-        return np.array(map_array(self.path)[block.first : block.first + len(block.X)])
+def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
+    """Return the groups of rows by the labels of `partition_store_by`, in an array file that is mapped into memory."""
+    labels = map_array(path)
+    if feature is None:
+        return np.array(labels[block.first : block.first + len(block.X)])
+    return np.searchsorted(labels, block.X[:, feature])
 
 
-@dataclass(frozen=True)
-class GroupOfValue:
-    """Groups by the value of a feature: its index among the ascending values of an array file."""
-
-    path: str
-    feature: int
-
-    def __call__(self, block: StoreBlock) -> Array:
-        return np.searchsorted(load_array(self.path), block.X[:, self.feature])
-
-
-@dataclass(frozen=True)
-class GroupOfScaled:
-    """Groups of a block's scaled rows, by a scaling and `Groups` in a file that is read once per process."""
-
-    path: str
-
-    def __call__(self, block: StoreBlock) -> Array:
-        X = block.X
-        scaling, groups = _read_groups(self.path)
-        step = max(1, (16 << 20) // X[:1].nbytes)
-        return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
-
-
-@lru_cache(maxsize=4)
-def _read_groups(path: str) -> tuple[Scaling, Groups]:
-    with open_whole(path) as stream:
-        found: tuple[Scaling, Groups] = pickle.load(stream)
-    return found
+def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:
+    """Return the groups of a block's rows after scaling."""
+    X = block.X
+    step = max(1, (16 << 20) // X[:1].nbytes)
+    return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
 
 
 def _count(
@@ -190,9 +167,9 @@ def _count(
     scaling.save(scaling_path(folder))
     if groups.count == 1:
         return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
-    path = os.path.join(folder, "groups.pickle")
-    Path(path).write_bytes(pickle.dumps((scaling, groups), protocol=5))
-    arguments = [(store, labelling, GroupOfScaled(path), groups.count, folder, c) for c in chunks]
+    # the groups are a task of their own, so that they go to each worker once, with a name that no other fit has
+    group_of = delayed(partial(groups_of_scaled, scaling, groups), name=f"groups-{uuid4().hex}", traverse=False)
+    arguments = [(store, labelling, group_of, groups.count, folder, c) for c in chunks]
     return np.array(cluster.map_chunks(count_groups, arguments, "strata"))
 
 

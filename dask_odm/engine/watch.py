@@ -82,10 +82,8 @@ class Watch:
         """Turn an error of a call into ClusterError if the client was closed, the cluster lost or tasks cancelled."""
         try:
             yield
-        except DaskODMError:
-            raise
         except Exception as error:
-            found = _cause(self.client, error)
+            found = None if isinstance(error, DaskODMError) else _cause(self.client, error)
             if found is None:
                 raise
             raise ClusterError(found) from error
@@ -302,13 +300,13 @@ def warn_of_settings(watch: Watch) -> None:
         )
 
 
-def complaints_about(settings: dict[str, Any], wanted_failures: int = 3) -> list[str]:
+def complaints_about(settings: dict[str, Any]) -> list[str]:
     """Return what is wrong with a scheduler's settings, `distributed.scheduler` of Dask's configuration."""
     found = []
     prefix = "distributed.scheduler."
-    failures = settings.get("allowed-failures", wanted_failures)
+    failures = settings.get("allowed-failures", 3)
     ttl = settings.get("worker-ttl")
-    if failures < wanted_failures:
+    if failures < 3:
         found.append(f"{prefix}allowed-failures={failures} gives a task up after {failures + 1} lost workers")
     if ttl is None or parse_timedelta(ttl) > PATIENCE.silence:
         waits = "for ever" if ttl is None else f"for {ttl}"

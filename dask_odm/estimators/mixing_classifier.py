@@ -21,8 +21,7 @@ from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.mixing.online_passes import LOCALS
-from dask_odm.methods.mixing.recipe import train_mixing
-from dask_odm.methods.mixing.settings import MixingFit
+from dask_odm.methods.mixing.recipe import MixingFit, train_mixing
 
 
 @with_parameters

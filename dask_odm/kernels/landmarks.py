@@ -87,12 +87,6 @@ class Landmarks:
         with single_threaded_blas:
             return cholesky(self.gram)
 
-    def strata(self, X: Array) -> NDArray[np.int32]:
-        """Return the number of the landmark nearest to each row of ``X`` (n, d) in the kernel's space, int32 (n,)."""
-        with single_threaded_blas:
-            similarity = self.kernel.tile(X, self.rows).astype(np.float64)
-        return np.argmin(self.kernel.diagonal(self.rows) - 2.0 * similarity, axis=1).astype(np.int32)
-
     @cached_property
     def _packed(self) -> Any:
         return self.kernel.pack_right(self.rows.astype(np.float64))

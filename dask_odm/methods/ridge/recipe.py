@@ -19,8 +19,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import EvenDealer, require_rows
-from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import cholesky
@@ -39,14 +38,16 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, begin, contraction, solve_exchange
+from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, ShardSystem, coupling_radius, solve_exchange
 from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
-from dask_odm.methods.ridge.workers import KernelShards
+from dask_odm.methods.ridge.workers import hold_shard
 from dask_odm.models.models import KernelModel, LinearModel
 from dask_odm.typing import Array
 
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
+Attributes = dict[str, Any]
+Exchanged = tuple[list[Array], Attributes, str | None]
 EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 * 8 * n, ADVICE)
 
 
@@ -60,12 +61,11 @@ def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
             factor = scaling.factor
             zero = scaling.shift
         embedding = Embedding(FeatureMap(data.features, 0.0), data.origin()[0])
-        w, moments, attributes, warning = learn(
-            data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero
-        )
-        weights, intercept = moments.raw_weights(w)
+        w, moments, found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
+        weights = (w * factor[:, None]).T
+        intercept = moments.y_mean - weights @ moments.mean
         require_finite_solution(weights, intercept)
-        return Trained(LinearModel(weights, intercept), attributes, warning)
+        return Trained(LinearModel(weights, intercept), *found)
 
 
 def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
@@ -78,9 +78,9 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
         landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
         r = len(landmarks)
         embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
-        w, _, attributes, warning = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
+        w, _, found = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, attributes, warning)
+        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, *found)
 
 
 def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
@@ -117,18 +117,19 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
     stretch, pull, bound = 1.0, -strength, strength
     if fit.mode == CONSENSUS:
         stretch, pull, bound = 1.0 + strength, strength, strength / (1.0 + strength)
+    largest = max(counts)
+    held = -(-m // data.cluster.workers) * 8 * largest * (largest + rows.partitions.features + 8)
+    data.cluster.require(held, 1, f"Factors of {m} shards of {largest} rows", ADVICE)
     _, threads = data.cluster.share(m)
-    shards = KernelShards(rows.partitions, rows.scaling, seen.kernel, fit.lams[0], stretch, pull, threads)
-    held = shards.factor_bytes(data.cluster.workers)
-    data.cluster.require(held, 1, f"Factors of {m} shards of {max(counts)} rows", ADVICE)
+    hold = partial(hold_shard, rows.partitions, rows.scaling, seen.kernel, fit.lams[0], stretch, pull, threads)
     y, weight = rows.partitions.labels(0, m)
     t = y.reshape(len(y), -1).shape[1]
     asks = data.cluster.client is not None
     with _mixed(rows, fit, held) as mix, scratch_folder() if asks else nullcontext(None) as folder:
-        rounds_of = partial(Rounds, data.cluster, range(m), begin, name="shards", hold=shards.hold, scratch=folder)
+        rounds_of = partial(Rounds, data.cluster, range(m), ShardSystem.begin, name="shards", hold=hold, scratch=folder)
         shapes = [(count, t) for count in counts]
         total = math.fsum(weight)
-        return run_exchange(data, fit, "mdd-kernel", shapes, rounds_of, mix, bound=bound, weight=total)
+        return run_exchange(data, fit, "mdd-kernel", shapes, rounds_of, mix, pull=pull, bound=bound, weight=total)
 
 
 @contextmanager
@@ -146,7 +147,7 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[
 
 
 def _trained(
-    seen: KernelData, raw: Any, numbers: Array, alpha: Array, attributes: dict[str, Any], warning: str | None
+    seen: KernelData, raw: Any, numbers: Array, alpha: Array, attributes: Attributes, warning: str | None
 ) -> Trained:
     require_finite_solution(alpha)
     model = KernelModel(seen.kernel, seen.scaling, raw, np.ascontiguousarray(alpha), np.zeros(len(alpha)))
@@ -158,13 +159,13 @@ def _trained(
 
 def learn(
     data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
-) -> tuple[Array, ShardMoments, dict[str, Any], str | None]:
+) -> tuple[Array, ShardMoments, tuple[Attributes, str | None]]:
     """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
 
-    Returns them, the moments, the estimator's attributes, and a warning if the rounds stopped short of the fixed point.
-    ``name`` is that of the checkpoint. Features are multiplied by ``factor`` (width,). A model without an intercept is
-    0 at ``zero`` (width,); None means that it has an intercept. Raises InputError if a shard has no rows, rows are too
-    large for float64, or the discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
+    Returns them with the moments, and the fitted attributes with a warning perhaps. ``name`` is that of the checkpoint.
+    Features are multiplied by ``factor`` (width,). A model without an intercept is 0 at ``zero`` (width,); None means
+    that it has an intercept. Raises InputError if a shard has no rows, rows are too large for float64, or the
+    discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
     """
     require_rows(data.rows, fit.n_partitions)
     moments = _moments(data, fit, embedding, factor, zero)
@@ -191,15 +192,16 @@ def learn(
         fit,
         name,
         [system.base.shape for system in systems],
-        partial(Rounds, here, systems, begin, name="shards"),
+        partial(Rounds, here, systems, ShardSystem.begin, name="shards"),
         mix,
+        pull=systems[0].pull,
         bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
         weight=math.fsum(system.weight for system in systems),
         passes=2.0 if loo else 1.0,
     )
     w = mix(np.concatenate(parts)) / math.fsum(shares)
     require_finite_solution(w)
-    return w, moments, loo | {"lam_": lam} | attributes, warning
+    return w, moments, (loo | {"lam_": lam} | attributes, warning)
 
 
 def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
@@ -244,7 +246,8 @@ def _choose_lam(
     best = int(np.nanargmin(errors.mean(axis=1)))
     spread = moments.spread / total
     score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
-    freedom = query.effective(best)
+    # the effective number of parameters is the sum of all leverages
+    freedom = float((1.0 - query.penalties[best] * query.inverse[:, best]).sum()) + intercept
     if freedom > 0.5 * total:
         warnings.warn(
             f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
@@ -299,10 +302,6 @@ def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> fl
 # Rounds to the fixed point --------------------------------------------------------------------------------------------
 
 
-# the shards' solutions at the fixed point, the estimator's attributes of it, and a warning if it was not reached
-Exchanged = tuple[list[Array], dict[str, Any], str | None]
-
-
 def run_exchange(
     data: TrainingData,
     fit: MDDFit,
@@ -311,15 +310,18 @@ def run_exchange(
     rounds_of: Callable[..., Rounds],
     mix: Callable[[Array], Array],
     *,
+    pull: float,
     bound: float,
     weight: float,
     passes: float = 1.0,
 ) -> Exchanged:
     """Run the rounds to their fixed point, with checkpoints.
 
+    Returns the shards' solutions, the estimator's attributes, and a warning perhaps.
     ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
     ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
-    messages. ``bound`` is that of `_factor`; ``weight`` is that of all rows, and ``passes`` over them were made before.
+    messages. ``pull`` is what all shards have in common, and ``bound`` that of the factor by which a round shrinks the
+    error, 0 if nothing is exchanged. ``weight`` is that of all rows, and ``passes`` over them were made before.
     """
     resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
     bounds = np.cumsum([0, *(k for k, _ in shapes)])
@@ -329,7 +331,15 @@ def run_exchange(
     if resume is not None:
         states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
     rounds = rounds_of(states=states)
-    q = _factor(fit, partial(contraction, rounds, mix), int(bounds[-1]), bound)
+    q = bound
+    if fit.exchanges and fit.mode != CONSENSUS and fit.discrepancy >= 1.0:
+        # below, and by consensus, a shard's regularised system dominates what it takes from the others
+        q = abs(pull) * coupling_radius(rounds, mix, np.random.default_rng(fit.run.seed).normal(size=bounds[-1]))
+        if q >= 1.0:
+            raise InputError(
+                f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
+                "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
+            )
     parts, history = solve_exchange(
         rounds,
         mix,
@@ -351,26 +361,6 @@ def run_exchange(
         )
     attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
     return parts, attributes, warning
-
-
-def _factor(fit: MDDFit, found: Callable[[Array], float], size: int, bound: float) -> float:
-    """Return the factor by which a round shrinks the error, or a ``bound`` of it below 1.
-
-    Consensus and a ``discrepancy`` below 1 always converge, because a shard's regularised system dominates what it
-    takes from the others. For larger values Lanczos's method finds the `contraction` of all ``size`` numbers;
-    InputError is raised if it is not below 1.
-    """
-    if not fit.exchanges:
-        return 0.0
-    if fit.mode == CONSENSUS or fit.discrepancy < 1.0:
-        return bound
-    q = found(np.random.default_rng(fit.run.seed).normal(size=size))
-    if q >= 1.0:
-        raise InputError(
-            f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
-            "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
-        )
-    return q
 
 
 # The choice -----------------------------------------------------------------------------------------------------------

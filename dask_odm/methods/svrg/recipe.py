@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +35,7 @@ def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
     """Train by SVRG on rows in memory."""
     held = _in_memory("svrg", data)
     features = _features(held.seen_by(fit.kernel), fit)
-    return _run("svrg", _steps(held, features, fit), features, held, fit, held.fingerprint)
+    return _run("svrg", _steps(held, features, fit), features, held, fit)
 
 
 def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
@@ -49,7 +48,7 @@ def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
     strata, _ = groups_of_arrays(seen.scaled, StratifiedPartitioner(seen.kernel, few, 1, fit.run.seed))
     coreset = draw_coreset(strata, size, fit.run.seed)
     problem = _steps(held, features, fit, coreset)
-    trained = _run("csvrg", problem, features, held, fit, held.fingerprint, biased=True)
+    trained = _run("csvrg", problem, features, held, fit, biased=True)
     if trained.warning is None or trained.history[-1]["iteration"] >= fit.solver.max_iter:
         return trained
     warning = (
@@ -75,8 +74,7 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
             fit.own.stage_steps,
             fit.run.seed,
         )
-        ring = Ring(job, rows.cluster)
-        return _run("dsvrg", ring, features, data, fit, lambda: f"{parts} {data.fingerprint()}")
+        return _run("dsvrg", Ring(job, rows.cluster), features, data, fit, f"dsvrg {parts}")
 
 
 def _features(seen: KernelData, fit: ODMFit) -> FeatureMap:
@@ -113,20 +111,17 @@ def _run(
     features: FeatureMap,
     data: TrainingData,
     fit: ODMFit,
-    fingerprint: Callable[[], str],
+    steps: str | None = None,
     *,
     biased: bool = False,
 ) -> Trained:
-    resume, save = open_steps(name, fingerprint, fit, SVRGState)
-    require_state(fit, resume is None or _fits(resume, features.k))
+    """Run the epochs, with checkpoints that are those of the ``steps`` of this name, by default the solver's."""
+    resume, save = open_steps(steps or name, data.fingerprint, fit, SVRGState)
+    if resume is not None:
+        shaped = resume.w.shape == (features.k,) and resume.before.shape == (2, features.k)
+        counted = resume.epoch == len(resume.history) and min(resume.passes, resume.seconds, resume.hops) >= 0
+        require_state(fit, shaped and counted and (resume.smoothness is None or resume.smoothness > 0))
     solver = SVRG(name, problem, fit.solver, fit.own.step_size, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
     trained = finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
     return weights_as_predicted(trained, found, features, data, fit)
-
-
-def _fits(state: SVRGState, k: int) -> bool:
-    """Whether a state from a checkpoint is sound and has ``k`` weights."""
-    shaped = state.w.shape == (k,) and state.before.shape == (2, k)
-    counted = state.epoch == len(state.history) and min(state.passes, state.seconds, state.hops) >= 0
-    return shaped and counted and (state.smoothness is None or state.smoothness > 0)

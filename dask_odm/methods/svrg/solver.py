@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,22 +111,19 @@ class SVRG:
     def run(self, state: SVRGState | None = None) -> PrimalSolution[PrimalSums]:
         """Run epochs from ``state``, by default from zero. Raises InputError if too long steps make them diverge."""
         state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
-        # steps that diverge overflow, which `_at` finds; BLAS is limited once, since every entry looks for libraries
-        with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
-            return self._run(state)
-
-    def _run(self, state: SVRGState) -> PrimalSolution[PrimalSums]:
         began = time.perf_counter() - state.seconds
         history = list(state.history)
-        while True:
-            at = self._at(state, history, began)
-            converged = at.gap <= self.solver.tol
-            ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
-            enough = converged and (state.epoch or at.x.any())  # w = 0 classifies nothing, however small the gap
-            if enough or ended or (self.biased and _stalls(history)):
-                return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
-            state = replace(self._epoch(state, at, began), history=list(history))
-            self.on_state(state)
+        # steps that diverge overflow, which `_at` finds; BLAS is limited once, since every entry looks for libraries
+        with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
+            while True:
+                at = self._at(state, history, began)
+                converged = at.gap <= self.solver.tol
+                ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
+                enough = converged and (state.epoch or at.x.any())  # w = 0 classifies nothing, however small the gap
+                if enough or ended or (self.biased and _stalls(history)):
+                    return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
+                state = replace(self._epoch(state, at, began), history=list(history))
+                self.on_state(state)
 
     def _at(self, state: SVRGState, history: list[Record], began: float) -> Iterate[PrimalSums]:
         """Make the full pass at the snapshot, and record it."""
@@ -188,27 +186,10 @@ def _stalls(history: Sequence[Record]) -> bool:
 # Steps over rows in memory --------------------------------------------------------------------------------------------
 
 
-@compiled
-def stiffest_row(X: Array, codes: Array, weight: Array, stiffness: Array, bias: float) -> float:
-    """Return the largest ``c ‖φ‖²`` of rows ``X`` (n, d), to which a constant feature √bias is added."""
-    largest = 0.0
-    weighted = weight.size > 0
-    for i in range(codes.size):
-        row = X[i]
-        square = bias
-        for j in range(row.size):
-            square += float(row[j]) * float(row[j])
-        c = stiffness[1] if codes[i] == 1 else stiffness[0]
-        if weighted:
-            c *= weight[i]
-        c = 0.0 if codes[i] < 0 else c
-        largest = max(largest, c * square)
-    return largest
-
-
 def stiffest_of(parts: Iterable[tuple[Array, Array, Array]], loss: BandLoss, bias: float) -> float:
-    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights."""
-    return max(float(stiffest_row(*map(frozen, rows), loss.stiffness, bias)) for rows in parts)
+    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights. √bias is a feature of φ."""
+    squares = ((np.einsum("ij,ij->i", X, X, dtype=np.float64), y, weight) for X, y, weight in parts)
+    return max(float((loss.row_stiffness(y, weight) * (square + bias)).max()) for square, y, weight in squares)
 
 
 @compiled
@@ -264,15 +245,9 @@ def walk_rows(
     features: FeatureMap, loss: BandLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
     snapshot: Array, dual_image: Array, step: float,
 ) -> None:  # fmt: skip
-    """Take the steps of ``rows`` (scaled X, codes, weights) in ``order``, changing ``w`` in place.
-
-    ``n`` is the number of all rows, of which these may be a part.
-    """
-    stiffness = n * loss.stiffness
-    take_steps(
-        *map(frozen, rows), order, w, snapshot, step * dual_image, stiffness, loss.band,
-        features.constant, step,
-    )  # fmt: skip
+    """Take the steps of ``rows`` (scaled X, codes, weights), a part of ``n``, in ``order``; change ``w`` in place."""
+    scaled = *map(frozen, rows), order, w, snapshot, step * dual_image
+    take_steps(*scaled, n * loss.stiffness, loss.band, features.constant, step)
 
 
 def warm_up(dtype: np.dtype[Any]) -> None:
@@ -283,6 +258,7 @@ def warm_up(dtype: np.dtype[Any]) -> None:
     steps.walk(w, steps.sums(w).dual_image, 1.0 + steps.stiffest(), 0)
 
 
+@dataclass(frozen=True, eq=False)
 class ArraySteps:
     """SVRG or CSVRG steps over rows in memory.
 
@@ -302,55 +278,52 @@ class ArraySteps:
     and n_s/m_s of each (m,), as `draw_coreset` draws them.
     """
 
-    def __init__(
-        self,
-        features: FeatureMap,
-        loss: BandLoss,
-        X: Any,
-        codes: Array,
-        weight: Array,
-        seed: int,
-        threads: int = 1,
-        coreset: tuple[Array, Array] | None = None,
-    ) -> None:
-        self._features = features
-        self._loss = loss
-        self._rows = (X, codes, weight)
-        self._seed = seed
-        self._scaled = FeatureMap(features.d, features.bias)
-        self._all = PrimalProblem.over_rows(features, loss, X, codes, weight, threads)
-        self._set = None
-        if coreset is not None:
-            chosen, factor = coreset
-            weights = factor * weight[chosen] if weight.size else factor
-            self._share = len(chosen) / max(1, len(codes))
-            self._set = PrimalProblem.over_rows(features, loss, X[chosen], codes[chosen], weights, threads)
+    features: FeatureMap
+    loss: BandLoss
+    X: Any
+    codes: Array
+    weight: Array
+    seed: int
+    threads: int = 1
+    coreset: tuple[Array, Array] | None = None
 
     @property
     def n(self) -> int:
-        return len(self._rows[1])
+        return len(self.codes)
 
     @property
     def k(self) -> int:
-        return self._features.k
+        return self.features.k
+
+    @cached_property
+    def _all(self) -> PrimalProblem:
+        return PrimalProblem.over_rows(self.features, self.loss, self.X, self.codes, self.weight, self.threads)
+
+    @cached_property
+    def _set(self) -> PrimalProblem:
+        assert self.coreset is not None
+        chosen, factor = self.coreset
+        weight = factor * self.weight[chosen] if self.weight.size else factor
+        rows = self.X[chosen], self.codes[chosen], weight
+        return PrimalProblem.over_rows(self.features, self.loss, *rows, self.threads)
 
     def sums(self, w: Array) -> PrimalSums:
         return self._all.sums(w, "none")
 
     def stiffest(self) -> float:
         parts = (rows for rows, _ in self._dense(np.arange(self.n)))
-        return stiffest_of(parts, self._loss, self._features.bias)
+        return stiffest_of(parts, self.loss, self.features.bias)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
-        if self._set is None:
+        if self.coreset is None:
             return dual_image, 0.0
-        return self._set.sums(w, "none").dual_image, self._share
+        return self._set.sums(w, "none").dual_image, len(self.coreset[0]) / self.n
 
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
-        order = np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(1, epoch))).permutation(self.n)
+        order = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1, epoch))).permutation(self.n)
         end = w.copy()
         for rows, visits in self._dense(order):
-            walk_rows(self._scaled, self._loss, self.n, rows, visits, end, w, dual_image, step)
+            walk_rows(self.features, self.loss, self.n, rows, visits, end, w, dual_image, step)
         return end, 1.0, 0
 
     def _dense(self, order: Array) -> Iterator[tuple[tuple[Array, Array, Array], Array]]:
@@ -358,16 +331,15 @@ class ArraySteps:
 
         Sparse rows are made dense in that order, a bounded number at a time.
         """
-        X, codes, weight = self._rows
-        if not issparse(X):
-            yield self._rows, order
+        if not issparse(self.X):
+            yield (self.X, self.codes, self.weight), order
             return
         # 4 MiB of sparse rows are made dense at a time
-        size = max(1, (4 << 20) // max(1, X.shape[1] * X.dtype.itemsize))
+        size = max(1, (4 << 20) // max(1, self.X.shape[1] * self.X.dtype.itemsize))
         for start in range(0, len(order), size):
             some = order[start : start + size]
-            weights = weight[some] if weight.size else weight
-            yield (self._features.dense(X[some]), codes[some], weights), np.arange(len(some))
+            weight = self.weight[some] if self.weight.size else self.weight
+            yield (self.features.dense(self.X[some]), self.codes[some], weight), np.arange(len(some))
 
 
 def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:

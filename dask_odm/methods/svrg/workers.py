@@ -26,7 +26,7 @@ from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.cluster import Cluster, memory_returned
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import require_rows
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
@@ -103,18 +103,15 @@ def reader(job: RingJob, k: int) -> Callable[[int], tuple[Array, Array, Array]]:
     if isinstance(partitions, StoredPartitions):
         pieces = list(partitions.pieces(k, k + 1))
         of_chunk = partitions.reader(k, job.scaling)
-    else:
-        rows, _ = partitions.rows(k, k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
 
-    def read(piece: int) -> tuple[Array, Array, Array]:
-        if isinstance(partitions, StoredPartitions):
+        def read(piece: int) -> tuple[Array, Array, Array]:
             X, y, weight = of_chunk(pieces[piece])
-        else:
-            X = rows.read(0, rows.n)
-            y, weight = partitions.labels(k, k + 1)
-        return X, (y > 0).astype(np.int8), weight
+            return X, (y > 0).astype(np.int8), weight
 
-    return read
+        return read
+    rows, _ = partitions.rows(k, k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
+    y, weight = partitions.labels(k, k + 1)
+    return lambda piece: (rows.read(0, rows.n), (y > 0).astype(np.int8), weight)
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:

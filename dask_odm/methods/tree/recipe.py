@@ -27,7 +27,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
-from dask_odm.learning.problem.products import Products, scores_of
+from dask_odm.learning.problem.products import scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -44,11 +44,10 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
+from dask_odm.methods.tree.node_workers import Begin, PassUp, TreeJob, pass_all, pass_support, recluster
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.workers import (
     LevelState,
-    Regroup,
     Save,
     TreeResult,
     TreeSettings,
@@ -116,9 +115,12 @@ DC = TreeRule("dc", by_clusters, recluster=True)
 def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
     """Train by a tree of partitions.
 
-    Equal rows in memory are merged first, unless the user asks for more partitions than there are distinct rows.
+    Equal rows in memory are merged first, unless the user brings the kernel, or asks for more partitions than there are
+    distinct rows.
     """
-    data = _merged(data, fit)
+    if fit.kernel.is_named:
+        merged = data.merged()
+        data = merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
     most = rule.whole_rows if data.in_memory else LEAF_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
@@ -131,9 +133,17 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
         levels = tree.levels(len(counts))
         has_root = len(levels[-1]) == 2
-        regroup = _regroup(job, rows, fit, rule, levels)
+        regroup = None
+        if rule.recluster:
+            nodes = [len(bounds) - 1 for bounds in levels]
+            partitioner = partial(rule.partitioner, fit, job.kernel)
+            regroup = partial(recluster, job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
         if resume is not None:
-            require_state(fit, _is_sound(resume, job, levels, regroup))
+
+            def sizes(number: int) -> list[int]:
+                return [node.size(counts) for node in nodes_of(levels, number, counts, regroup)]
+
+            require_state(fit, resume.is_level(len(levels), sizes, all_rows=rule.pass_up is pass_all))
         logger.info("%d rows in %d partitions, %s; %s", sum(counts), len(counts), job.kernel, rows.cluster)
         grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, save=save, regroup=regroup)
         if resume is not None and resume.level == len(levels) - 1 and has_root:
@@ -159,38 +169,6 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
             "%s %s nothing: %d rows make one partition, and no tree. Give solver=SODM(n_partitions=…), or leave "
             "%s out.", " and ".join(asked), change, rows, " and ".join(asked)
         )  # fmt: skip
-
-
-def _regroup(
-    job: TreeJob, rows: PartitionedRows, fit: ODMFit, rule: TreeRule, levels: list[list[int]]
-) -> Regroup | None:
-    """Build the callable that clusters the rows anew for every level; None if the rule merges partitions instead."""
-    if not rule.recluster:
-        return None
-    nodes = [len(bounds) - 1 for bounds in levels]
-    partitioner = partial(rule.partitioner, fit, job.kernel)
-    return Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
-
-
-def _is_sound(state: LevelState, job: TreeJob, levels: list[list[int]], regroup: Regroup | None) -> bool:
-    """Return whether a level of a checkpoint belongs to this fit's tree."""
-    counts = job.partitions.counts
-
-    def sizes(number: int) -> list[int]:
-        return [node.size(counts) for node in nodes_of(levels, number, counts, regroup)]
-
-    return state.is_level(len(levels), sizes, all_rows=job.pass_up is pass_all)
-
-
-def _merged(data: TrainingData, fit: ODMFit) -> TrainingData:
-    """Merge equal rows.
-
-    The data is returned as it is for a user kernel, or if merging leaves fewer rows than the partitions asked for.
-    """
-    if not fit.kernel.is_named:
-        return data
-    merged = data.merged()
-    return merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
 
 
 def _finish(
@@ -259,30 +237,20 @@ def _grow_to_root(
 
     The root's products are opened first, so that too little memory for them is an error before anything is solved.
     """
-    levels = tree.levels(len(job.partitions.counts))
+    parts = len(job.partitions.counts)
+    levels = tree.levels(parts)
     number = len(levels) - 1
     with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
-        start = None
+        losses = RowLosses(job.odm, *job.partitions.labels(0, parts))
+        start = None  # Newton then begins with a quarter of the rows
         history = []
         if number:
             result = grow(replace(tree, stop_at=len(levels[-2]) - 1))
             history = result.history
             if tree.early_stop and len(history) > 1 and history[-1]["start_gap"] <= job.solver.tol:
                 return result
-            start = result.dual[0]
-        solution = _solve_root(job, start, products)
-    return end_at_root(solution, number, history, save)
-
-
-def _solve_root(job: TreeJob, start: Array | None, products: Products) -> Solution:
-    """Solve the root from the dual variables ``start`` (n,) of the level below.
-
-    Without them, Newton begins with a quarter of the rows.
-    """
-    began = time.perf_counter()
-    y, weight = job.partitions.labels(0, len(job.partitions.counts))
-    losses = RowLosses(job.odm, y, weight)
-    with rescaling_advised():
-        begin = None if start is None else y * start
-        found = solve_exact(losses, products, job.solver, start=begin, threads=CPU_COUNT, on_step=report_step)
-    return exact_result(losses, found, began)
+            start = losses.y * result.dual[0]
+        began = time.perf_counter()
+        with rescaling_advised():
+            found = solve_exact(losses, products, job.solver, start=start, threads=CPU_COUNT, on_step=report_step)
+    return end_at_root(exact_result(losses, found, began), number, history, save)

@@ -22,7 +22,7 @@ from dask.delayed import Delayed, delayed
 
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
 from dask_odm.engine.cluster import ADVICE, Cluster
-from dask_odm.engine.dealing import require_rows
+from dask_odm.engine.partitioners import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.learning.problem.losses import Point
 from dask_odm.learning.solution import Solution
@@ -49,25 +49,20 @@ class LevelState:
     @classmethod
     def of(cls, level: int, solutions: list[Solution], history: History) -> LevelState:
         figures = []
-        for each in solutions:
-            counts = each.dual.shape[1], each.weight, each.rows, each.sweeps, each.steps
-            points = *astuple(each.start), *astuple(each.point)
-            figures.append([*counts, each.converged, each.seconds, *points, each.half_norm])
-        dual = np.concatenate([each.dual for each in solutions], axis=1)
+        for s in solutions:
+            counts = s.dual.shape[1], s.weight, s.rows, s.sweeps, s.steps, s.converged, s.seconds
+            figures.append([*counts, *astuple(s.start), *astuple(s.point), s.half_norm])
+        dual = np.concatenate([s.dual for s in solutions], axis=1)
         return cls(level, dual, np.array(figures, dtype=np.float64), list(history))
 
     def solutions(self) -> list[Solution]:
         ends = np.cumsum(self.figures[:-1, 0]).astype(np.int64)
         found = []
         for dual, figures in zip(np.split(self.dual, ends, axis=1), self.figures.tolist(), strict=True):
-            _, weight, rows, sweeps, steps, converged, seconds = figures[:7]
-            points = Point(*figures[7:10]), Point(*figures[10:13])
-            found.append(
-                Solution(
-                    dual.copy(), weight, int(rows), *points,
-                    int(sweeps), int(steps), bool(converged), seconds, half_norm=figures[13],
-                )
-            )  # fmt: skip
+            _, weight, rows, sweeps, steps, converged, seconds, *points, half_norm = figures
+            counts = int(sweeps), int(steps), bool(converged)
+            start, point = Point(*points[:3]), Point(*points[3:])
+            found.append(Solution(dual.copy(), weight, int(rows), start, point, *counts, seconds, half_norm))
         return found
 
     def is_level(self, levels: int, sizes: Callable[[int], list[int]], *, all_rows: bool) -> bool:
@@ -99,10 +94,6 @@ class TreeSettings:
     fan_in: int = 4
     stop_at: int = 1
     early_stop: bool = False
-
-    def depth(self, n_partitions: int) -> int:
-        """Return how many merges lead from a level of ``n_partitions`` to the root, which is level 0."""
-        return len(TreeSettings(self.fan_in).levels(n_partitions)) - 1
 
     def levels(self, n_partitions: int) -> list[list[int]]:
         """Return the bounds of every level, leaves first: node i has leaf partitions ``bounds[i]:bounds[i + 1]``."""
@@ -167,7 +158,7 @@ def grow_tree(
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
                 _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
-            depth = tree.depth(len(nodes))
+            depth = len(TreeSettings(tree.fan_in).levels(len(nodes))) - 1  # merges that lead to the root
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
             finished = _finished(solutions, depth, history)
             if save is not None:

@@ -14,8 +14,8 @@ from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.dealing import GroupDealer
-from dask_odm.engine.shuffle import GroupOfNumber, partition_store_by
+from dask_odm.engine.partitioners import GroupDealer
+from dask_odm.engine.shuffle import partition_store_by
 from dask_odm.errors import MemoryLimitError
 from dask_odm.methods.mixing.online_passes import LocalRule
 from dask_odm.methods.mixing.solver import Mixing
@@ -53,10 +53,8 @@ def in_memory(rows, scaling: Scaling | None = None, *, sparse: bool = False) -> 
 def test_shards_on_disk_hold_the_rows_of_memory(rows, tmp_path, scaled):
     X, y, codes = rows
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90)
-    np.save(tmp_path / "codes.npy", codes)
     (tmp_path / "scratch").mkdir()
-    group_of, folder = GroupOfNumber(str(tmp_path / "codes.npy")), str(tmp_path / "scratch")
-    disk = partition_store_by(store, TwoClasses(), group_of, SHARDS, 3, folder, HERE)
+    disk = partition_store_by(store, TwoClasses(), codes, None, SHARDS, 3, str(tmp_path / "scratch"), HERE)
     scaling = Scaling(np.full(D, 0.5), np.arange(1.0, D + 1)) if scaled else None
     memory = in_memory(rows, scaling)
     assert disk.counts == memory.counts

@@ -10,8 +10,7 @@ from dask_odm.methods.ridge.fixed_point import (
     ExchangeState,
     LinearSystem,
     State,
-    begin,
-    contraction,
+    coupling_radius,
     solve_exchange,
 )
 
@@ -27,7 +26,7 @@ class Here:
 
     def __init__(self, systems: list[LinearSystem], states: list[State] | None = None) -> None:
         self.systems = systems
-        self.states = states or [begin(system) for system in systems]
+        self.states = states or [system.begin() for system in systems]
 
     def read(self, question, message=None):
         return [question(system, state, message) for system, state in zip(self.systems, self.states, strict=True)]
@@ -56,8 +55,8 @@ def test_the_rounds_end_in_the_fixed_point_within_the_gap(problem):
     expected = np.linalg.solve(whole - PULL * coupling, np.concatenate(b))
     q = abs(PULL) * np.abs(np.linalg.eigvals(np.linalg.solve(whole, coupling))).max()
     systems = [system_of(*each, i) for i, each in enumerate(zip(A, b, strict=True))]
-    found = contraction(Here(systems), mix, np.random.default_rng(1).normal(size=M * D))
-    assert found == pytest.approx(q, rel=1e-9)
+    radius = coupling_radius(Here(systems), mix, np.random.default_rng(1).normal(size=M * D))
+    assert abs(PULL) * radius == pytest.approx(q, rel=1e-9)
     for tol in (1e-2, 1e-8):
         parts, history = solve_exchange(Here(systems), mix, q, 30.0, tol=tol, max_iter=100)
         far = np.concatenate(parts) - expected
