@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.events import Meter
-from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of, tree_sum
+from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -167,7 +167,7 @@ def sum_groups(
     def blocks(group: range) -> Iterator[RowBlock]:
         found = _pieces(store, group, piece_rows, columns) if piece_rows else _chunks(store, group, buffer, columns)
         wanted = while_wanted(found)
-        return wanted if meter is None else meter.over(wanted, rows_of)
+        return wanted if meter is None else meter.over(wanted, len)
 
     with memory_returned(), single_threaded_blas:
         return tree_sum(

@@ -102,9 +102,9 @@ def gram_part(active: ActiveRows, part: int, v: Array) -> Array:
     """Return one part's share of the product of the active rows' kernel matrix with ``v``. Runs as a task."""
     with single_threaded_blas:
         if active.double_precision:
-            return active.gram(part).partial(v)
+            return active.gram(part).matvec(v)
         with _KEPT.part(active, part) as gram:
-            return gram.partial(v)
+            return gram.matvec(v)
 
 
 def cross_task(

@@ -198,9 +198,9 @@ class StoredRows:
         chunk: Array = local.scaled[:rows]
         return chunk
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         starts = self._starts[0]
-        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+        out = np.empty((stop - start, self.d), self.dtype)
         at = start
         while at < stop:
             piece = int(np.searchsorted(starts, at, side="right")) - 1

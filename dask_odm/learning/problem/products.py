@@ -12,11 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from dask_odm.events import Meter
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, Room, Tiling
+from dask_odm.kernels.base import Kernel, Sides
+from dask_odm.kernels.blocks import Gram, Room
 from dask_odm.learning.problem.odm import Operator
-from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -82,7 +80,7 @@ class ChosenRows:
             return np.dtype(self.source.dtype)
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
         return found
 
@@ -122,31 +120,9 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
         total = np.zeros(stop - start)
         for first in range(0, sources.n, step):
             right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
-            kernel.forward(left, right, weights[first : first + step], total)
+            kernel.products(left, right, Sides(v=weights[first : first + step], by_row=total))
         parts.append(total)
     return np.concatenate(parts) if parts else np.empty(0)
-
-
-@dataclass(frozen=True, eq=False)
-class PassingGram:
-    """Kernel matrix of the active rows whose tiles are not kept but computed in groups, with the bits of `Gram`."""
-
-    kernel: Kernel
-    rows: ChosenRows
-    threads: int
-
-    @property
-    def n(self) -> int:
-        return self.rows.n
-
-    def matvec(self, v: Array) -> Array:
-        """Return ``K @ v``, float64 (n,)."""
-        groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
-        count = groups // min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
-        parts = (Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)) for i in range(count))
-        with Meter("certificate", count) as meter:
-            total: Array = tree_sum(part.partial(v) for part in meter.over(parts))
-        return total
 
 
 @dataclass(eq=False)
@@ -181,7 +157,7 @@ class RowProducts:
     def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
-            return PassingGram(self.kernel, rows, self.threads)
+            return Gram(self.kernel, rows, 0, self.threads, phase="certificate")
         return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:

@@ -297,9 +297,9 @@ def test_rows_on_disk_are_gathered_once_for_all_cells():
     read: list[int] = []
 
     class CountedRows(ArrayRows):
-        def read(self, start, stop, out=None):
+        def read(self, start, stop):
             read.append(stop - start)
-            return super().read(start, stop, out)
+            return super().read(start, stop)
 
     X = np.random.default_rng(0).normal(size=(4000, 3)).astype(np.float32)
     products = RowProducts(RBF(1.0, 4.0), RangedRows(CountedRows(X)), 0)
