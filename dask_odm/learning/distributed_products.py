@@ -24,7 +24,7 @@ from dask_odm.data.storage.files import reserve
 from dask_odm.engine.cluster import Cluster, return_free_memory
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
-from dask_odm.learning.problem.products import CROSS_BYTES, ChosenRows, RowProducts, cross_blocks, cross_part
+from dask_odm.learning.problem.products import CROSS_BYTES, ChosenRows, Multiply, RowProducts, cross_blocks, cross_part
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
@@ -126,11 +126,10 @@ def forget(folder: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClusterGram:
-    """`Operator` that multiplies with the kernel matrix of the active rows."""
+    """Multiplies with the kernel matrix of the active rows."""
 
     active: ActiveRows
     cluster: Cluster
-    n: int
 
     def matvec(self, v: Array) -> Array:
         arguments = [(self.active, part, v) for part in range(self.active.of)]
@@ -165,7 +164,7 @@ class ClusterProducts(RowProducts):
     def _share(self) -> tuple[int, int]:
         return self.cluster.share(self.parts)
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> ClusterGram:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         name = f"active-{self._made}.npy"
         old = f"active-{self._made - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
@@ -179,7 +178,7 @@ class ClusterProducts(RowProducts):
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
         active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)
-        return ClusterGram(active, self.cluster, len(index))
+        return ClusterGram(active, self.cluster).matvec
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -128,9 +127,3 @@ class Point:
     primal: float
     dual: float
     gap: float
-
-
-class Operator(Protocol):
-    """A Gram matrix that can be multiplied with a vector."""
-
-    def matvec(self, v: Array) -> Array: ...
