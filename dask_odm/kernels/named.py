@@ -87,9 +87,8 @@ class _Radial(Kernel):
 
     def _loop_arguments(self, left: Array, right: Panels) -> tuple[Any, ...]:
         """Return the arguments of the loops from ``address`` to ``bias``."""
-        dtype = left.dtype
-        address = entry_loop(step_of(left.shape[1]), self._manhattan, dtype == np.float32).address
-        bias = dtype.type(self.bias)
+        address = entry_loop(step_of(left.shape[1]), self._manhattan, left.dtype == np.float32).address
+        bias = left.dtype.type(self.bias)
         return address, left.reshape(-1), right.values.reshape(-1), len(left), len(right), bias
 
     def tile_packed(self, left: Array, right: Any, out: Array | None = None) -> Array:

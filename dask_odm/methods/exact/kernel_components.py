@@ -66,9 +66,8 @@ class ComponentProducts(SourcedProducts):
         out = np.full(len(targets), self.kernel.bias * float(v.sum()))
         for there, here in zip(self._places(targets), self._places(sources), strict=True):
             if len(there) and len(here):
-                out[there] += self.within.cross(
-                    targets[there], sources[here], v[here], double_precision=double_precision
-                )
+                own = self.within.cross(targets[there], sources[here], v[here], double_precision=double_precision)
+                out[there] += own
         return out + self._between(targets, sources, v) if double_precision else out
 
     @property

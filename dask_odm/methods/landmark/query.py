@@ -293,15 +293,17 @@ def sums_of_block(asked: Sequence[tuple[SpanQuery, Array, Draw | None]], blocks:
 
     ``asked`` has each query with its arguments, and ``blocks`` the same rows with its targets and weights.
     """
-    found = [[0.0, np.zeros(each[0].r), np.empty(len(block))] for each, block in zip(asked, blocks, strict=True)]
+    losses = [0.0] * len(asked)
+    images = [np.zeros(query.r) for query, _, _ in asked]
+    curvatures = [np.empty(len(block)) for block in blocks]
     for rows, K in asked[0][0]._tiles(blocks[0], whole=True):
-        for (query, a, _), block, sums in zip(asked, blocks, found, strict=True):
-            loss, image, curvature = sums
-            sums[0] = query._add_sums(K, block.y[rows], block.weight[rows], a, image, curvature[rows], loss)
+        for j, ((query, a, _), block) in enumerate(zip(asked, blocks, strict=True)):
+            found = curvatures[j][rows]
+            losses[j] = query._add_sums(K, block.y[rows], block.weight[rows], a, images[j], found, losses[j])
     totals = []
-    for (query, _, draw), block, (loss, image, curvature) in zip(asked, blocks, found, strict=True):
-        sample = None if draw is None else query._draw(block, curvature, draw)
-        kept = query.loss.pack(curvature, block.y, block.weight) if query.streamed else curvature
+    for (query, _, draw), block, loss, image, found in zip(asked, blocks, losses, images, curvatures, strict=True):
+        sample = None if draw is None else query._draw(block, found, draw)
+        kept = query.loss.pack(found, block.y, block.weight) if query.streamed else found
         totals.append(SpanSums(loss, image, (kept,), sample))
     return totals
 
