@@ -55,7 +55,7 @@ def ours(name: str, X: Any, Z: Any) -> list[Work]:
         kernel.tile_packed(lefts[b], right, out[rows(b)])
 
     def forward(b: int) -> None:
-        kernel.forward(lefts[b], right, v, by_row[rows(b)])
+        kernel.products(lefts[b], right, Sides(v=v, by_row=by_row[rows(b)]))
 
     def backward(b: int) -> None:
         kernel.products(lefts[b], right, Sides(u=u, by_column=by_column[b]))

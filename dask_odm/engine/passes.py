@@ -37,7 +37,7 @@ from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
-from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, rows_of, tree_sum
+from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, tree_sum
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -176,7 +176,7 @@ def sum_groups(
 
     def blocks(group: range) -> Iterator[RowBlock]:
         wanted = while_wanted(_blocks(store, group, piece_rows, columns, buffer))
-        return wanted if meter is None else meter.over(wanted, rows_of)
+        return wanted if meter is None else meter.over(wanted, len)
 
     with memory_returned(), single_threaded_blas:
         return tree_sum(

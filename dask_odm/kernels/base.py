@@ -14,36 +14,33 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
-from dask_odm.linalg.threads import lent
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows and columns of a tile that is not kept
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
-    """``n`` rows of ``d`` features in a kernel's layout, at the front of a flat buffer that may be larger.
+class Panels:
+    """``n`` rows packed for the right of a compiled loop, feature by feature: ``values`` (panels, width, columns).
 
-    ``width`` is the number of columns of a packed row. Rows packed for the left lie one after the other.
+    A column is a row; zeros fill up the last panel.
     """
 
     values: Array
     n: int
-    d: int
-    width: int
+
+    @classmethod
+    def of(cls, rows: Array, columns: int) -> Panels:
+        """Lay out ``rows`` (n, width) in panels of so many ``columns``."""
+        n, width = rows.shape
+        panels = np.zeros((-(-n // columns), width, columns), rows.dtype)
+        for panel, start in zip(panels, range(0, n, columns), strict=True):
+            some = rows[start : start + columns]
+            panel[:, : len(some)] = some.T
+        return cls(panels, n)
 
     def __len__(self) -> int:
         return self.n
-
-    @property
-    def matrix(self) -> Array:
-        """The rows as a matrix (n, width), if they were packed for the left or for BLAS."""
-        return self.values[: self.n * self.width].reshape(self.n, self.width)
-
-    def __getitem__(self, chosen: slice | Array) -> Packed:
-        """Return some rows of `matrix`; a slice gives a view."""
-        rows = self.matrix[chosen]
-        return Packed(rows.reshape(-1), len(rows), self.d, self.width)
 
 
 class Sides(NamedTuple):
@@ -73,34 +70,17 @@ class Kernel(ABC):
     bias: float = 0.0
     name: ClassVar[str]
 
-    def width(self, d: int) -> int:
-        """Return the number of columns of a packed row of ``d`` features."""
-        return d
+    def makes_panels(self, d: int) -> bool:
+        """Return whether rows of ``d`` features are packed in `Panels` for the right, instead of in a matrix."""
+        return False
 
-    def packed_size(self, n: int, d: int) -> int:
-        """Return the number of elements of ``n`` packed rows of ``d`` features, on the side that needs more."""
-        return n * self.width(d)
+    def pack_left(self, X: Array) -> Array:
+        """Pack the rows ``X`` (n, d) for the left of a tile: copy them to a matrix (n, width)."""
+        return np.array(X, order="C")
 
-    def room(self, n: int, d: int, dtype: Any) -> Packed:
-        """Return a buffer for up to ``n`` rows of ``d`` features, to be passed as ``out`` to the packing methods."""
-        return Packed(np.empty(self.packed_size(n, d), dtype), n, d, self.width(d))
-
-    def _room_for(self, X: Array, out: Packed | None) -> Packed:
-        n, d = X.shape
-        return self.room(n, d, X.dtype) if out is None else Packed(out.values, n, d, self.width(d))
-
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        """Pack the rows ``X`` (n, d) for the left of a tile, into the buffer of ``out`` if it is given.
-
-        Unless a kernel does otherwise, packed rows are copies.
-        """
-        packed = self._room_for(X, out)
-        np.copyto(packed.matrix, X)
-        return packed
-
-    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        """Pack the rows ``X`` (n, d) for the right of a tile, as `pack_left` does for the left."""
-        return Kernel.pack_left(self, X, out)
+    def pack_right(self, X: Array) -> Any:
+        """Pack the rows ``X`` (n, d) for the right of a tile: copy them to a matrix (n, width), or to `Panels`."""
+        return np.array(X, order="C")
 
     def finish(self, tile: Array) -> None:
         """Turn a C-contiguous product (n, m) into kernel values, in place; by default by adding the bias."""
@@ -111,70 +91,43 @@ class Kernel(ABC):
     def diagonal(self, X: Array) -> Array:
         """Return κ(x, x) of every row, float64 (n,)."""
 
-    def tile(self, X: Array, Z: Array, out: Array | None = None) -> Array:
-        """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``; ``out`` must be C-contiguous."""
-        return self.tile_packed(self.pack_left(X), self.pack_right(Z), out)
+    def tile(self, X: Array, Z: Array) -> Array:
+        """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``."""
+        return self.tile_packed(self.pack_left(X), self.pack_right(Z))
 
-    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
-        """Return the `tile` of rows that are already packed."""
-        out = np.matmul(left.matrix, right.matrix.T, out=out)
+    def tile_packed(self, left: Array, right: Any, out: Array | None = None) -> Array:
+        """Return the `tile` of rows that are already packed, in ``out`` if it is given, which must be C-contiguous."""
+        out = np.matmul(left, right.T, out=out)
         self.finish(out)
         return out
 
-    def forward(self, left: Packed, right: Packed, v: Array, out: Array) -> None:
-        """Compute ``out += K v`` for ``v`` (m,) and float64 ``out`` (n,), without keeping K.
-
-        Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64.
-        """
-        self.products(left, right, Sides(v=v, by_row=out))
-
-    def products(self, left: Packed, right: Packed, sides: Sides) -> None:
+    def products(self, left: Array, right: Any, sides: Sides) -> None:
         """Multiply the tile of packed rows with ``sides`` in one pass, without keeping it.
 
-        For at most BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
+        Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64. For at most
+        BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
         """
-        dtype = left.values.dtype
         for i in range(0, len(left), BLOCK):
             rows = slice(i, min(i + BLOCK, len(left)))
             if sides.v is None and sides.u is not None and not sides.u[rows].any():
                 continue
             for j in range(0, len(right), BLOCK):
                 columns = slice(j, min(j + BLOCK, len(right)))
-                with lent(_free_buffers[dtype.name], lambda: np.empty(BLOCK * BLOCK, dtype)) as buffer:
-                    shape = rows.stop - i, columns.stop - j
-                    tile = buffer[: shape[0] * shape[1]].reshape(shape)
-                    self.tile_packed(left[rows], right[columns], tile)
-                    self.multiply(tile, sides.within(rows, columns))
+                self.multiply(self.tile_packed(left[rows], right[columns]), sides.within(rows, columns))
 
     def multiply(self, tile: Array, sides: Sides) -> None:
         """Compute what `products` does from a stored C-contiguous ``tile`` (n, m)."""
-        none = _NONE[tile.itemsize]
-        run_loop(STORED, 0, none, none, tile.shape, 0.0, tile.reshape(-1), sides)
+        none = np.empty(0, tile.dtype)
+        run_loop(STORED, (0, none, none, *tile.shape, tile.dtype.type(0)), tile.reshape(-1), sides)
 
     def parameters(self) -> dict[str, Any]:
         """Return name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
         return {"name": self.name, **asdict(self)}
 
 
-def run_loop(
-    mode: int,
-    address: int,
-    left: Array,
-    right: Array,
-    shape: tuple[int, int],
-    bias: float,
-    tile: Array | None,
-    sides: Sides,
-) -> None:
-    """Call the `tile_loop` for the arguments that are not None, all cast to the dtype that it is compiled for."""
-    dtype, (n, m) = left.dtype, shape
+def run_loop(mode: int, arguments: tuple[Any, ...], tile: Array, sides: Sides) -> None:
+    """Multiply with ``sides`` by the `tile_loop`, whose ``arguments`` are those from ``address`` to ``bias``."""
     mode |= (FORWARD if sides.v is not None else 0) | (BACKWARD if sides.u is not None else 0)
-    none = _NONE[dtype.itemsize]
-    vectors = [none if x is None else np.array(x, dtype) for x in (sides.u, sides.v)]  # contiguous and writable
-    sums = [_NONE[8] if x is None else x for x in (sides.by_row, sides.by_column)]
-    loop = tile_loop(dtype == np.float32)
-    loop(mode, address, left, right, n, m, dtype.type(bias), none if tile is None else tile, *vectors, *sums)
-
-
-_NONE: dict[int, Array] = {4: np.empty(0, np.float32), 8: np.empty(0, np.float64)}
-_free_buffers: dict[str, list[Array]] = {"float32": [], "float64": []}  # of BLOCK × BLOCK entries
+    vectors = [np.array([] if x is None else x, tile.dtype) for x in (sides.u, sides.v)]  # contiguous and writable
+    sums = [np.empty(0) if x is None else x for x in (sides.by_row, sides.by_column)]
+    tile_loop(tile.dtype == np.float32)(mode, *arguments, tile, *vectors, *sums)

@@ -10,19 +10,17 @@ groups.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from dask_odm.events import Meter
-from dask_odm.kernels.base import BLOCK, Kernel, Packed, Sides
+from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.loops import COLUMNS
-from dask_odm.linalg.row_passes import tree_sum
+from dask_odm.linalg.row_passes import summed_by_threads
 from dask_odm.linalg.rows import Rows
-from dask_odm.linalg.threads import lent, run_threads, stream_threads
+from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 TILE_ROWS = BLOCK  # the most rows of a block
@@ -61,7 +59,8 @@ class Tiling:
     def run(self) -> int:
         """Number of rows of tiles that are recomputed together."""
         # a mebibyte of packed blocks is multiplied with another block while that is read once
-        return max(1, min(4, (1 << 20) // max(1, self.size * self.d * self.itemsize)))
+        most = (1 << 20) // max(1, self.size * self.d * self.itemsize)
+        return max(1, min(4, most, -(-self.count // self.groups)))
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block, and the row after its last."""
@@ -103,36 +102,10 @@ class Tiling:
         Without a ``kernel``, they are enough for any.
         """
         # `packed`: rows packed for the right, perhaps in whole panels. `rows`: those for the left, read and scaled
-        packed = COLUMNS * (self.d + 10) if kernel is None else kernel.packed_size(self.size, self.d)
-        rows = (self.run + 3) * self.size * (self.d + 10)
+        packed = (COLUMNS if kernel is None or kernel.makes_panels(self.d) else self.size) * (self.d + 10)
+        rows = (self.run + 2) * self.size * (self.d + 10)
         sums = 3 * threads + self.groups.bit_length() + 2
         return threads * (packed + rows + self.size**2) * self.itemsize + sums * self.n * 8
-
-
-class Scratch:
-    """Buffers in which one thread reads and packs rows, allocated once since fresh pages are slow."""
-
-    def __init__(self, kernel: Kernel, rows: Rows, tiling: Tiling) -> None:
-        self._kernel = kernel
-        self._rows = rows
-        self._tiling = tiling
-        self.panel = np.empty((tiling.size, tiling.d), rows.dtype)
-        size = tiling.size
-        d = tiling.d
-        width = kernel.width(tiling.d)
-        self._lefts = [Packed(np.empty(size * width, rows.dtype), size, d, width) for _ in range(tiling.run)]
-        self._right = kernel.room(size, d, rows.dtype)
-
-    def read(self, block: int) -> Array:
-        return self._rows.read(*self._tiling.span(block), self.panel)
-
-    def left(self, block: int, which: int = 0) -> Packed:
-        """Pack the rows of ``block`` for the left, valid until the next call for ``which`` of `Tiling.run` buffers."""
-        return self._kernel.pack_left(self.read(block), self._lefts[which])
-
-    def right(self, block: int) -> Packed:
-        """Pack the rows of ``block`` for the right, valid until the next call."""
-        return self._kernel.pack_right(self.read(block), self._right)
 
 
 class Room:
@@ -160,8 +133,8 @@ class Gram:
 
     ``budget`` bounds the bytes of kept tiles, in ``room`` if that is given. If not all tiles fit, none is kept and
     every pass recomputes them. BLAS should be limited to one thread around the calls. ``part`` (i, of) stands for the
-    tiles of the i-th of ``of`` aligned runs of groups, for `partial`; ``of`` is a power of two, at most
-    `Tiling.groups`. (0, 1) is the whole matrix, which answers everything.
+    tiles of the i-th of ``of`` aligned runs of groups; ``of`` is a power of two, at most `Tiling.groups`. (0, 1) is the
+    whole matrix. Products are reported as progress of the ``phase``.
     """
 
     kernel: Kernel
@@ -170,15 +143,12 @@ class Gram:
     threads: int = 1
     part: tuple[int, int] = (0, 1)
     room: Room | None = None
+    phase: str = "kernel product"
     tiling: Tiling = field(init=False)
     _tiles: Array | None = field(init=False, default=None)
-    _free: list[Scratch] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self.tiling = Tiling(self.rows.n, self.rows.d, self.rows.dtype.itemsize)
-        i, of = self.part
-        if not (0 <= i < of and self.tiling.groups % of == 0):
-            raise ValueError(f"a Gram matrix of {self.tiling.groups} groups has no part {i} of {of}")
         if self.keeps:
             shape = self.tiling.tiles(self.part), self.tiling.size**2
             self._tiles = np.empty(shape, self.dtype) if self.room is None else self.room.take(shape, self.dtype)
@@ -197,8 +167,8 @@ class Gram:
         """Whether the tiles are kept in memory."""
         return self.tiling.kept_bytes(self.part) <= self.budget
 
-    def _scratch(self) -> AbstractContextManager[Scratch]:
-        return lent(self._free, lambda: Scratch(self.kernel, self.rows, self.tiling))
+    def _rows_of(self, block: int) -> Array:
+        return self.rows.read(*self.tiling.span(block))
 
     def _kept(self, i: int, j: int) -> Array:
         """Return the kept tile (i, j)."""
@@ -209,24 +179,19 @@ class Gram:
         return flat[: (b - a) * (d - c)].reshape(b - a, d - c)
 
     def _fill(self, i: int) -> None:
-        with self._scratch() as scratch:
-            left = scratch.left(i)
-            for j in self.tiling.row(i):
-                self.kernel.tile_packed(left, scratch.right(j), self._kept(i, j))
+        left = self.kernel.pack_left(self._rows_of(i))
+        for j in self.tiling.row(i):
+            self.kernel.tile_packed(left, self.kernel.pack_right(self._rows_of(j)), self._kept(i, j))
 
     def matvec(self, v: Array) -> Array:
-        """Return ``K @ v``, float64 (n,). Products and short sums are in the dtype of the rows, the rest in float64."""
-        assert self.part == (0, 1), "a part has no products of its own, see partial"
-        return self.partial(v)
+        """Return ``K @ v``, or this part's share of it, float64 (n,); the `tree_sum` of all shares has the same bits.
 
-    def partial(self, v: Array) -> Array:
-        """Return this part's share of ``K @ v``, float64 (n,); the `tree_sum` of all parts has the bits of `matvec`."""
+        Products and short sums are in the dtype of the rows, the rest in float64.
+        """
         (i, of), w = self.part, v.astype(self.dtype)
         each = self.tiling.groups // of
-        sums = stream_threads(lambda g: self._group(g, w), range(i * each, (i + 1) * each), self.threads)
-        with Meter("kernel product", each) as meter:
-            total: Array = tree_sum(meter.over(sums))
-        return total
+        found: Array = summed_by_threads(lambda g: self._group(i * each + g, w), each, self.threads, self.phase)
+        return found
 
     def _group(self, g: int, v: Array) -> Array:
         y = np.zeros(self.n)
@@ -245,13 +210,13 @@ class Gram:
                     if self.tiling.owns(i, j):
                         self.kernel.multiply(self._kept(i, j), self._sides(i, j, v, y))
             return
-        with self._scratch() as scratch:
-            lefts = [scratch.left(i, which) for which, i in enumerate(run)]
-            for j in columns:
-                right = scratch.right(j)
-                for i, left in zip(run, lefts, strict=True):
-                    if self.tiling.owns(i, j):
-                        self.kernel.products(left, right, self._sides(i, j, v, y))
+        lefts = [self.kernel.pack_left(self._rows_of(i)) for i in run]
+        for j in columns:
+            right = self.kernel.pack_right(self._rows_of(j))
+            for i, left in zip(run, lefts, strict=True):
+                if self.tiling.owns(i, j):
+                    self.kernel.products(left, right, self._sides(i, j, v, y))
+            del right  # before the next is packed: panels of many features are large
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> Sides:
         """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""

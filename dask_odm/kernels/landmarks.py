@@ -8,14 +8,13 @@ factorisation of the Gram matrix. A row's stratum is its nearest landmark in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import BLOCK, Kernel
@@ -88,7 +87,8 @@ class Landmarks:
             return cholesky(self.gram)
 
     @cached_property
-    def _packed(self) -> Any:
+    def packed(self) -> Any:
+        """The landmarks in float64, packed for the right of a tile."""
         return self.kernel.pack_right(self.rows.astype(np.float64))
 
     @cached_property
@@ -102,33 +102,16 @@ class Landmarks:
 
     def prepare(self) -> None:
         """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
-        _ = self.panels, self._packed
+        _ = self.panels, self.packed
 
     def features(self, X: Array) -> Array:
         """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r).
 
         It uses matrix products, since SciPy's triangular solve would block other threads.
         """
-        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self._packed)
+        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self.packed)
         self.whiten(values)
         return values
-
-    def narrow_features(self, rows: Callable[[Array], Array], n: int, threads: int) -> Array:
-        """Return the features of all ``n`` rows in float32, (n, r), for a preconditioner.
-
-        ``rows`` returns some rows by their numbers. The inverse factor is rounded to float32, too.
-        """
-        whitening = solve_triangular(self.factor, np.eye(len(self)), lower=True).T.astype(np.float32)
-        right = self.kernel.pack_right(self.rows.astype(np.float32))
-        found = np.empty((n, len(self)), np.float32)
-
-        def fill(start: int) -> None:
-            index = np.arange(start, min(n, start + 2 * BLOCK))
-            tile = self.kernel.tile_packed(self.kernel.pack_left(rows(index).astype(np.float32)), right)
-            found[index[0] : index[-1] + 1] = tile @ whitening
-
-        run_threads(fill, range(0, n, 2 * BLOCK), threads)
-        return found
 
     def whiten(self, values: Array) -> None:
         """Replace every row k of ``values``, float64 (n, r), by ``L⁻¹ k``, in place."""

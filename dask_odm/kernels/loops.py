@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.linalg.jit import Pointed, compiled, emitted, inlined, pointed
+from dask_odm.linalg.jit import Emitted, Pointed, compiled, inlined, pointed
 
 COLUMNS = 512  # columns of a panel
 RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
@@ -179,7 +179,7 @@ def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
     return make_entries
 
 
-@emitted
+@Emitted
 def _make_entries(
     typing: Any, address: Any, entries: Any, left: Any, r0: Any, r1: Any, r2: Any, r3: Any, width: Any, panel: Any,
     columns: Any,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel, Packed, Sides, run_loop
+from dask_odm.kernels.base import Kernel, Panels, Sides, run_loop
 from dask_odm.kernels.loops import (
     COLUMNS,
     COMPUTED,
@@ -46,10 +46,8 @@ class Polynomial(Kernel):
     degree: int = 3
     name: ClassVar[str] = "poly"
 
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        packed = self._room_for(X, out)
-        np.multiply(X, X.dtype.type(self.gamma), out=packed.matrix)
-        return packed
+    def pack_left(self, X: Array) -> Array:
+        return np.multiply(X, X.dtype.type(self.gamma), order="C")
 
     def finish(self, tile: Array) -> None:
         tile += tile.dtype.type(self.coef0)
@@ -68,60 +66,43 @@ WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than 
 
 @dataclass(frozen=True)
 class _Radial(Kernel):
-    """Base of both kernels: packing for the loop, and the loop itself.
-
-    Packed rows are padded with zeros to a whole number of the loop's steps. Rows for the right are stored in panels of
-    COLUMNS rows, feature by feature.
-    """
+    """Base of both kernels: packing for the loop, and the loop itself."""
 
     gamma: float = 1.0
     _manhattan: ClassVar[bool]
-    _constants: ClassVar[int]  # columns of a packed row besides its features
 
-    def _by_loop(self, d: int) -> bool:
+    def makes_panels(self, d: int) -> bool:
         """Return whether tiles come from the loop. It depends on ``d`` alone, and so do the bits."""
         return True
 
-    def width(self, d: int) -> int:
-        width = d + self._constants
-        return padded(width) if self._by_loop(d) else width
+    def _packed(self, X: Array, factor: float, *columns: Array | float) -> Array:
+        """Return ``factor * X`` (n, d) with further ``columns``, and zeros for a whole number of the loop's steps."""
+        n, d = X.shape
+        width = d + len(columns)
+        packed = np.zeros((n, padded(width) if self.makes_panels(d) else width), X.dtype)
+        np.multiply(X, X.dtype.type(factor), out=packed[:, :d])
+        for j, column in enumerate(columns, d):
+            packed[:, j] = column
+        return packed
 
-    def packed_size(self, n: int, d: int) -> int:
-        return (-(-n // COLUMNS) * COLUMNS if self._by_loop(d) else n) * self.width(d)
+    def _loop_arguments(self, left: Array, right: Panels) -> tuple[Any, ...]:
+        """Return the arguments of the loops from ``address`` to ``bias``."""
+        address = entry_loop(step_of(left.shape[1]), self._manhattan, left.dtype == np.float32).address
+        bias = left.dtype.type(self.bias)
+        return address, left.reshape(-1), right.values.reshape(-1), len(left), len(right), bias
 
-    def _panels(self, X: Array, out: Packed | None) -> tuple[Packed, Array]:
-        """Return room for ``X`` on the right, with its features filled in, and its panels (panels, width, COLUMNS)."""
-        packed, (n, d) = self._room_for(X, out), X.shape
-        size = packed.width * COLUMNS
-        panels = packed.values[: -(-n // COLUMNS) * size].reshape(-1, packed.width, COLUMNS)
-        panels[-1:] = 0.0
-        panels[:, d:] = 0.0
-        for panel, start in zip(panels, range(0, n, COLUMNS), strict=True):
-            rows = X[start : start + COLUMNS]
-            panel[:d, : len(rows)] = rows.T
-        return packed, panels
-
-    def _address(self, width: int, dtype: Any) -> int:
-        """Return the address of the compiled loop that fills a tile with kernel values."""
-        return entry_loop(step_of(width), self._manhattan, dtype == np.float32).address
-
-    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
-        if not self._by_loop(left.d):
+    def tile_packed(self, left: Array, right: Any, out: Array | None = None) -> Array:
+        if not isinstance(right, Panels):
             return super().tile_packed(left, right, out)
-        out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
-        dtype = left.values.dtype
-        address = self._address(left.width, dtype)
-        packed = left.matrix.reshape(-1), right.values, len(left), len(right)
-        store_loop(dtype == np.float32)(address, *packed, dtype.type(self.bias), out.reshape(-1))
+        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
+        store_loop(left.dtype == np.float32)(*self._loop_arguments(left, right), out.reshape(-1))
         return out
 
-    def products(self, left: Packed, right: Packed, sides: Sides) -> None:
-        if not self._by_loop(left.d):
+    def products(self, left: Array, right: Any, sides: Sides) -> None:
+        if not isinstance(right, Panels):
             super().products(left, right, sides)
             return
-        address = self._address(left.width, left.values.dtype)
-        shape = (len(left), len(right))
-        run_loop(COMPUTED, address, left.matrix.reshape(-1), right.values, shape, self.bias, None, sides)
+        run_loop(COMPUTED, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
@@ -141,7 +122,6 @@ class RBF(_Radial):
 
     name: ClassVar[str] = "rbf"
     _manhattan: ClassVar[bool] = False
-    _constants: ClassVar[int] = 2
 
     @property
     def scale(self) -> float:
@@ -152,32 +132,19 @@ class RBF(_Radial):
         """Return the term of each row (n, d) in its log2 kernel values, ``−scale/2 ‖x‖²``, (n,)."""
         return -0.5 * self.scale * np.einsum("ij,ij->i", X, X)
 
-    def _by_loop(self, d: int) -> bool:
+    def makes_panels(self, d: int) -> bool:
         return d < WIDE
 
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        packed = self._room_for(X, out)
-        d = X.shape[1]
-        rows = packed.matrix
-        np.multiply(X, X.dtype.type(self.scale), out=rows[:, :d])
-        rows[:, d] = self.norms(X)
-        rows[:, d + 1] = 1.0
-        rows[:, d + 2 :] = 0.0
-        return packed
+    def pack_left(self, X: Array) -> Array:
+        return self._packed(X, self.scale, self.norms(X), 1.0)
 
-    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        (n, d), norms = X.shape, self.norms(X)
-        if not self._by_loop(d):
-            packed = self._room_for(X, out)
-            rows = packed.matrix
-            rows[:, :d], rows[:, d], rows[:, d + 1] = X, 1.0, norms
-            return packed
-        packed, panels = self._panels(X, out)
-        for panel, start in zip(panels, range(0, n, COLUMNS), strict=True):
-            some = norms[start : start + COLUMNS]
-            panel[d, : len(some)] = 1.0
-            panel[d + 1, : len(some)] = some
-        return packed
+    def pack_right(self, X: Array) -> Any:
+        rows = self.with_norms(X)
+        return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
+
+    def with_norms(self, X: Array) -> Array:
+        """Return the rows ``X`` (n, d) with a column of ones and their `norms`, as the right of a tile has them."""
+        return self._packed(X, 1.0, 1.0, self.norms(X))
 
 
 @dataclass(frozen=True)
@@ -186,15 +153,9 @@ class Laplacian(_Radial):
 
     name: ClassVar[str] = "laplacian"
     _manhattan: ClassVar[bool] = True
-    _constants: ClassVar[int] = 0
 
-    def pack_left(self, X: Array, out: Packed | None = None) -> Packed:
-        packed = self._room_for(X, out)
-        d = X.shape[1]
-        rows = packed.matrix
-        np.multiply(X, X.dtype.type(self.gamma / LOG2), out=rows[:, :d])
-        rows[:, d:] = 0.0
-        return packed
+    def pack_left(self, X: Array) -> Array:
+        return self._packed(X, self.gamma / LOG2)
 
-    def pack_right(self, X: Array, out: Packed | None = None) -> Packed:
-        return self._panels(X * X.dtype.type(self.gamma / LOG2), out)[0]
+    def pack_right(self, X: Array) -> Panels:
+        return Panels.of(self.pack_left(X), COLUMNS)

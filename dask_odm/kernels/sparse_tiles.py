@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.base import Kernel, Panels
 from dask_odm.kernels.loops import power_float32, power_float64, store_four
 from dask_odm.kernels.named import RBF
-from dask_odm.linalg.jit import compiled, compiled_in_order, emitted
+from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order
 from dask_odm.typing import Array
 
 FOUR = 4  # rows that share a list of features
@@ -43,22 +43,14 @@ class ListedRows:
         return self.n
 
 
-class Tiles(Protocol):
-    """A way to pack rows and compute tiles of kernel values from them: a `Kernel`, or `SkippingTiles`."""
-
-    def pack_left(self, X: Array) -> Any: ...
-    def pack_right(self, X: Array) -> Any: ...
-    def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array: ...
-
-
 @dataclass(frozen=True)
 class SkippingTiles:
     """Tiles of ``kernel``, as by `Kernel.tile_packed`, that are computed without the zeros of the rows on the left."""
 
     kernel: RBF
 
-    def pack_left(self, X: Array) -> ListedRows:
-        """Pack the rows ``X`` (n, d) for the left of a tile."""
+    def pack_left(self, X: Array) -> Any:
+        """Pack the rows ``X`` (n, d) for the left of a tile, as `ListedRows`."""
         n, d = X.shape
         fours = -(-n // FOUR)
         features = np.empty(fours * (d + 2), np.int32)
@@ -67,26 +59,29 @@ class SkippingTiles:
         _list_rows(X, X.dtype.type(self.kernel.scale), self.kernel.norms(X).astype(X.dtype), starts, features, values)
         return ListedRows(n, starts, features, values)
 
-    def pack_right(self, X: Array) -> Packed:
-        """Pack the rows ``X`` (n, d) for the right: panels (panels, d + 2, 64), feature by feature, zero-padded."""
-        (n, d), norms = X.shape, self.kernel.norms(X)
-        panels = np.zeros((-(-n // LISTED_COLUMNS), d + 2, LISTED_COLUMNS), X.dtype)
-        for panel, start in zip(panels, range(0, n, LISTED_COLUMNS), strict=True):
-            rows = X[start : start + LISTED_COLUMNS]
-            panel[:d, : len(rows)], panel[d, : len(rows)] = rows.T, 1.0
-            panel[d + 1, : len(rows)] = norms[start : start + LISTED_COLUMNS]
-        return Packed(panels.reshape(-1), n, d, d + 2)
+    def pack_right(self, X: Array) -> Panels:
+        """Pack the rows ``X`` (n, d) for the right."""
+        return Panels.of(self.kernel.with_norms(X), LISTED_COLUMNS)
 
-    def tile_packed(self, left: ListedRows, right: Packed, out: Array | None = None) -> Array:
+    def tile_packed(self, left: Any, right: Panels, out: Array | None = None) -> Array:
         """Return κ of packed rows, (n, m); ``out`` must be C-contiguous."""
         dtype = left.values.dtype
         out = np.empty((len(left), len(right)), dtype) if out is None else out
-        bias = dtype.type(self.kernel.bias)
-        flat = out.reshape(-1)
         skip_loop(dtype == np.float32)(
-            left.starts, left.features, left.values, right.values, right.width, len(left), len(right), bias, flat
+            left.starts,
+            left.features,
+            left.values,
+            right.values.reshape(-1),
+            right.values.shape[1],
+            len(left),
+            len(right),
+            dtype.type(self.kernel.bias),
+            out.reshape(-1),
         )
         return out
+
+
+Tiles = Kernel | SkippingTiles
 
 
 def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
@@ -147,7 +142,7 @@ def skip_loop(narrow: bool) -> Callable[..., None]:
     return store
 
 
-@emitted
+@Emitted
 def sum_products(
     typing: Any, features: Any, values: Any, start: Any, stop: Any, panels: Any, at: Any, entries: Any
 ) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel, Packed
+from dask_odm.kernels.base import Kernel
 from dask_odm.typing import Array
 
 _SYMMETRY_ROWS = 256  # rows of a precomputed matrix that are compared with its columns at a time
@@ -29,9 +29,9 @@ class _Given(Kernel):
     def _values(self, left: Array, right: Array) -> Array:
         """Return the values (n, m) between rows, without the bias."""
 
-    def tile_packed(self, left: Packed, right: Packed, out: Array | None = None) -> Array:
-        out = np.empty((len(left), len(right)), left.values.dtype) if out is None else out
-        out[...] = self._values(left.matrix, right.matrix)
+    def tile_packed(self, left: Array, right: Array, out: Array | None = None) -> Array:
+        out = np.empty((len(left), len(right)), left.dtype) if out is None else out
+        out[...] = self._values(left, right)
         self.finish(out)
         return out
 

@@ -27,6 +27,7 @@ from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import (
     CROSS_BYTES,
     ChosenRows,
+    Multiply,
     Products,
     RowProducts,
     cross_blocks,
@@ -179,9 +180,9 @@ def gram_part(active: ActiveRows, part: int, v: Array) -> Array:
     """Return one part's share of the product of the active rows' kernel matrix with ``v``. Runs as a task."""
     with single_threaded_blas:
         if active.double_precision:
-            return active.gram(part).partial(v)
+            return active.gram(part).matvec(v)
         with _KEPT.part(active, part) as gram:
-            return gram.partial(v)
+            return gram.matvec(v)
 
 
 def cross_task(
@@ -203,11 +204,10 @@ def forget(folder: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClusterGram:
-    """`Operator` that multiplies with the kernel matrix of the active rows."""
+    """Multiplies with the kernel matrix of the active rows."""
 
     active: ActiveRows
     cluster: Cluster
-    n: int
 
     def matvec(self, v: Array) -> Array:
         arguments = [(self.active, part, v) for part in range(self.active.of)]
@@ -241,7 +241,7 @@ class ClusterProducts(RowProducts):
     def here(self) -> RowProducts:
         return RowProducts(self.kernel, self.source, self.budget, self.threads)
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> ClusterGram:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         name = f"active-{self._made}.npy"
         old = f"active-{self._made - 2}.npy"
         np.save(os.path.join(self.folder, name), index)
@@ -255,7 +255,7 @@ class ClusterProducts(RowProducts):
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
         active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)
-        return ClusterGram(active, self.cluster, len(index))
+        return ClusterGram(active, self.cluster).matvec
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         blocks = cross_blocks(len(targets))

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
 from importlib import import_module
 from typing import Any
 
@@ -24,7 +24,6 @@ COMPILING = (
     "('dask-odm warmup' does all of it beforehand)"
 )
 _lock = threading.RLock()
-_told = False
 
 
 class Loop:
@@ -55,7 +54,7 @@ class Loop:
         """Return Numba's function; also replace the loops that it calls by Numba's functions in its module."""
         with _lock:
             if self._made is None:
-                _listen_once()
+                _listen()
                 self._take_in_others()  # first: another thread may call this loop as soon as it is there
                 self._made = self._make()
             return self._made
@@ -116,7 +115,10 @@ class Pointed(Loop):
 
 
 class Emitted(Loop):
-    """A helper of loops that Numba cannot write itself: a function that generates its LLVM instructions."""
+    """A helper of loops that Numba cannot write itself: its function generates LLVM instructions.
+
+    They work on several numbers at once.
+    """
 
     def _make(self) -> Any:
         from numba.extending import intrinsic
@@ -148,34 +150,24 @@ def inlined(function: Callable[..., Any]) -> Any:
     return Loop(function, inline="always", **_FAST)
 
 
-def emitted(function: Callable[..., Any]) -> Any:
-    """Make a helper of loops from LLVM instructions, for operations on several numbers at once."""
-    return Emitted(function)
-
-
-def _listen_once() -> None:
-    """Say once in a process that a loop is being compiled, not only loaded: in the log, and on a terminal."""
+@cache
+def _listen() -> None:
+    """Have it said when a loop is being compiled, not only loaded."""
     from numba.core import event
 
-    class Told(event.Listener):
+    class Compilations(event.Listener):
         def on_start(self, event: Any) -> None:
-            global _told
-            if not _told:
-                _told = True
-                _tell()
+            _tell()
 
         def on_end(self, event: Any) -> None:
             """Do nothing."""
 
-    if not _listeners:
-        _listeners.append(Told())
-        event.register("numba:compile", _listeners[0])
+    event.register("numba:compile", Compilations())
 
 
-_listeners: list[Any] = []
-
-
+@cache
 def _tell() -> None:
+    """Say once in a process that loops are being compiled: in the log, and on a terminal."""
     logger.info(COMPILING)
     # not by an event: listeners belong to the thread of a fit, and any thread may be the first to call a loop
     if sys.stderr is not None and sys.stderr.isatty():

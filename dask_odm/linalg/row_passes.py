@@ -7,6 +7,7 @@ worker added what. `ThreadPasses` has rows in memory; `dask_odm.engine.passes.St
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -38,6 +39,32 @@ def tree_sum(parts: Iterable[Any]) -> Any:
     return total
 
 
+def summed_by_threads(function: Callable[[int], Any], count: int, threads: int, phase: str | None = None) -> Any:
+    """Return the `tree_sum` of ``function(0)`` to ``function(count - 1)``, called by threads, which hold few results.
+
+    ``count`` is a power of two. The calls are reported as progress of the ``phase``.
+    """
+    held: dict[tuple[int, int], Any] = {}  # sums by their level and place
+    lock = threading.Lock()
+
+    def add_up(place: int) -> None:
+        level = 0
+        total = function(place)
+        while True:
+            with lock:
+                other = held.pop((level, place ^ 1), None)
+                if other is None:
+                    held[level, place] = total
+                    return
+            total = other + total if place % 2 else total + other
+            level += 1
+            place //= 2
+
+    run_threads(add_up, range(count), threads, phase)
+    ((_, total),) = held.items()
+    return total
+
+
 PASS = "pass"  # the phase that a pass over the rows reports
 
 
@@ -56,10 +83,8 @@ class RowBlock:
     first: int = 0
     values: Array | None = None
 
-
-def rows_of(block: RowBlock) -> int:
-    """Return the number of rows of a block."""
-    return len(block.y)
+    def __len__(self) -> int:
+        return len(self.y)
 
 
 @dataclass(frozen=True)
@@ -93,12 +118,7 @@ class Passes(Protocol):
         ...
 
     def run(
-        self,
-        query: Any,
-        method: Callable[..., Any],
-        *arguments: Any,
-        of_groups: Sequence[Any] = (),
-        nbytes: int = 0,
+        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
         """Return the sum of ``method(query, blocks, *arguments)`` over all rows.
 
@@ -127,8 +147,8 @@ class ThreadPasses:
     def __init__(self, groups: Sequence[Sequence[RowBlock]], threads: int = 1) -> None:
         self._groups = groups
         self._threads = threads
-        self._sizes = [sum(map(rows_of, group)) for group in groups]
-        self._rows = sum(self._sizes)
+        self.groups = len(groups)
+        self.rows = sum(len(block) for group in groups for block in group)
 
     @classmethod
     def cut(cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1) -> ThreadPasses:
@@ -139,30 +159,17 @@ class ThreadPasses:
         bounds = [len(blocks) * g // count for g in range(count + 1)]
         return cls([blocks[a:b] for a, b in pairwise(bounds)], threads)
 
-    @property
-    def rows(self) -> int:
-        return self._rows
-
-    @property
-    def groups(self) -> int:
-        return len(self._groups)
-
     def run(
-        self,
-        query: Any,
-        method: Callable[..., Any],
-        *arguments: Any,
-        of_groups: Sequence[Any] = (),
-        nbytes: int = 0,
+        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
         more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * self.groups
-        with single_threaded_blas, Meter(PASS, self._rows, "rows") as meter:
+        with single_threaded_blas, Meter(PASS, self.rows, "rows") as meter:
 
-            def summed(part: tuple[Sequence[RowBlock], int, tuple[Any, ...]]) -> Any:
-                group, size, argument = part
+            def summed(part: tuple[Sequence[RowBlock], tuple[Any, ...]]) -> Any:
+                group, argument = part
                 found = method(query, group, *arguments, *argument)
-                meter.add(size)
+                meter.add(sum(map(len, group)))
                 return found
 
-            parts = run_threads(summed, zip(self._groups, self._sizes, more, strict=True), self._threads)
+            parts = run_threads(summed, zip(self._groups, more, strict=True), self._threads)
         return reduce(add, parts)

@@ -20,11 +20,8 @@ class Rows(Protocol):
     def d(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous and perhaps in ``out``.
-
-        The caller must not write to them.
-        """
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous. The caller must not write to them."""
         ...
 
 
@@ -57,7 +54,7 @@ class RowsOfMatrix:
         found: Array = self.X[rows]
         return found
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         return self[start:stop]
 
 

@@ -1,4 +1,4 @@
-"""Solve positive definite systems: by Cholesky, by conjugate gradients, and by the Woodbury identity.
+"""Solve positive definite systems: by Cholesky, and by conjugate gradients.
 
 A ridge is added if rounding makes a Cholesky factorisation fail. Large matrices are factored in place, block by block.
 Threads share the blocks, and their number changes no bit.
@@ -7,22 +7,17 @@ Conjugate gradients, and the largest eigenvalue, are for solvers that only have 
 Sources: Nocedal and Wright, *Numerical Optimization*, algorithm 5.3 (preconditioned) and section 7.1 (forcing: inexact
 Newton steps ask for a residual that is a fixed share of the first one); Golub and Van Loan, *Matrix Computations*,
 section 10.1 (Lanczos's method).
-
-`Woodbury` is the Nyström preconditioner of Newton's systems over rows, ``(L_S L_Sᵀ + D_S)⁻¹``: ``L Lᵀ ≈ K`` comes from
-r landmark rows, S are the active rows, and D has ρ by side on its diagonal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh_tridiagonal, lapack
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh_tridiagonal, get_lapack_funcs
 
-from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -70,8 +65,7 @@ def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, 
     since threads gain nothing there; a block of a larger matrix has so many ``rows`` and ``columns``.
     """
     n = len(A)
-    single = A.dtype == np.float32
-    potrf, trtri = (lapack.spotrf, lapack.strtri) if single else (lapack.dpotrf, lapack.dtrtri)
+    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=A.dtype)
     if n <= whole:
         # the transpose is in Fortran's order, so LAPACK factors it in place
         return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
@@ -113,40 +107,31 @@ def conjugate_gradients(
     *,
     most: int,
     forcing: float = 0.0,
-    least: float | None = None,
-    gain: float | None = None,
-    on_step: Callable[[float], object] = lambda length: None,
-) -> tuple[Array, int]:
-    """Solve ``A x = b`` (n,) from zero until one of the stopping rules holds; return x and the number of products.
+    least: float = 0.0,
+) -> tuple[Array, Array, int]:
+    """Solve ``A x = b`` (n,) from zero until a stopping rule holds; return x, the residual and the number of products.
 
     ``apply`` returns ``A p``, and ``precondition`` an approximation of ``A⁻¹ r`` that acts as a positive definite
     matrix. It stops after ``most`` products, when ``rᵀM⁻¹r`` of the residual r is at most the share ``forcing`` of its
-    first value, when ``rᵀr`` is at most ``least``, or after a step that lowers ``½ xᵀAx − bᵀx`` by at most the share
-    ``gain`` of the best step. ``on_step`` is called with the length of every step along the direction applied last.
+    first value, or when ``rᵀr`` is at most ``least``.
     """
     x = np.zeros_like(b)
     r = b.copy()
     z = precondition(r)
     p = z
     rz = float(r @ z)
-    best = 0.0
     products = 0
     enough = forcing * rz if forcing else 0.0
-    while products < most and rz > enough and not (least is not None and float(r @ r) <= least):
+    while products < most and rz > enough and float(r @ r) > least:
         Ap = apply(p)
         length = rz / float(p @ Ap)
         x += length * p
         r -= length * Ap
         products += 1
-        on_step(length)
-        gained = 0.5 * length * rz
-        best = max(best, gained)
-        if gain is not None and not gained > gain * best:
-            break
         z = precondition(r)
         rz, last = float(r @ z), rz
         p = z + (rz / last) * p
-    return x, products
+    return x, r, products
 
 
 def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: int, tol: float = 0.0) -> float:
@@ -176,83 +161,3 @@ def largest_eigenvalue(apply: Callable[[Array], Array], start: Array, products: 
         if complete or length * abs(vectors[-1, top]) <= tol * found or len(basis) >= min(products, len(start)):
             return found
         beside.append(length)
-
-
-class Woodbury:
-    """The operator ``(I + √c L Lᵀ √c)⁻¹`` on any active rows, for float32 features L (n, r) with ``L Lᵀ ≈ K``.
-
-    It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the inner
-    matrix ``I + Lᵀ diag(c) L`` is updated by the rows whose c changed. Sums over ``groups`` of rows are added in order.
-    """
-
-    def __init__(self, features: Array, threads: int, groups: int = 8) -> None:
-        n, r = features.shape
-        self.features = features
-        self._threads = threads
-        self._groups = groups
-        self.inner, self.stiffness = np.eye(r), np.zeros(n)
-
-    def go_on(self, inner: Array, stiffness: Array) -> None:
-        """Take over the state of another operator: ``inner`` (r, r) and ``stiffness`` (n,)."""
-        self.inner = inner
-        self.stiffness = stiffness
-
-    def follow(self, stiffness: Array) -> None:
-        """Update the inner matrix to the c of ``stiffness`` (n,)."""
-        change = stiffness - self.stiffness
-        moved = np.flatnonzero(change)
-        if 2 * len(moved) > np.count_nonzero(stiffness):
-            self.inner, change, moved = np.eye(len(self.inner)), stiffness, np.flatnonzero(stiffness)
-
-        def group(rows: Array) -> Array:
-            total = np.zeros_like(self.inner)
-            for start in range(0, len(rows), 1024):
-                some = rows[start : start + 1024]
-                values = self.features[some].astype(np.float64)
-                total += (values * change[some, None]).T @ values
-            return total
-
-        for part in run_threads(group, np.array_split(moved, self._groups // 2), self._threads):
-            self.inner = self.inner + part
-        self.stiffness = stiffness
-
-    def on(self, active: Array) -> Callable[[Array], Array]:
-        """Return the preconditioner on the rows ``active`` as a function of residuals there."""
-        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
-        bounds = [len(active) * g // self._groups for g in range(self._groups + 1)]
-        spans = [slice(a, b) for a, b in pairwise(bounds)]
-
-        def apply(v: Array) -> Array:
-            w = root * v
-
-            def gather(span: slice) -> Array:
-                out = np.zeros(len(self.inner))
-                gather_features(self.features, active[span], w[span], out)
-                return out
-
-            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
-            run_threads(lambda s: spread_features(self.features, active[s], inside, w[s]), spans, self._threads)
-            return v - root * w
-
-        return apply
-
-
-@compiled
-def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
-    """Compute ``out += features[index].T @ v`` in float64."""
-    for i in range(index.size):
-        row = features[index[i]]
-        x = v[i]
-        for j in range(row.size):
-            out[j] += x * row[j]
-
-
-@compiled
-def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
-    """Compute ``out <- features[index] @ c`` in float64."""
-    for i in range(index.size):
-        row = features[index[i]]
-        total = 0.0
-        for j in range(row.size):
-            total += c[j] * row[j]
-        out[i] = total

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
@@ -37,7 +35,10 @@ class _SingleThreadedBlas:
             self._inside += 1
             if self._inside == 1:
                 _take_control()
-                self._libraries = self._libraries or _blas_libraries()
+                if self._libraries is None:
+                    import scipy.linalg  # noqa: F401  (loads SciPy's BLAS; reading a store does not need it)
+
+                    self._libraries = ThreadpoolController().select(user_api="blas")
                 self._limits = self._libraries.limit(limits=1)
 
     def __exit__(self, *_: object) -> None:
@@ -47,12 +48,6 @@ class _SingleThreadedBlas:
                 _take_control()
                 self._limits.restore_original_limits()
                 _take_control()
-
-
-def _blas_libraries() -> ThreadpoolController:
-    import scipy.linalg  # noqa: F401  (loads SciPy's BLAS; imported here, since reading a store does not need it)
-
-    return ThreadpoolController().select(user_api="blas")
 
 
 def _take_control() -> None:
@@ -113,35 +108,6 @@ class _Team:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Stopped))
 
 
-@contextmanager
-def _team() -> Iterator[_Team]:
-    """Yield a team, and stop it if the caller is interrupted. After an error, its threads finish their items."""
-    team = _Team()
-    try:
-        yield team
-    except Exception:
-        raise
-    except BaseException:
-        team.stop()
-        raise
-
-
-@contextmanager
-def lent(free: list[T], make: Callable[[], T]) -> Iterator[T]:
-    """Lend this thread something that no other thread uses meanwhile: one that is ``free``, else what ``make`` makes.
-
-    Buffers are lent, since fresh pages are slow.
-    """
-    try:
-        each = free.pop()
-    except IndexError:
-        each = make()
-    try:
-        yield each
-    finally:
-        free.append(each)
-
-
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
@@ -172,36 +138,22 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
             raise
 
     helpers: list[Future[None]] = []
+    team = _Team()
     try:
-        with _team() as team:
-            helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-            take()
-            helpers = _begun(helpers)
-            while helpers:
-                helpers[-1].result()
-                helpers.pop()
+        helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+        take()
+        helpers = _begun(helpers)
+        while helpers:
+            helpers[-1].result()
+            helpers.pop()
+    except BaseException as error:
+        if not isinstance(error, Exception):  # an interrupt; after an error, the threads finish their items
+            team.stop()
+        raise
     finally:
         if helpers:  # after an error or interrupt: no thread may still use arrays that the caller gives up
             wait(_begun(helpers))
     return results
-
-
-def stream_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int) -> Iterator[T]:
-    """Yield the results of `run_threads` in order, with at most ``threads`` of them computed ahead."""
-    if threads <= 1:
-        yield from map(function, items)
-        return
-    waiting: deque[tuple[Any, Future[T]]] = deque()
-    try:
-        with _team() as team:
-            for item in items:
-                if len(waiting) == min(threads, MOST_THREADS):
-                    yield _taken(function, *waiting.popleft())
-                waiting.append((item, _pool().submit(team.run, function, item)))
-            while waiting:
-                yield _taken(function, *waiting.popleft())
-    finally:
-        wait(_begun([future for _, future in waiting]))
 
 
 def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
@@ -210,8 +162,3 @@ def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
     A task of the same pool must not wait for one that has not begun, since it might never begin.
     """
     return [future for future in futures if not future.cancel()]
-
-
-def _taken(function: Callable[[Any], T], item: Any, future: Future[T]) -> T:
-    """Return the result of a future, computed in this thread if no other has begun it, since none might ever."""
-    return function(item) if future.cancel() else future.result()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_odm.linalg.jit import compiled, emitted
+from dask_odm.linalg.jit import Emitted, compiled
 from dask_odm.typing import Array
 
 TURNED_SIDE = 8  # rows and columns of a tile, a power of two
@@ -43,7 +43,7 @@ def _eight_from(rows: Array, at: int) -> tuple[int, ...]:
     return at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7
 
 
-@emitted
+@Emitted
 def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any, at: Any) -> Any:
     """Set ``out[column + j, at + i] = X[rows[i], column + j] − origin[column + j]`` for i and j below `TURNED_SIDE`."""
     from llvmlite import ir

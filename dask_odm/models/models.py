@@ -21,7 +21,7 @@ from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import Kernel, Sides
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -196,7 +196,7 @@ class KernelModel(Model):
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
         right, machines, coefficients = some
         if len(self.coefficients) == 1 and not by_tiles:
-            self.kernel.forward(left, right, coefficients[0], values[0])
+            self.kernel.products(left, right, Sides(v=coefficients[0], by_row=values[0]))
             return
         tile = tiles.tile_packed(left, right)
         if by_tiles and not np.isfinite(tile).all():  # a zero coefficient times infinity is NaN too

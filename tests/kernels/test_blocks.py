@@ -84,10 +84,10 @@ def test_an_error_while_reading_is_passed_on_and_does_no_harm():
     class Failing(ArrayRows):
         fail = True
 
-        def read(self, start, stop, out=None):
+        def read(self, start, stop):
             if self.fail and start:
                 raise OSError("gone")
-            return super().read(start, stop, out)
+            return super().read(start, stop)
 
     X = Failing(rows(1300))
     gram = Gram(RBF(), X, 0, 2)
@@ -122,7 +122,7 @@ def test_tiling_covers_every_row_once(n, d):
 class GatheredRows(ArrayRows):
     """Rows that are copied whenever they are read."""
 
-    def read(self, start: int, stop: int, out: np.ndarray | None = None) -> np.ndarray:
+    def read(self, start: int, stop: int) -> np.ndarray:
         return self.X[np.arange(start, stop)]
 
 

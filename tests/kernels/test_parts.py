@@ -34,7 +34,7 @@ def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):
         for of in (1, 2, 4, 8):
             for threads in (1, 2):
                 for budget in (0, PLENTY):
-                    parts = (Gram(kernel, X, budget, threads, (i, of)).partial(v) for i in range(of))
+                    parts = (Gram(kernel, X, budget, threads, (i, of)).matvec(v) for i in range(of))
                     assert tree_sum(parts).tobytes() == whole.tobytes()
 
 
@@ -64,10 +64,3 @@ def test_every_pair_of_blocks_has_one_tile_and_every_row_the_same_work(count):
     assert {(i, j) for i in range(count) for j in range(count) if tiling.owns(i, j)} == set(pairs)
     lengths = {len(tiling.row(i)) for i in range(count)}
     assert max(lengths) - min(lengths) <= 1
-
-
-def test_there_is_no_such_part():
-    X = ArrayRows(np.zeros((10, 2)))
-    for part in ((1, 1), (0, 2), (-1, 1)):
-        with pytest.raises(ValueError, match="1 groups has no part"):
-            Gram(RBF(), X, 0, part=part)

@@ -54,7 +54,7 @@ def test_tile_and_diagonal_are_the_values_plus_the_bias(kind, dtype):
     assert tile.dtype == dtype
     np.testing.assert_allclose(tile, K[np.ix_(left, right)], rtol=0, atol=TOLERANCE[dtype])
     out = np.full((4, 90), np.nan, dtype)
-    assert kernel.tile(numbers[left], numbers[right], out) is out
+    assert kernel.tile_packed(numbers[left], numbers[right], out) is out
     np.testing.assert_array_equal(out, tile)
     diagonal = kernel.diagonal(numbers)
     assert diagonal.dtype == np.float64

@@ -57,9 +57,9 @@ def _answers(
     products: Products, chosen: np.ndarray, rest: np.ndarray, few: np.ndarray, v: np.ndarray
 ) -> list[np.ndarray]:
     active = products.among(chosen)
-    answers = [active.matvec(v), active.matvec(2 * v), products.cross(rest, chosen, v), products.rows(few)]
+    answers = [active(v), active(2 * v), products.cross(rest, chosen, v), products.rows(few)]
     answers += [
-        products.among(chosen, double_precision=True).matvec(v),
+        products.among(chosen, double_precision=True)(v),
         products.cross(few, rest, v[: len(rest)], double_precision=True),
     ]
     return [*answers, products.cross(few[:0], chosen, v), products.cross(rest, few[:0], v[:0])]
@@ -84,7 +84,7 @@ def test_products_are_those_of_the_matrix(X):
         products, a = RowProducts(KERNEL, source, 0), np.zeros(1500)
         for double, tolerance in ((False, 2e-4), (True, 1e-10)):
             active = products.among(index, double_precision=double)
-            np.testing.assert_allclose(active.matvec(v), within, atol=tolerance)
+            np.testing.assert_allclose(active(v), within, atol=tolerance)
             found = products.cross(index + 1, index, v, double_precision=double)
             np.testing.assert_allclose(found, across, atol=tolerance)
         a[index] = v
@@ -120,9 +120,9 @@ def kept_parts() -> int:
 def test_workers_keep_tiles_until_the_fit_ends(client, folder):
     with cluster_products(KERNEL, folder, Cluster.current()) as products:
         active = products.among(np.arange(0, 2600, 2))
-        active.matvec(np.ones(1300))
+        active(np.ones(1300))
         assert sum(client.run(kept_parts).values()) == products.parts
-        products.among(np.arange(700)).matvec(np.ones(700))
+        products.among(np.arange(700))(np.ones(700))
         assert sum(client.run(kept_parts).values()) == products.parts, "those of the last active rows"
     assert sum(client.run(kept_parts).values()) == 0
 
@@ -136,7 +136,7 @@ def test_a_late_task_of_earlier_active_rows_spoils_no_tile(X, tmp_path, monkeypa
         np.save(tmp_path / f"{name}.npy", np.arange(start, start + 2000))
         grams.append(ActiveRows(KERNEL, str(tmp_path), f"{name}.npy", False, 1, 1 << 30, 1))
     v, (earlier, later) = np.random.default_rng(0).normal(size=2000), grams
-    expected = [RowProducts(KERNEL, X, 0).among(np.arange(a, a + 2000)).matvec(v).tobytes() for a in (0, 600)]
+    expected = [RowProducts(KERNEL, X, 0).among(np.arange(a, a + 2000))(v).tobytes() for a in (0, 600)]
     fill, at_work, go_on, found = Gram._fill, threading.Event(), threading.Event(), []
 
     def slow_fill(self: Gram, i: int) -> None:
@@ -165,7 +165,7 @@ def test_a_late_task_of_earlier_active_rows_spoils_no_tile(X, tmp_path, monkeypa
 def test_precise_passes_report_progress(client, folder):
     heard: list[object] = []
     with listen(heard.append), cluster_products(KERNEL, folder, Cluster.current()) as products:
-        products.among(np.arange(2000), double_precision=True).matvec(np.ones(2000))
+        products.among(np.arange(2000), double_precision=True)(np.ones(2000))
     done = [event.done for event in heard if isinstance(event, Progress) and event.phase == "certificate"]
     assert done[0] == 0
     assert done[-1] == heard[-1].total
@@ -292,4 +292,4 @@ def test_kernels_without_width_limit():
     K = Polynomial(1.0, 0.5, 1.0, 3).tile(X, X)
     products = RowProducts(Polynomial(1.0, 0.5, 1.0, 3), X, 0)
     v = np.random.default_rng(1).normal(size=70)
-    np.testing.assert_allclose(products.among(np.arange(70), double_precision=True).matvec(v), K @ v, rtol=1e-10)
+    np.testing.assert_allclose(products.among(np.arange(70), double_precision=True)(v), K @ v, rtol=1e-10)

@@ -35,7 +35,7 @@ def test_a_loop_is_made_with_the_loops_that_it_calls(monkeypatch, caplog):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(jit, "_told", False)
+    jit._tell.cache_clear()
     with caplog.at_level(logging.INFO, logger="dask_odm"):
         for kind in (np.float64, np.float32):  # two specialisations, one word
             x = np.arange(3.0).astype(kind)

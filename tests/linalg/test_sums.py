@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from dask_odm.linalg.row_passes import tree_sum
+from dask_odm.linalg.row_passes import summed_by_threads, tree_sum
 
 
 def test_tree_sum_is_the_same_tree_however_it_is_cut():
@@ -21,3 +23,13 @@ def test_tree_sum_adds_pair_by_pair():
     assert tree_sum([1e16, -1e16, 1.0, 1.0]) == 2.0
     assert tree_sum([1.0, 1e16, 1.0, -1e16]) == 0.0
     assert tree_sum(iter("abcd")) == "abcd"
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_threads_sum_the_same_tree(threads):
+    parts = np.random.default_rng(0).standard_normal(64) * 10.0 ** np.arange(-8, 8).repeat(4)
+    assert summed_by_threads(lambda i: (time.sleep(0.001 * (i % 3)), parts[i])[1], 64, threads) == tree_sum(parts)
+    assert summed_by_threads("abcdefgh".__getitem__, 8, threads) == "abcdefgh"
+    assert summed_by_threads(lambda i: "a", 1, threads) == "a"
+    with pytest.raises(ZeroDivisionError):
+        summed_by_threads(lambda i: 1 // (i - 1), 4, threads)

@@ -10,7 +10,7 @@ import time
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dask_odm.linalg.threads import MOST_THREADS, run_threads, single_threaded_blas, stream_threads
+from dask_odm.linalg.threads import MOST_THREADS, run_threads, single_threaded_blas
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -52,29 +52,6 @@ def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
     assert run_threads(lambda i: i, range(8), 2) == list(range(8)), "the threads are there for others"
 
 
-def test_an_interrupt_of_a_stream_ends_the_items_of_its_threads():
-    begun, left = threading.Event(), threading.Event()
-
-    def work(_: int) -> None:
-        begun.set()
-        try:
-            for _ in range(1000):
-                time.sleep(0.01)
-        finally:
-            left.set()
-
-    def items():
-        yield 0
-        begun.wait(10)
-        raise KeyboardInterrupt
-
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        list(stream_threads(work, items(), 2))
-    assert left.wait(3)
-    assert time.monotonic() - start < 5
-
-
 @pytest.mark.parametrize("threads", [2, 3])
 def test_a_thread_that_is_halted_leaves_all_further_items_to_the_others(threads):
     rest = threading.Semaphore(0)
@@ -110,20 +87,8 @@ def test_blas_is_limited_by_whoever_is_inside_and_restored_after():
         assert blas_threads() == before
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_streams_keep_the_order_hold_few_results_and_pass_errors_on(threads):
-    begun: list[int] = []
-    stream = stream_threads(lambda i: (begun.append(i), i)[1], range(40), threads)
-    for i in range(20):
-        assert next(stream) == i
-        assert len(begun) <= i + 1 + threads
-    stream.close()
-    with pytest.raises(ZeroDivisionError):
-        list(stream_threads(lambda i: 1 // i, [1, 0, 1], threads))
-
-
 def test_threads_within_threads_end():
     def inner(i: int) -> int:
-        return sum(run_threads(lambda j: i * j, range(4), 3)) + sum(stream_threads(lambda j: i * j, range(4), 3))
+        return 2 * sum(run_threads(lambda j: i * j, range(4), 3))
 
     assert run_threads(inner, range(300), MOST_THREADS) == [12 * i for i in range(300)]

@@ -149,8 +149,8 @@ class JoinedRows:
     def dtype(self) -> np.dtype[Any]:
         return self.parts[0][0].dtype
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
-        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+    def read(self, start: int, stop: int) -> Array:
+        out = np.empty((stop - start, self.d), self.dtype)
         for (part, chosen), (first, end) in zip(self.parts, pairwise(self._starts.tolist()), strict=True):
             a = max(start, first)
             b = min(stop, end)

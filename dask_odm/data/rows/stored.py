@@ -185,9 +185,9 @@ class StoredRows:
         chunk: Array = local.X
         return chunk
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         starts, numbers = self._starts
-        out = np.empty((stop - start, self.d), self.dtype) if out is None else out[: stop - start]
+        out = np.empty((stop - start, self.d), self.dtype)
         at = start
         while at < stop:
             piece = int(np.searchsorted(starts, at, side="right")) - 1

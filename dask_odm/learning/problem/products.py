@@ -6,28 +6,21 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from dask_odm.events import Meter
-from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import Gram, Room, Tiling
-from dask_odm.linalg.row_passes import tree_sum
+from dask_odm.kernels.base import Kernel, Sides
+from dask_odm.kernels.blocks import Gram, Room
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
+Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
 CROSS_ROWS = 512  # rows per tile of a cross product
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
-
-
-class Operator(Protocol):
-    """A Gram matrix that can be multiplied with a vector."""
-
-    def matvec(self, v: Array) -> Array: ...
 
 
 class Products(Protocol):
@@ -43,8 +36,8 @@ class Products(Protocol):
         """Return the rows at ``index`` as the kernel sees them, dense."""
         ...
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
-        """Return the operator ``K[index, index]`` in float32 or ``double_precision``; None takes the rows' dtype.
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
+        """Return what multiplies with ``K[index, index]``, in float32 or ``double_precision``; None: the rows' dtype.
 
         It is valid until the next one is asked for, which may keep its tiles in the same memory.
         """
@@ -77,7 +70,7 @@ class ChosenRows:
             return np.dtype(self.source.dtype)
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
-    def read(self, start: int, stop: int, out: Array | None = None) -> Array:
+    def read(self, start: int, stop: int) -> Array:
         found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
         return found
 
@@ -117,31 +110,9 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
         total = np.zeros(stop - start)
         for first in range(0, sources.n, step):
             right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
-            kernel.forward(left, right, weights[first : first + step], total)
+            kernel.products(left, right, Sides(v=weights[first : first + step], by_row=total))
         parts.append(total)
     return np.concatenate(parts) if parts else np.empty(0)
-
-
-@dataclass(frozen=True, eq=False)
-class PassingGram:
-    """Kernel matrix of the active rows whose tiles are not kept but computed in groups, with the bits of `Gram`."""
-
-    kernel: Kernel
-    rows: ChosenRows
-    threads: int
-
-    @property
-    def n(self) -> int:
-        return self.rows.n
-
-    def matvec(self, v: Array) -> Array:
-        """Return ``K @ v``, float64 (n,)."""
-        groups = Tiling(self.n, self.rows.d, self.rows.dtype.itemsize).groups
-        count = groups // min(groups, 1 << self.threads.bit_length())  # no thread waits for more than one other
-        parts = (Gram(self.kernel, self.rows, 0, self.threads, part=(i, count)) for i in range(count))
-        with Meter("certificate", count) as meter:
-            total: Array = tree_sum(part.partial(v) for part in meter.over(parts))
-        return total
 
 
 @dataclass(eq=False)
@@ -155,7 +126,7 @@ class RowProducts:
     source: Any
     budget: int
     threads: int = 1
-    _room: Room = field(default_factory=Room)
+    room: Room = field(default_factory=Room)
 
     @property
     def n(self) -> int:
@@ -174,11 +145,11 @@ class RowProducts:
         found: Array = np.asarray(self.source[index])
         return found
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)
         if double_precision:
-            return PassingGram(self.kernel, rows, self.threads)
-        return Gram(self.kernel, rows, self.budget, self.threads, room=self._room)
+            return Gram(self.kernel, rows, 0, self.threads, phase="certificate").matvec
+        return Gram(self.kernel, rows, self.budget, self.threads, room=self.room).matvec
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         there, here = (ChosenRows(self.source, index, double_precision) for index in (targets, sources))
@@ -225,7 +196,7 @@ class Subset(SourcedProducts):
     def rows(self, index: Array) -> Array:
         return self.source.rows(self.index[index])
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         return self.source.among(self.index[index], double_precision=double_precision)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
@@ -238,11 +209,11 @@ def scores_of(products: Products, a: Array, *, double_precision: bool = False) -
     support = np.flatnonzero(a)
     rest = np.flatnonzero(a == 0)
     if len(support):
-        scores[support] = products.among(support, double_precision=double_precision).matvec(a[support])
+        scores[support] = products.among(support, double_precision=double_precision)(a[support])
         scores[rest] = products.cross(rest, support, a[support], double_precision=double_precision)
     return scores
 
 
 def quadratic(products: Products, index: Array, v: Array) -> float:
     """Return ``vᵀ K[index, index] v`` with entries in float64: |index|²/2 of them, none kept."""
-    return float(v @ products.among(index, double_precision=True).matvec(v)) if len(index) else 0.0
+    return float(v @ products.among(index, double_precision=True)(v)) if len(index) else 0.0

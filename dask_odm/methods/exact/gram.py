@@ -14,7 +14,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Operator, SourcedProducts
+from dask_odm.learning.problem.products import Multiply, SourcedProducts
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -61,10 +61,10 @@ class HeldProducts(SourcedProducts):
     K: Array
     threads: int
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        return _HeldGram(self, index)
+        return lambda v: self.image(index, v)[index]
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
@@ -86,15 +86,6 @@ class HeldProducts(SourcedProducts):
 
         run_threads(multiply, range(0, self.n, ROWS_OF_THREAD), self.threads)
         return out
-
-
-@dataclass(frozen=True, eq=False)
-class _HeldGram:
-    products: HeldProducts
-    index: Array
-
-    def matvec(self, v: Array) -> Array:
-        return self.products.image(self.index, v)[self.index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +207,7 @@ class GramLandmarks:
         a[self.index] = self._trtrs(self._factor, b.astype(self.W.dtype), lower=1, trans=1)[0]
         return a
 
-    def by_landmarks(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
+    def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
         """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
         scaled = self.W[:, active] * np.sqrt(stiffness[active]).astype(self.W.dtype)
         factor = self._inner(scaled)

@@ -11,18 +11,16 @@ whose products would mostly wait for messages, and a model's bits may not depend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from dask_odm.kernels.blocks import Gram
+from dask_odm.kernels.blocks import Room
 from dask_odm.kernels.named import RBF
 from dask_odm.learning.problem.products import (
-    ChosenRows,
-    Operator,
+    Multiply,
     Products,
     RowProducts,
     SourcedProducts,
@@ -31,26 +29,6 @@ from dask_odm.learning.problem.products import (
 from dask_odm.typing import Array
 
 NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
-
-
-@dataclass(frozen=True, eq=False)
-class ComponentsGram:
-    """Kernel matrix of active rows in several components.
-
-    It is the sum of the bias, the matrix within each component, and what ``between`` adds, if anything.
-    """
-
-    places: Sequence[Array]
-    grams: Sequence[Operator]
-    bias: float
-    between: Callable[[Array], Array] | None
-
-    def matvec(self, v: Array) -> Array:
-        """Return ``K @ v``, float64 (n,)."""
-        out = np.full(len(v), self.bias * float(v.sum()))
-        for at, gram in zip(self.places, self.grams, strict=True):
-            out[at] += gram.matvec(v[at])
-        return out if self.between is None else out + self.between(v)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,23 +43,30 @@ class ComponentProducts(SourcedProducts):
         """Products with the kernel without its bias."""
         return replace(self.source, kernel=replace(self.source.kernel, bias=0.0))
 
-    def among(self, index: Array, *, double_precision: bool | None = False) -> Operator:
+    def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         places = [at for at in self._places(index) if len(at)]
-        if double_precision:
-            grams = [self.within.among(index[at], double_precision=True) for at in places]
-            return ComponentsGram(places, grams, self.kernel.bias, lambda v: self._between(index, index, v))
         budget = self.within.budget / max(1.0, sum(float(len(at)) ** 2 for at in places))
-        rows = [ChosenRows(self.within.source, index[at], double_precision) for at in places]
-        grams = [Gram(self.within.kernel, r, int(budget * r.n**2), self.within.threads) for r in rows]
-        return ComponentsGram(places, grams, self.kernel.bias, None)
+
+        def within(at: Array) -> Multiply:
+            products = replace(self.within, budget=int(budget * len(at) ** 2), room=Room())
+            return products.among(index[at], double_precision=double_precision)
+
+        each = [within(at) for at in places]
+
+        def multiply(v: Array) -> Array:
+            out = np.full(len(v), self.kernel.bias * float(v.sum()))
+            for at, product in zip(places, each, strict=True):
+                out[at] += product(v[at])
+            return out + self._between(index, index, v) if double_precision else out
+
+        return multiply
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         out = np.full(len(targets), self.kernel.bias * float(v.sum()))
         for there, here in zip(self._places(targets), self._places(sources), strict=True):
             if len(there) and len(here):
-                out[there] += self.within.cross(
-                    targets[there], sources[here], v[here], double_precision=double_precision
-                )
+                own = self.within.cross(targets[there], sources[here], v[here], double_precision=double_precision)
+                out[there] += own
         return out + self._between(targets, sources, v) if double_precision else out
 
     @property
@@ -92,8 +77,7 @@ class ComponentProducts(SourcedProducts):
 
     def alone(self) -> list[tuple[Array, Products]]:
         """Return the ascending rows of every component, and their products with the kernel without its bias."""
-        components = (np.flatnonzero(self.label == part) for part in np.unique(self.label))
-        return [(rows, Subset(self.within, rows)) for rows in components]
+        return [(rows, Subset(self.within, rows)) for rows in self._places(np.arange(self.n))]
 
     def _places(self, index: Array) -> list[Array]:
         """Return the places in ``index`` of the rows of every component."""

@@ -12,26 +12,105 @@ partially independent conditional is a model; here it preconditions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve
+from scipy.linalg import blas, cho_factor, cho_solve, solve_triangular
 
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
-from dask_odm.linalg.systems import Woodbury, gather_features, spread_features
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
-Precondition = Callable[[Array, Array], Solved]
 BLOCK_ROWS = 512  # most rows of a block
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
+
+
+class Woodbury:
+    """``(I + √c L Lᵀ √c)⁻¹`` on any active rows, from float32 ``features`` L (n, r) of landmarks with ``L Lᵀ ≈ K``.
+
+    It computes in float64: for a stiffness c of 10⁷, more digits cancel than float32 has. When c changes, the matrix
+    ``inner``, ``I + Lᵀ diag(c) L``, is updated by the rows whose c changed, so that a solve resumes from both. Sums
+    over ``groups`` of rows are added in order.
+    """
+
+    def __init__(self, features: Array, threads: int, groups: int = 8) -> None:
+        n, r = features.shape
+        self.features = features
+        self._threads = threads
+        self._groups = groups
+        self.inner = np.eye(r)
+        self.stiffness = np.zeros(n)
+
+    def _follow(self, stiffness: Array) -> None:
+        """Update the inner matrix to the c of ``stiffness`` (n,)."""
+        change = stiffness - self.stiffness
+        moved = np.flatnonzero(change)
+        if 2 * len(moved) > np.count_nonzero(stiffness):
+            self.inner, change, moved = np.eye(len(self.inner)), stiffness, np.flatnonzero(stiffness)
+
+        def group(rows: Array) -> Array:
+            total = np.zeros_like(self.inner)
+            for start in range(0, len(rows), 1024):
+                some = rows[start : start + 1024]
+                values = self.features[some].astype(np.float64)
+                total += (values * change[some, None]).T @ values
+            return total
+
+        for part in run_threads(group, np.array_split(moved, self._groups // 2), self._threads):
+            self.inner = self.inner + part
+        self.stiffness = stiffness
+
+    def on(self, active: Array, stiffness: Array) -> Solved:
+        """Return the operator on the rows ``active`` as a function of residuals there; ``stiffness`` (n,) is c."""
+        self._follow(stiffness)
+        factor, root = cho_factor(self.inner), np.sqrt(self.stiffness[active])
+        bounds = [len(active) * g // self._groups for g in range(self._groups + 1)]
+        spans = [slice(a, b) for a, b in pairwise(bounds)]
+
+        def apply(v: Array) -> Array:
+            w = root * v
+
+            def gather(span: slice) -> Array:
+                out = np.zeros(len(self.inner))
+                gather_features(self.features, active[span], w[span], out)
+                return out
+
+            inside = cho_solve(factor, sum(run_threads(gather, spans, self._threads)))
+            run_threads(lambda s: spread_features(self.features, active[s], inside, w[s]), spans, self._threads)
+            return v - root * w
+
+        return apply
+
+
+@compiled
+def gather_features(features: Array, index: Array, v: Array, out: Array) -> None:
+    """Compute ``out += features[index].T @ v`` in float64."""
+    for i in range(index.size):
+        row = features[index[i]]
+        x = v[i]
+        for j in range(row.size):
+            out[j] += x * row[j]
+
+
+@compiled
+def spread_features(features: Array, index: Array, c: Array, out: Array) -> None:
+    """Compute ``out <- features[index] @ c`` in float64."""
+    for i in range(index.size):
+        row = features[index[i]]
+        total = 0.0
+        for j in range(row.size):
+            total += c[j] * row[j]
+        out[i] = total
 
 
 def block_bytes(n: int, r: int, d: int) -> tuple[int, int]:
@@ -90,34 +169,26 @@ class _Block:
     factor: ActiveFactor
 
 
-@dataclass(eq=False)
-class _Group:
-    """Blocks that are factored one after the other, and their share of the inner matrix (r, r)."""
-
-    total: Array
-    blocks: list[_Block] = field(default_factory=list)
-
-
+@dataclass(frozen=True, eq=False)
 class BlockPreconditioner:
     """``(I + √c (L Lᵀ + E) √c)⁻¹`` on any active rows, in float64, from float32 ``features`` L (n, r).
 
     ``cells`` are the ascending rows of every block.
     """
 
-    def __init__(self, products: Products, features: Array, cells: list[Array], threads: int) -> None:
-        self._products = products
-        self._features = features
-        self._cells = cells
-        self._threads = threads
+    products: Products
+    features: Array
+    cells: list[Array]
+    threads: int
 
     def on(self, active: Array, stiffness: Array) -> Solved:
         """Return the preconditioner as a function of residuals on the rows ``active``; ``stiffness`` (n,) is c."""
         place = np.full(len(stiffness), -1)
         place[active] = np.arange(len(active))
-        chosen = [cell[place[cell] >= 0] for cell in self._cells]
-        groups = self._factored(chosen, place, np.sqrt(stiffness))
-        inner = cho_factor(np.eye(self._features.shape[1]) + tree_sum(group.total for group in groups), lower=True)
-        blocks = [block for group in groups for block in group.blocks]
+        chosen = [cell[place[cell] >= 0] for cell in self.cells]
+        groups, totals = self._factored(chosen, place, np.sqrt(stiffness))
+        inner = cho_factor(np.eye(self.features.shape[1]) + tree_sum(totals), lower=True)
+        blocks = [block for group in groups for block in group]
         shares = [
             blocks[len(blocks) * g // BLOCK_GROUPS : len(blocks) * (g + 1) // BLOCK_GROUPS] for g in range(BLOCK_GROUPS)
         ]
@@ -126,55 +197,59 @@ class BlockPreconditioner:
             out = np.empty_like(v)
 
             def gather(share: list[_Block]) -> Array:
-                total = np.zeros(self._features.shape[1])
+                total = np.zeros(self.features.shape[1])
                 for block in share:
                     out[block.at] = x = block.factor.solve(v[block.at])
-                    gather_features(self._features, block.rows, block.root * x, total)
+                    gather_features(self.features, block.rows, block.root * x, total)
                 return total
 
-            inside = cho_solve(inner, sum(run_threads(gather, shares, self._threads)))
+            inside = cho_solve(inner, sum(run_threads(gather, shares, self.threads)))
 
             def spread(share: list[_Block]) -> None:
                 for block in share:
                     model = np.empty(len(block.at))
-                    spread_features(self._features, block.rows, inside, model)
+                    spread_features(self.features, block.rows, inside, model)
                     out[block.at] -= block.factor.solve(block.root * model)
 
-            run_threads(spread, shares, self._threads)
+            run_threads(spread, shares, self.threads)
             return out
 
         return apply
 
-    def _factored(self, cells: list[Array], place: Array, root: Array) -> list[_Group]:
-        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows."""
-        r = self._features.shape[1]
-        groups = [_Group(np.zeros((r, r), order="F")) for _ in range(BLOCK_GROUPS)]
-        each = 2 * self._products.dtype.itemsize * self._products.rows(np.zeros(1, np.int64)).shape[1]
-        most = self._products.n * GATHERED_BYTES // (each * max(map(len, cells)))
+    def _factored(self, cells: list[Array], place: Array, root: Array) -> tuple[list[list[_Block]], list[Array]]:
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows.
+
+        Return the groups, and the share of each in the inner matrix (r, r).
+        """
+        r = self.features.shape[1]
+        groups: list[list[_Block]] = [[] for _ in range(BLOCK_GROUPS)]
+        totals = [np.zeros((r, r), order="F") for _ in range(BLOCK_GROUPS)]
+        each = 2 * self.products.dtype.itemsize * self.products.rows(np.zeros(1, np.int64)).shape[1]
+        most = self.products.n * GATHERED_BYTES // (each * max(map(len, cells)))
         step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
         for start in range(0, len(cells), step):
             some = cells[start : start + step]
             index = np.sort(np.concatenate(some))
-            X = self._products.rows(index)
+            X = self.products.rows(index)
 
             def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
                 for cell in some[g::BLOCK_GROUPS]:
                     if len(cell):
-                        self._add(groups[g], cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
+                        block, Z = self._block(cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
+                        groups[g].append(block)
+                        totals[g] = blas.dsyrk(1.0, Z, beta=1.0, c=totals[g], trans=1, lower=1, overwrite_c=1)
 
-            run_threads(factor, range(BLOCK_GROUPS), self._threads)
-        return groups
+            run_threads(factor, range(BLOCK_GROUPS), self.threads)
+        return groups, totals
 
-    def _add(self, group: _Group, rows: Array, at: Array, root: Array, X: Array) -> None:
-        """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d), and add it to a group."""
-        B = root[:, None] * self._features[rows].astype(np.float64)
-        system = scaled_gram(self._products.kernel, X, root)
+    def _block(self, rows: Array, at: Array, root: Array, X: Array) -> tuple[_Block, Array]:
+        """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d); also return ``F⁻¹ √c L`` (m, r)."""
+        B = root[:, None] * self.features[rows].astype(np.float64)
+        system = scaled_gram(self.products.kernel, X, root)
         system -= B @ B.T
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
-        Z = blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
-        group.total = blas.dsyrk(1.0, Z, beta=1.0, c=group.total, trans=1, lower=1, overwrite_c=1)
-        group.blocks.append(_Block(rows, at, root, factor))
+        return _Block(rows, at, root, factor), blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
 
 
 def landmark_count(n: int) -> int:
@@ -183,9 +258,20 @@ def landmark_count(n: int) -> int:
 
 
 def _features(products: Products, rng: np.random.Generator, threads: int) -> Array:
+    """Return float32 features L (n, r) of landmarks drawn from the rows; the inverse factor is rounded to float32."""
     index = np.sort(rng.choice(products.n, landmark_count(products.n), replace=False))
     landmarks = Landmarks.of(products.kernel, products.rows(index), index)
-    return landmarks.narrow_features(products.rows, products.n, threads)
+    whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T.astype(np.float32)
+    right = products.kernel.pack_right(landmarks.rows.astype(np.float32))
+    found = np.empty((products.n, len(landmarks)), np.float32)
+
+    def fill(start: int) -> None:
+        rows = products.rows(np.arange(start, min(products.n, start + 2 * BLOCK)))
+        tile = products.kernel.tile_packed(products.kernel.pack_left(rows.astype(np.float32)), right)
+        found[start : start + len(rows)] = tile @ whitening
+
+    run_threads(fill, range(0, products.n, 2 * BLOCK), threads)
+    return found
 
 
 def _block_preconditioner(products: Products, features: Array, seed: int, threads: int) -> BlockPreconditioner:
@@ -195,39 +281,24 @@ def _block_preconditioner(products: Products, features: Array, seed: int, thread
 class ActivePreconditioner:
     """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed.
 
-    Both are functions of the active rows (m,) and the stiffness c (n,) of all rows, and return an approximation of ``(I
-    + √c K √c)⁻¹`` as a function of residuals (m,). Landmarks are rows that ``rng`` draws. If rows split into kernel
-    components, ``by_landmarks`` is None, and every component has landmarks and blocks of its own.
+    If rows split into kernel components, there are ``blocks`` alone, and every component has landmarks of its own.
     """
 
-    def __init__(self, products: Products, rng: np.random.Generator, seed: int, threads: int) -> None:
+    def __init__(self, products: Products, seed: int, threads: int) -> None:
         self._products = products
         self._seed = seed
         self._threads = threads
         self.splits = isinstance(products, ComponentProducts)
-        features = np.zeros((products.n, 1), np.float32) if self.splits else _features(products, rng, threads)
-        self._woodbury = Woodbury(features, threads)
-
-    def by_landmarks(self, active: Array, stiffness: Array) -> Solved:
-        """Return the preconditioner by landmarks alone, of rows that do not split."""
-        self._woodbury.follow(stiffness)
-        return self._woodbury.on(active)
+        nothing = np.zeros((products.n, 1), np.float32)
+        rng = np.random.default_rng(seed)
+        self.landmarks = Woodbury(nothing if self.splits else _features(products, rng, threads), threads)
 
     @cached_property
-    def by_blocks(self) -> Precondition:
+    def blocks(self) -> BlockPreconditioner | ComponentBlocks:
         """The landmarks' preconditioner with the Nyström residual of K within blocks."""
         if isinstance(self._products, ComponentProducts):
-            return ComponentBlocks(self._products, self._seed, self._threads).on
-        return _block_preconditioner(self._products, self._woodbury.features, self._seed, self._threads).on
-
-    @property
-    def state(self) -> tuple[Array, Array]:
-        """Inner matrix (r, r) and stiffness (n,) of the landmarks' preconditioner, from which it can `go_on`."""
-        return self._woodbury.inner, self._woodbury.stiffness
-
-    def go_on(self, inner: Array, stiffness: Array) -> None:
-        """Resume from a `state`."""
-        self._woodbury.go_on(inner, stiffness)
+            return ComponentBlocks(self._products, self._seed, self._threads)
+        return _block_preconditioner(self._products, self.landmarks.features, self._seed, self._threads)
 
 
 class ComponentBlocks:

@@ -68,12 +68,7 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
 
 
 def _left_out(
-    losses: RowLosses,
-    products: Products,
-    solution: ExactSolution,
-    given: TrainingData,
-    data: TrainingData,
-    fit: ODMFit,
+    losses: RowLosses, products: Products, solution: ExactSolution, given: TrainingData, data: TrainingData, fit: ODMFit
 ) -> dict[str, Any]:
     """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
     if not fit.loo:

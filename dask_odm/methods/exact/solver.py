@@ -38,7 +38,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, ExactLimits, GramSystem, ProductSystem
+from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, Correction, ExactLimits, GramSystem, ProductSystem
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
@@ -173,29 +173,30 @@ class _Run:
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
-        rng = np.random.default_rng(self.settings.seed)
-        return ActivePreconditioner(in_components(self.source), rng, self.settings.seed, self.threads)
+        return ActivePreconditioner(self.products, self.settings.seed, self.threads)
 
     def begin(self, start: Array | None, resume: ExactState | None) -> ExactState:
         """Return the state to start or to resume from."""
         double = self.to_rounding or self.given
         self.use(double=double if resume is None else resume.double)
         if resume is not None:
-            if self.preconditions:
-                self.preconditioner.go_on(resume.inner, resume.stiffness)
+            if self._preconditioned():
+                self.preconditioner.landmarks.inner = resume.inner
+                self.preconditioner.landmarks.stiffness = resume.stiffness
             self.began -= resume.history[-1]["seconds"]
             return resume
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
-        known = self.preconditioner.state if self.preconditions else (np.eye(1), np.zeros(self.n))
-        state = ExactState(a, scores_of(self.products, a), *known)
-        double_since = 0 if double else -1
-        return self._recorded(state.changed(passes=self.share * share * (2 - share), double_since=double_since))
+        state = ExactState(a, scores_of(self.products, a), np.eye(1), np.zeros(self.n))
+        passes = self.share * share * (2 - share)
+        return self._recorded(state.changed(**self._preconditioned(), passes=passes, double_since=0 if double else -1))
 
-    @property
-    def preconditions(self) -> bool:
-        """Whether landmarks have been made."""
-        return "preconditioner" in self.__dict__
+    def _preconditioned(self) -> dict[str, Array]:
+        """Return what a state holds of the preconditioner: nothing if none has been made."""
+        if "preconditioner" not in vars(self):
+            return {}
+        landmarks = self.preconditioner.landmarks
+        return {"inner": landmarks.inner, "stiffness": landmarks.stiffness}
 
     def _rough(self) -> Array:
         """Return the solution of a quarter of the rows, as coefficients of all, or zeros if there are few rows."""
@@ -324,7 +325,6 @@ class _Run:
                 new = a
                 after = scores
                 primal = last["objective"]
-        inner, stiffness = self.preconditioner.state if self.preconditions else (state.inner, state.stiffness)
         gained = last["objective"] - primal
         exactness = state.exactness
         if held and slow and not gained > 0:
@@ -336,8 +336,7 @@ class _Run:
             state.changed(
                 coefficients=new,
                 scores=after,
-                inner=inner,
-                stiffness=stiffness,
+                **self._preconditioned(),
                 bound=bound,
                 exactness=exactness,
                 passes=state.passes + passes,
@@ -382,7 +381,9 @@ class _Run:
         least = 2.0 * state.history[-1]["objective"] * state.exactness * enough
         residual = target - inside - a[active] / stiffness[active]
         assert self.system is not None
-        found = self.system.solve(active, stiffness, residual, least, slow=state.slow, double=state.double)
+        found = Correction(residual, residual, 0, False)  # of no active rows
+        if len(active):
+            found = self.system.solve(active, stiffness, residual, least, slow=state.slow, double=state.double)
         new = np.zeros_like(a)
         new[active] = a[active] + found.x
         moved = np.flatnonzero(new != a)

@@ -1,11 +1,7 @@
 """Solution of the linear system of a Newton step, ``(K_SS + D_S) x = r`` over the active rows S.
 
-`ProductSystem` needs products with K alone: conjugate gradients, with landmarks as preconditioner, and then with
-landmarks and blocks of neighbouring rows (`dask_odm.methods.exact.preconditioners`) or per kernel component
-(`dask_odm.methods.exact.kernel_components`). A small system that is slow is solved by Cholesky in float64. `GramSystem`
-has K in memory: conjugate gradients with landmarks if there are many rows, and Cholesky in the dtype of K if there are
-few or once these were slow. Both end in an `ActiveFactor` where they solve directly. `ExactLimits` has the sizes that
-decide between these ways, and `solver_bytes` the memory that they need.
+`ProductSystem` needs products with K alone, `GramSystem` has K in memory. Both end in an `ActiveFactor` if they solve
+directly. `ExactLimits` has the sizes that decide between these ways, and `solver_bytes` the memory that they need.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
-from dask_odm.learning.problem.products import Operator, Products
+from dask_odm.learning.problem.products import Multiply, Products
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner, block_bytes, landmark_count
@@ -84,79 +80,66 @@ class Correction:
     slow: bool
 
 
-NOTHING = Correction(np.zeros(0), np.zeros(0), 0, False)
-
-
 class ActiveSystem:
-    """The system ``(1 + √c K √c) z = b``. It also keeps ``K √c z``, without products of its own.
+    """The system ``(1 + √c K √c) z = b``, solved by one preconditioner after another.
 
-    ``gram`` is K of the m active rows, ``root`` (m,) is √c. ``z`` and ``Kx`` (m,) are the solution so far and ``K √c
-    z``; ``products`` counts the products with K.
+    ``multiply`` multiplies with K of the m active rows, ``root`` (m,) is √c. ``z`` and ``left`` (m,) are the solution
+    so far and its residual; ``products`` counts the products with K.
     """
 
-    def __init__(self, gram: Operator, root: Array, b: Array) -> None:
-        self._gram = gram
+    def __init__(self, multiply: Multiply, root: Array, b: Array) -> None:
+        self._multiply = multiply
         self._root = root
         self._b = b
         self.z = np.zeros(len(b))
-        self.Kx = np.zeros(len(b))
+        self.left = b
         self.products = 0
-        self._applied = self.Kx
-
-    @property
-    def left(self) -> Array:
-        """The residual (m,)."""
-        return self._b - self.z - self._root * self.Kx
 
     def go_on(self, precondition: Callable[[Array], Array], *, least: float, most: int) -> None:
         """Go on until the squared residual is ``least``, by at most ``most`` more products."""
-        more, products = conjugate_gradients(
-            self._apply, self.left, precondition, least=least, most=most, on_step=self._follow
-        )
+
+        def apply(p: Array) -> Array:
+            return p + self._root * self._multiply(self._root * p)
+
+        more, self.left, products = conjugate_gradients(apply, self.left, precondition, least=least, most=most)
         self.z = self.z + more
         self.products += products
 
-    def _apply(self, p: Array) -> Array:
-        self._applied = self._gram.matvec(self._root * p)
-        return p + self._root * self._applied
-
-    def _follow(self, length: float) -> None:
-        self.Kx = self.Kx + length * self._applied
-
     def solution(self, slow: bool) -> Correction:
-        return Correction(self._root * self.z, self.Kx, self.products, slow)
+        """Return the correction so far; the residual tells ``K √c z`` without another product."""
+        Kx = (self._b - self.z - self.left) / self._root
+        return Correction(self._root * self.z, Kx, self.products, slow)
 
 
+@dataclass(frozen=True, eq=False)
 class ProductSystem:
-    """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow."""
+    """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow.
 
-    def __init__(
-        self, products: Products, preconditioner: ActivePreconditioner, limits: ExactLimits, threads: int
-    ) -> None:
-        self._products = products
-        self._preconditioner = preconditioner
-        self._limits = limits
-        self._threads = threads
+    Landmarks precondition; once they are slow, landmarks and blocks of neighbouring rows, or kernel components.
+    """
+
+    products: Products
+    preconditioner: ActivePreconditioner
+    limits: ExactLimits
+    threads: int
 
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
     ) -> Correction:
-        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,).
+        """Return ``(K_SS + D_S)⁻¹ residual`` on the ``active`` rows (m,), m > 0.
 
         ``stiffness`` (n,) is 1/D. ``least`` is the squared scaled residual that suffices; a direct solution goes
         further. ``slow`` says that landmarks were too weak a preconditioner before, ``double`` asks for products with
         entries of K in float64.
         """
-        if not len(active):
-            return NOTHING
         root = np.sqrt(stiffness[active])
         b = root * residual
-        system = ActiveSystem(self._products.among(active, double_precision=double), root, b)
-        direct = len(active) <= self._limits.direct_rows
+        system = ActiveSystem(self.products.among(active, double_precision=double), root, b)
+        direct = len(active) <= self.limits.direct_rows
         # after one product in 96 rows Cholesky would have been as fast
-        most = min(self._limits.products, 1 + len(active) // 96) if direct else self._limits.products
+        most = min(self.limits.products, 1 + len(active) // 96) if direct else self.limits.products
         least *= self._iterate(system, active, stiffness, least, most, slow)
-        slow = system.products >= self._limits.landmark_products
+        slow = system.products >= self.limits.landmark_products
         left = system.left
         if direct and float(left @ left) > 2.0 * least:  # larger than rounding explains
             factor = self._factor(active, root)
@@ -171,26 +154,26 @@ class ProductSystem:
 
         With blocks, a residual of a tenth costs few products and saves steps.
         """
-        known = self._preconditioner
-        patience = self._limits.landmark_products
+        known = self.preconditioner
+        patience = self.limits.landmark_products
         if not known.splits and not slow:
-            system.go_on(known.by_landmarks(active, stiffness), least=least, most=min(patience, most))
+            system.go_on(known.landmarks.on(active, stiffness), least=least, most=min(patience, most))
             if system.products < patience:
                 return 1.0
-        system.go_on(known.by_blocks(active, stiffness), least=0.01 * least, most=most)
+        system.go_on(known.blocks.on(active, stiffness), least=0.01 * least, most=most)
         return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
-        X = self._products.rows(active)
-        threads = self._threads
+        X = self.products.rows(active)
+        threads = self.threads
         try:
-            return ActiveFactor.of(lambda: scaled_gram(self._products.kernel, X, root, threads), threads)
+            return ActiveFactor.of(lambda: scaled_gram(self.products.kernel, X, root, threads), threads)
         except LinAlgError as error:
             raise InputError("the kernel is not positive semi-definite: its systems cannot be solved.") from error
 
 
 class GramSystem:
-    """Cholesky of the active rows of a matrix in memory, and conjugate gradients with landmarks while they are fast.
+    """Cholesky of the active rows in the dtype of K, and conjugate gradients with landmarks while they are fast.
 
     ``landmarks`` is None if Cholesky is as fast from the first step on. `solve` is like that of a `ProductSystem`, with
     entries of K in its own dtype.
@@ -205,26 +188,17 @@ class GramSystem:
     def solve(
         self, active: Array, stiffness: Array, residual: Array, least: float, *, slow: bool, double: bool
     ) -> Correction:
-        if not len(active):
-            return NOTHING
         root = np.sqrt(stiffness[active])
         if self._landmarks is not None and not slow:
             system = ActiveSystem(self._products.among(active), root, root * residual)
             most = 1 + len(active) // 40  # then Cholesky would have been as fast
-            system.go_on(self._landmarks.by_landmarks(active, stiffness), least=least, most=most)
+            system.go_on(self._landmarks.on(active, stiffness), least=least, most=most)
             if system.products < most:
                 return replace(system.solution(False), Kx=None)
-        self._follow(active, stiffness, root)
-        assert self._factor is not None
-        x = root * self._factor.solve((root * residual).astype(self._products.K.dtype))
-        return Correction(x, None, 1, True)
-
-    def _follow(self, active: Array, stiffness: Array, root: Array) -> None:
-        """Factor the system of the active rows, unless it is that of the last step."""
-        if self._factor is not None and np.array_equal(stiffness, self._stiffness):
-            return
         K = self._products.K
-        threads = self._products.threads
-        self._factor = None  # frees its memory for the next
-        self._factor = ActiveFactor.of(lambda: gather_active(K, active, root, threads), threads)
-        self._stiffness = stiffness
+        if self._factor is None or not np.array_equal(stiffness, self._stiffness):
+            threads = self._products.threads
+            self._factor = None  # frees its memory for the next
+            self._factor = ActiveFactor.of(lambda: gather_active(K, active, root, threads), threads)
+            self._stiffness = stiffness
+        return Correction(root * self._factor.solve((root * residual).astype(K.dtype)), None, 1, True)

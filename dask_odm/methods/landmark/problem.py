@@ -14,7 +14,7 @@ A `dask_odm.methods.landmark.query.SpanQuery` sums over blocks of rows; the `Spa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -57,7 +57,7 @@ class SpanProblem:
         """
         query = replace(query, scaling=None, streamed=False)
         n = len(rows)
-        kept = _values_bytes(n, query) <= budget
+        kept = n * query.value_bytes <= budget
         values = np.empty((n, query.r), query.dtype) if kept else None
         blocks = [
             RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
@@ -79,8 +79,7 @@ class SpanProblem:
         if self.rows is None:
             return replace(self, query=query)
         assert self.y is not None
-        n = len(self.rows)
-        held = _values_bytes(n, self.query)
+        held = len(self.rows) * self.query.value_bytes
         budget = self.budget - held if held <= self.budget else self.budget
         return SpanProblem.over_rows(query, self.rows, self.y, self.weight, budget, self.threads)
 
@@ -98,21 +97,24 @@ class SpanProblem:
 
     def slopes(self, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
-        return self.passes.run(self.query, SpanQuery.slopes, a, direction, steps)
+        return self._over(SpanQuery.slopes, a, direction, steps)
 
     def hessian(self, a: Array) -> Array:
         """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
-        return self.passes.run(self.query, SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
+        return self._over(SpanQuery.hessian, a, nbytes=8 * self.query.r**2)
 
     def leverages(self, a: Array, inverse: Array) -> Array:
         """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
-        return np.concatenate(self.passes.run(self.query, SpanQuery.leverages, a, inverse), axis=1)
+        return np.concatenate(self._over(SpanQuery.leverages, a, inverse), axis=1)
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
         """Return rows drawn in proportion to their dual variables |u| at ``a``; rows without one come last."""
         if self.rows is not None:
-            return self._draw(self.passes.run(self.query, SpanQuery.chances, a), draw)
-        return self.passes.run(self.query, SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
+            return self._draw(self._over(SpanQuery.chances, a), draw)
+        return self._over(SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
+
+    def _over(self, method: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> Any:
+        return self.passes.run(self.query, SpanQuery.over, method, *arguments, nbytes=nbytes)
 
     def _drawn_bytes(self, draw: Draw) -> int:
         """Return the bytes of the rows that are drawn."""
@@ -123,8 +125,3 @@ class SpanProblem:
         assert self.y is not None
         read = self.rows.__getitem__
         return PrioritySample.draw(np.concatenate(weights), self.y, 0, read, draw.size, draw.seed)
-
-
-def _values_bytes(n: int, query: SpanQuery) -> int:
-    """Return the bytes of the kernel values of ``n`` rows at the landmarks."""
-    return n * query.r * query.dtype.itemsize

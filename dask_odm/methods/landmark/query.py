@@ -1,15 +1,14 @@
 """Sums of the Nyström problem over blocks of rows.
 
 `dask_odm.methods.landmark.problem` says what the sums are for. Kernel values are computed in tiles that stay in a
-core's cache. Queries of several problems over the same landmarks share each tile (`add_block`).
+core's cache. Queries of several problems over the same landmarks share each tile (`sums_of_block`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from itertools import chain
 from operator import add
 from typing import Any
 
@@ -35,7 +34,7 @@ UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual varia
 class SpanSums:
     """Sums over rows at one α: the loss, ``Kᵀu`` (r,), which is minus its gradient, and the curvatures.
 
-    ``curvatures`` are second derivatives of the losses, by groups of rows in order, and block by block within a group.
+    ``curvatures`` are second derivatives of the losses, block by block; those of passes are in groups of blocks.
     ``sample`` are rows drawn by their curvature, or None.
     """
 
@@ -48,6 +47,10 @@ class SpanSums:
         sample = None if self.sample is None or other.sample is None else self.sample + other.sample
         curvatures = self.curvatures + other.curvatures
         return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
+
+    def as_group(self) -> SpanSums:
+        """Return the same sums with all curvatures in one group."""
+        return replace(self, curvatures=(self.curvatures,))
 
 
 @dataclass(frozen=True)
@@ -104,106 +107,114 @@ class SpanQuery:
         return np.dtype(np.float64) if self.double else self.landmarks.dtype
 
     @property
+    def value_bytes(self) -> int:
+        """Bytes of the kernel values of one row."""
+        return self.r * self.dtype.itemsize
+
+    @property
     def tile_rows(self) -> int:
         """Number of rows whose kernel values are computed at a time."""
         return tile_rows(self.r, self.dtype.itemsize)
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
-        running = RunningSums(self, a, draw)
-        for block in blocks:
-            add_block([running], [block])
-        return running.result()
+        return reduce(add, (sums_of_block([(self, a, draw)], [block])[0] for block in blocks)).as_group()
 
     @staticmethod
     def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:
-        """Return the answers of several queries over the same rows.
+        """Return the answers of several queries over the same rows, each with the bits that it has alone.
 
         ``asked`` are, for each, the query, its method, the arguments, and the curvatures of a product or None.
         ``blocks`` yields each block of rows with every query's targets and weights.
         """
-        found: list[Any] = [None] * len(asked)
+        found: list[Any] = []
         sets: dict[tuple[Any, ...], list[int]] = {}  # numbers of the queries that share kernel values
-        for j, (query, method, arguments, _) in enumerate(asked):
+        for j, (query, method, _, _) in enumerate(asked):
             if method is SpanQuery.sums:
-                found[j] = RunningSums(query, *arguments)
                 sets.setdefault((id(query.landmarks), query.kernel, query.double), []).append(j)
         for k, seen in enumerate(blocks):
+            answers: list[Any] = [None] * len(asked)
             for members in sets.values():
-                add_block([found[j] for j in members], [seen[j] for j in members])
+                sums = sums_of_block([(asked[j][0], *asked[j][2]) for j in members], [seen[j] for j in members])
+                for j, each in zip(members, sums, strict=True):
+                    answers[j] = each
             for j, (query, method, arguments, of_group) in enumerate(asked):
                 if method is not SpanQuery.sums:
                     more = () if of_group is None else (of_group[k : k + 1],)
-                    found[j] = method(query, [seen[j]], *arguments, *more, so_far=found[j])
-        return [each.result() if isinstance(each, RunningSums) else each for each in found]
+                    answers[j] = method(query, [seen[j]], *arguments, *more)
+            found = list(map(add, found, answers)) if found else answers
+        return [each.as_group() if isinstance(each, SpanSums) else each for each in found]
 
-    def product(
-        self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array], so_far: Array | None = None
-    ) -> Array:
-        """Return ``Kᵀ (c ∘ K p)`` over the blocks, with the curvatures that `sums` returned for them.
+    def over(self, blocks: Iterable[RowBlock], method: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the sum of ``method(self, block, *arguments)`` over the blocks."""
+        return reduce(add, (method(self, block, *arguments) for block in blocks))
 
-        Here and below, ``so_far`` is the result for earlier blocks, to which these are added.
-        """
-        out = np.zeros(self.r) if so_far is None else so_far
-        for block, curvature in zip(blocks, curvatures, strict=True):
-            if self.streamed:
-                self._add_active(block, self.loss.unpack(curvature, block.y, block.weight), p, out)
-            else:
-                for rows, K in self._tiles(block, whole=True, wanted=curvature):
-                    span_product(K, curvature[rows], p, out)
+    def product(self, blocks: Iterable[RowBlock], p: Array, curvatures: Sequence[Array]) -> Array:
+        """Return ``Kᵀ (c ∘ K p)`` over the blocks, with the curvatures that `sums` returned for them."""
+        return reduce(add, map(partial(self._product, p), blocks, curvatures))
+
+    def _product(self, p: Array, block: RowBlock, curvature: Array) -> Array:
+        out = np.zeros(self.r)
+        if not self.streamed:
+            for rows, K in self._tiles(block, whole=True, wanted=curvature):
+                span_product(K, curvature[rows], p, out)
+            return out
+        curvature = self.loss.unpack(curvature, block.y, block.weight)
+        active = np.flatnonzero(curvature)
+        step = self.tile_rows
+        buffer = np.empty((step, self.r), self.dtype)
+        for i in range(0, len(active), step):
+            some = active[i : i + step]
+            span_product(self.tile(self._read(block, some), buffer), curvature[some], p, out)
         return out
 
-    def slopes(
-        self, blocks: Iterable[RowBlock], a: Array, direction: Array, steps: Array, so_far: Array | None = None
-    ) -> Array:
+    def slopes(self, block: RowBlock, a: Array, direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``a + step · direction`` for each of ``steps``."""
-        total = np.zeros(len(steps)) if so_far is None else so_far
-        for block in blocks:
-            for rows, K in self._tiles(block):
-                scores = np.empty(len(K))
-                change = np.empty(len(K))
-                span_scores(K, a, scores)
-                span_scores(K, direction, change)
-                total += self.loss.slopes(scores, change, block.y[rows], block.weight[rows], steps)
+        total = np.zeros(len(steps))
+        for rows, K in self._tiles(block):
+            scores = np.empty(len(K))
+            change = np.empty(len(K))
+            span_scores(K, a, scores)
+            span_scores(K, direction, change)
+            total += self.loss.slopes(scores, change, block.y[rows], block.weight[rows], steps)
         return total
 
-    def support(
-        self, blocks: Iterable[RowBlock], a: Array, draw: Draw, so_far: PrioritySample | None = None
-    ) -> PrioritySample:
+    def support(self, block: RowBlock, a: Array, draw: Draw) -> PrioritySample:
         """Return rows drawn by their `chances` at ``a``."""
-        drawn = (self._draw(block, self._chances(block, a), draw) for block in blocks)
-        return reduce(add, drawn if so_far is None else chain([so_far], drawn))
+        return self._draw(block, self.chances(block, a)[0], draw)
 
-    def chances(self, blocks: Iterable[RowBlock], a: Array) -> tuple[Array, ...]:
-        """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, block by block."""
-        return tuple(self._chances(block, a) for block in blocks)
+    def chances(self, block: RowBlock, a: Array) -> tuple[Array, ...]:
+        """Return every row's dual variable |u| at ``a``, or a tiny value for rows without one, in a tuple."""
+        chances = np.empty(len(block))
+        for rows, K in self._tiles(block):
+            y = block.y[rows]
+            weight = block.weight[rows]
+            scores = np.empty(len(K))
+            span_scores(K, a, scores)
+            _, dual, _ = self.loss.evaluate(scores, y, weight)
+            chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
+        return (chances,)
 
-    def hessian(self, blocks: Iterable[RowBlock], a: Array, so_far: Array | None = None) -> Array:
+    def hessian(self, block: RowBlock, a: Array) -> Array:
         """Return ``Kᵀ diag(c) K`` with the curvatures c at ``a``, float64 (r, r)."""
-        total = np.zeros((self.r, self.r)) if so_far is None else so_far
-        for block in blocks:
-            for _, K, c in self._active(block, a, np.empty(len(block.y))):
-                scaled = np.sqrt(c[:, None]) * K  # float64, like the sum
-                total += scaled.T @ scaled
+        total = np.zeros((self.r, self.r))
+        for _, K, c in self._active(block, a, np.empty(len(block))):
+            scaled = np.sqrt(c[:, None]) * K  # float64, like the sum
+            total += scaled.T @ scaled
         return total
 
-    def leverages(
-        self, blocks: Iterable[RowBlock], a: Array, inverse: Array, so_far: list[Array] | None = None
-    ) -> list[Array]:
-        """Return scores of the rows at ``a``, and ``‖inverse · k‖²`` of active ones: a list of (2, n) arrays.
+    def leverages(self, block: RowBlock, a: Array, inverse: Array) -> list[Array]:
+        """Return scores of the rows at ``a``, and ``‖inverse · k‖²`` of active ones: an array (2, n) in a list.
 
         ``inverse`` (r, r) is lower triangular.
         """
-        found = so_far or []
         multiply = blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
-        for block in blocks:
-            pair = np.zeros((2, len(block.y)))
-            for active, K, _ in self._active(block, a, pair[0]):
-                # K · inverseᵀ; half of the inverse is zero
-                white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
-                pair[1, active] = np.einsum("ij,ij->i", white, white)
-            found.append(pair)
-        return found
+        pair = np.zeros((2, len(block)))
+        for active, K, _ in self._active(block, a, pair[0]):
+            # K · inverseᵀ; half of the inverse is zero
+            white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
+            pair[1, active] = np.einsum("ij,ij->i", white, white)
+        return [pair]
 
     def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
         """Yield places, kernel values and second derivatives of active rows; set ``scores`` (n,) of all rows at ``a``.
@@ -218,7 +229,7 @@ class SpanQuery:
             active = np.flatnonzero(curvature)
             held.append((rows.start + active, K[active], curvature[active]))
             count += len(active)
-            if count >= ACTIVE_ROWS or rows.stop == len(block.y):
+            if count >= ACTIVE_ROWS or rows.stop == len(block):
                 places, values, curvatures = (np.concatenate(each) for each in zip(*held, strict=True))
                 yield places, values, curvatures
                 held = []
@@ -227,9 +238,9 @@ class SpanQuery:
     def fill(self, block: RowBlock) -> None:
         """Compute the kernel values that ``block`` keeps."""
         assert block.values is not None
-        for start in range(0, len(block.y), self.tile_rows):
-            rows = slice(start, min(len(block.y), start + self.tile_rows))
-            self._tile(self._read(block, rows), block.values[rows])
+        for start in range(0, len(block), self.tile_rows):
+            rows = slice(start, min(len(block), start + self.tile_rows))
+            self.tile(self._read(block, rows), block.values[rows])
 
     def _add_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
@@ -243,27 +254,6 @@ class SpanQuery:
         dual_image += K.T @ dual
         return total + loss
 
-    def _add_active(self, block: RowBlock, curvature: Array, p: Array, out: Array) -> None:
-        """Add the active rows of a block to a product."""
-        active = np.flatnonzero(curvature)
-        step = self.tile_rows
-        buffer = np.empty((step, self.r), self.dtype)
-        for i in range(0, len(active), step):
-            rows = active[i : i + step]
-            span_product(self._tile(self._read(block, rows), buffer), curvature[rows], p, out)
-
-    def _chances(self, block: RowBlock, a: Array) -> Array:
-        """Return the `chances` of one block."""
-        chances = np.empty(len(block.y))
-        for rows, K in self._tiles(block):
-            y = block.y[rows]
-            weight = block.weight[rows]
-            scores = np.empty(len(K))
-            span_scores(K, a, scores)
-            _, dual, _ = self.loss.evaluate(scores, y, weight)
-            chances[rows] = np.abs(dual) + UNSUPPORTED * self.loss.row_stiffness(y, weight)
-        return chances
-
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
         """Draw rows of a block by their ``weight``."""
         return PrioritySample.draw(weight, block.y, block.first, partial(self._read, block), draw.size, draw.seed)
@@ -273,14 +263,10 @@ class SpanQuery:
         X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
 
-    def tile(self, X: Array) -> Array:
-        """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks."""
-        return self._tile(X, np.empty((len(X), self.r), self.dtype))
-
-    def _tile(self, X: Array, out: Array) -> Array:
-        """Compute kernel values of rows ``X`` (n, d), which are scaled, into the front of ``out``."""
+    def tile(self, X: Array, out: Array | None = None) -> Array:
+        """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks; in the front of ``out``."""
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
-        return self.kernel.tile_packed(left, self._right, out[: len(X)])
+        return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])
 
     def _tiles(
         self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
@@ -290,7 +276,7 @@ class SpanQuery:
         Values are computed in the tiles that could be kept, since BLAS rounds by place in a tile. A tile is left out if
         ``wanted`` (n,) is zero in all of its rows.
         """
-        n = len(block.y)
+        n = len(block)
         kept = block.values
         if whole and kept is not None:
             yield slice(0, n), kept
@@ -299,43 +285,27 @@ class SpanQuery:
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
             if wanted is None or wanted[rows].any():
-                yield rows, self._tile(self._read(block, rows), buffer) if kept is None else kept[rows]
+                yield rows, self.tile(self._read(block, rows), buffer) if kept is None else kept[rows]
 
 
-@dataclass(eq=False)
-class RunningSums:
-    """A sum of `SpanQuery.sums` in progress, to which `add_block` adds block by block."""
+def sums_of_block(asked: Sequence[tuple[SpanQuery, Array, Draw | None]], blocks: Sequence[RowBlock]) -> list[SpanSums]:
+    """Return the `SpanQuery.sums` of one block of rows, whose kernel values are computed once for all queries.
 
-    query: SpanQuery
-    a: Array
-    draw: Draw | None
-    loss: float = 0.0
-    sample: PrioritySample | None = None
-    curvatures: list[Array] = field(default_factory=list)
-    dual_image: Array = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.dual_image = np.zeros(self.query.r)
-
-    def result(self) -> SpanSums:
-        """Return the sums over all blocks."""
-        return SpanSums(self.loss, self.dual_image, (self.curvatures,), self.sample)
-
-
-def add_block(sums: Sequence[RunningSums], blocks: Sequence[RowBlock]) -> None:
-    """Add a block to each of ``sums``. The blocks have the same rows, whose kernel values are computed once for all."""
-    curvatures = [np.empty(len(block.y)) for block in blocks]
-    for rows, K in sums[0].query._tiles(blocks[0], whole=True):
-        for each, block, found in zip(sums, blocks, curvatures, strict=True):
-            y = block.y[rows]
-            weight = block.weight[rows]
-            each.loss = each.query._add_sums(K, y, weight, each.a, each.dual_image, found[rows], each.loss)
-    for each, block, found in zip(sums, blocks, curvatures, strict=True):
-        query = each.query
-        each.curvatures.append(query.loss.pack(found, block.y, block.weight) if query.streamed else found)
-        if each.draw is not None:
-            drawn = query._draw(block, found, each.draw)
-            each.sample = drawn if each.sample is None else each.sample + drawn
+    ``asked`` has each query with its arguments, and ``blocks`` the same rows with its targets and weights.
+    """
+    losses = [0.0] * len(asked)
+    images = [np.zeros(query.r) for query, _, _ in asked]
+    curvatures = [np.empty(len(block)) for block in blocks]
+    for rows, K in asked[0][0]._tiles(blocks[0], whole=True):
+        for j, ((query, a, _), block) in enumerate(zip(asked, blocks, strict=True)):
+            found = curvatures[j][rows]
+            losses[j] = query._add_sums(K, block.y[rows], block.weight[rows], a, images[j], found, losses[j])
+    totals = []
+    for (query, _, draw), block, loss, image, found in zip(asked, blocks, losses, images, curvatures, strict=True):
+        sample = None if draw is None else query._draw(block, found, draw)
+        kept = query.loss.pack(found, block.y, block.weight) if query.streamed else found
+        totals.append(SpanSums(loss, image, (kept,), sample))
+    return totals
 
 
 def tile_rows(r: int, itemsize: int) -> int:

@@ -90,10 +90,9 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     ``draws`` rows.
     """
     data = seen.data
-    if seen.scaled is not None:
-        query = SpanQuery(seen.kernel, landmarks.rows, loss)
-        return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     query = SpanQuery(seen.kernel, landmarks.rows, loss, seen.scaling)
+    if seen.scaled is not None:
+        return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
     needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
     data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")

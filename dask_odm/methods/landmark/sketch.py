@@ -106,13 +106,9 @@ class SketchedHessian:
         values = self._filled(sample)
         self.whitened = not self._factored(values, self._landmarks.gram)
         if self.whitened:
-            _ = self._landmarks.panels  # computed before threads ask for them
-
-            def whiten(start: int) -> None:
-                """Replace ``√w kᵀ`` of some rows by ``√w (L⁻¹ k)ᵀ``, in place."""
-                self._landmarks.whiten(values[start : start + STEP])
-
-            run_threads(whiten, range(0, len(values), STEP), self.threads, PHASE)
+            self._landmarks.prepare()  # before threads ask for what it computes
+            parts = [values[start : start + STEP] for start in range(0, len(values), STEP)]
+            run_threads(self._landmarks.whiten, parts, self.threads, PHASE)  # √w kᵀ becomes √w (L⁻¹ k)ᵀ
             if not self._factored(values, None):
                 raise LinAlgError("the sketched Hessian is not finite")
 
@@ -125,7 +121,7 @@ class SketchedHessian:
         rows, _, weight = sample.weighted()
         values = self._values[: len(rows)]
         kernel = self._landmarks.kernel
-        right = kernel.pack_right(self._landmarks.rows.astype(np.float64))
+        right = self._landmarks.packed
 
         def fill(start: int) -> None:
             some = slice(start, start + STEP)
@@ -162,8 +158,3 @@ class SketchedHessian:
 def solve_factored(factor: Array, b: Array) -> Array:
     """Return ``(L Lᵀ)⁻¹ b`` of a lower factor, in a third of the time that LAPACK takes for one right side."""
     return np.asarray(blas.dtrsv(factor, blas.dtrsv(factor, b, lower=1), lower=1, trans=1, overwrite_x=1))
-
-
-def times_symmetric(A: Array, v: Array) -> Array:
-    """Return ``A v`` from half of A, since reading A from memory takes the time."""
-    return np.asarray(blas.dsymv(1.0, A.T, v))

@@ -25,14 +25,7 @@ from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanSums
-from dask_odm.methods.landmark.sketch import (
-    SKETCH,
-    STEP,
-    PrioritySample,
-    SketchedHessian,
-    solve_factored,
-    times_symmetric,
-)
+from dask_odm.methods.landmark.sketch import SKETCH, STEP, PrioritySample, SketchedHessian, solve_factored
 from dask_odm.typing import Array
 
 SpanIterate = Iterate[SpanSums]
@@ -145,14 +138,15 @@ class _SpanNewton(Newton[SpanSums]):
 
         def apply(p: Array) -> Array:
             image = self.span.product(at.sums, coefficients(p))
-            return (
-                p + blas.dtrsv(factor, image, lower=1) if whitened else times_symmetric(self.landmarks.gram, p) + image
-            )
+            if whitened:
+                return np.asarray(p + blas.dtrsv(factor, image, lower=1))
+            # half of the Gram matrix is read, since reading it from memory takes the time
+            return np.asarray(blas.dsymv(1.0, self.landmarks.gram.T, p) + image)
 
         left = min(0.1, float(np.sqrt(at.gap))) ** 2  # share of the gradient's squared norm, and so of the gap
         if at.gap > self.tol:
             left = max(left, 0.1 * self.tol / at.gap)  # less would not be noticed
-        step, products = conjugate_gradients(
+        step, _, products = conjugate_gradients(
             apply,
             -(blas.dtrsv(factor, at.gradient, lower=1) if whitened else at.gradient),
             self.sketch.solve,

@@ -124,7 +124,7 @@ class _LinearNewton(Newton[PrimalSums]):
     def _inexact_direction(self, at: State) -> Array:
         """Return the step by conjugate gradients, solved to a share of the gradient that depends on the gap."""
         inverse = 1.0 / (1.0 + at.sums.curvature)
-        x, products = conjugate_gradients(
+        x, _, products = conjugate_gradients(
             lambda p: p + self.problem.product(at.x, p, double_precision=self.double),
             -at.gradient,
             lambda r: inverse * r,

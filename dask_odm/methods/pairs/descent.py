@@ -59,10 +59,7 @@ class PairValues:
 
     def matrix(self) -> Array:
         """Return the whole kernel matrix (n + m, n + m), in float64."""
-        n = len(self.negative)
-        K = np.empty((n + len(self.positive),) * 2)
-        K[:n, :n], K[n:, n:] = self.negative, self.positive
-        K[:n, n:], K[n:, :n] = self.across, self.back
+        K = np.block([[self.negative, self.across], [self.back, self.positive]]).astype(np.float64, copy=False)
         K += self.bias
         return K
 

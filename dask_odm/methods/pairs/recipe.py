@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
 
@@ -60,7 +60,7 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return sum(sorted(_class_sizes(data.held))[-2:]) <= PAIR_ROWS
+    return _sizes(data.held)[1] <= PAIR_ROWS
 
 
 def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
@@ -68,9 +68,8 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     if not pairs or not suits_pairs(data, fit):
         return None
     assert isinstance(data, MemoryData)
-    largest = sum(sorted(_class_sizes(data))[-2:])
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {largest} rows", advice)
+    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice)
     given = data
     data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
     statistics = data.statistics()
@@ -80,7 +79,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
-        work = _Pairs.of(seen, rows, fit)
+        work = _Pairs(seen, rows, fit)
         found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
         for record in chain.from_iterable(solution.history for solution in found):
             report_step(record)
@@ -92,15 +91,15 @@ def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
 
-def _class_sizes(data: MemoryData) -> list[int]:
-    """Return the number of rows of every class."""
-    return np.bincount(data.y.astype(np.int64)).tolist()
+def _sizes(data: MemoryData) -> tuple[list[int], int]:
+    """Return the number of rows of every class, and of the largest pair."""
+    counts = np.bincount(data.y.astype(np.int64)).tolist()
+    return counts, sum(sorted(counts)[-2:])
 
 
 def _needed(data: MemoryData, fit: ODMFit) -> int:
     """Return the bytes of the kernel matrices and the model."""
-    counts = _class_sizes(data)
-    largest = sum(sorted(counts)[-2:])
+    counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
     coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
@@ -114,38 +113,26 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     return _needed(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
 
 
-@dataclass(frozen=True, eq=False)
 class _Pairs:
     """Data from which threads solve pairs, by class: scaled rows, packed for either side, weights, and kernel values.
 
-    The kernel and its values are without ``bias``.
+    The kernel and its values are without ``bias``, and ``error`` bounds the rounding of a value.
     """
 
-    kernel: Kernel
-    tiles: Tiles
-    bias: float
-    rows: list[Array]
-    packed: list[tuple[Any, Any]]
-    weights: list[Array]
-    own: list[Array]
-    error: float
-    fit: ODMFit
-    free: list[Array]  # memory for values across classes that no thread uses now; fresh pages are slow
-
-    @classmethod
-    def of(cls, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> _Pairs:
+    def __init__(self, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> None:
         scaled: Any = seen.scaled
-        bias = seen.kernel.bias
         weight = seen.data.total_weights
         dtype = _dtype(seen.data, fit)
-        kernel = replace(seen.kernel, bias=0.0)
-        rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
-        tiles = tiles_of(kernel, scaled)
-        packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), rows, CPU_COUNT)
-        own = run_threads(lambda sides: tiles.tile_packed(*sides), packed, CPU_COUNT)
-        weights = [weight[each] for each in numbers]
-        error = _rounding(kernel, tiles, scaled) if dtype == np.float32 else 0.0
-        return cls(kernel, tiles, bias, rows, packed, weights, own, error, fit, [])
+        self.fit = fit
+        self.kernel = replace(seen.kernel, bias=0.0)
+        self.bias = seen.kernel.bias
+        self.tiles = tiles = tiles_of(self.kernel, scaled)
+        self.rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
+        self.weights = [weight[each] for each in numbers]
+        self.packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), self.rows, CPU_COUNT)
+        self.own: list[Array] = run_threads(lambda sides: tiles.tile_packed(*sides), self.packed, CPU_COUNT)
+        self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
+        self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """Solve one pair of classes."""
@@ -231,16 +218,18 @@ def _finish(
     Its support is in the order of the classes, so that few machines share a part of it.
     """
     numbers = np.concatenate(rows)
+    starts = np.cumsum([0, *map(len, rows)])
+    places = [np.r_[starts[a] : starts[a + 1], starts[b] : starts[b + 1]] for a, b in combinations(range(len(rows)), 2)]
     used = np.zeros(len(numbers), dtype=bool)
-    for _, places, part in _placed(rows, found):
-        require_finite_solution(part)
-        used[places] |= part != 0.0
+    for here, solution in zip(places, found, strict=True):
+        require_finite_solution(solution.coefficients)
+        used[here] |= solution.coefficients != 0.0
     support = seen.data.kept[numbers[used]]
     raw = given.raw(np.searchsorted(given.kept, support))
+    column = np.cumsum(used) - 1
     coefficients = np.zeros((len(found), len(support)))
-    ends = np.concatenate([[0], np.cumsum(used)])
-    for i, places, part in _placed(rows, found):
-        coefficients[i, ends[places.start] : ends[places.stop]] = part[used[places]]
+    for of_pair, here, solution in zip(coefficients, places, found, strict=True):
+        of_pair[column[here[used[here]]]] = solution.coefficients[used[here]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
     double = _dtype(given, fit) != given.dtype or any(solution.double_precision for solution in found)
@@ -251,12 +240,3 @@ def _finish(
     advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
     short = [None if each.converged else f"{stopped_at(each.gap, fit.solver.tol)} {advice}" for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
-
-
-def _placed(rows: list[Array], found: list[PairSolution]) -> Iterator[tuple[int, slice, Array]]:
-    """Yield the number, places and coefficients of each of a machine's two classes, machine by machine."""
-    starts = np.cumsum([0, *map(len, rows)])
-    for i, (solution, pair) in enumerate(zip(found, combinations(range(len(rows)), 2), strict=True)):
-        cut = len(rows[pair[0]])
-        for code, part in zip(pair, (solution.coefficients[:cut], solution.coefficients[cut:]), strict=True):
-            yield i, slice(starts[code], starts[code + 1]), part

@@ -142,8 +142,8 @@ def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[
         yield lambda solutions: np.empty(0)
         return
     with rows.products(EXCHANGE, held) as products:
-        gram = products.among(np.arange(products.n), double_precision=None)
-        yield lambda w: np.stack([gram.matvec(np.ascontiguousarray(column)) for column in w.T], axis=1)
+        multiply = products.among(np.arange(products.n), double_precision=None)
+        yield lambda w: np.stack([multiply(np.ascontiguousarray(column)) for column in w.T], axis=1)
 
 
 def _trained(

@@ -64,10 +64,9 @@ def test_rows_and_labels(tmp_path, stored, memory):
         assert (rows.n, rows.d, rows.dtype) == (len(positions), 3, X.dtype)
         assert held in (0, X[positions].nbytes)
         np.testing.assert_array_equal(rows.read(0, rows.n), X[positions])
-        out = np.empty((40, 3), X.dtype)
         for start in range(0, rows.n, 37):
             stop = min(rows.n, start + 37)
-            np.testing.assert_array_equal(rows.read(start, stop, out)[: stop - start], X[positions[start:stop]])
+            np.testing.assert_array_equal(rows.read(start, stop), X[positions[start:stop]])
         np.testing.assert_array_equal(chosen.labels(partitions), (y[positions], weight[positions]))
 
 

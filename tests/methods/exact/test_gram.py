@@ -109,7 +109,7 @@ def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
         held = gram_of(kernel, rows, np.dtype(np.float32))
         np.testing.assert_allclose(held, K + 0.5, rtol=1e-5)
         products = HeldProducts(RowProducts(kernel, rows, 0), held, 1)
-        found = products.among(np.arange(30), double_precision=True).matvec(a)
+        found = products.among(np.arange(30), double_precision=True)(a)
         np.testing.assert_allclose(found, (K + 0.5) @ a, rtol=1e-12)
     assert dtypes == {np.dtype(np.float64)}
     in_float64 = gram_of(RBF(1.0, 0.3), X, np.dtype(np.float64), 2)
@@ -132,6 +132,6 @@ def test_landmarks_precondition_and_start():
     p = small_problem(120, SETTINGS[1])
     landmarks, c, active = GramLandmarks(p.K, np.arange(120)), np.linspace(0.0, 3.0, 120), np.arange(5, 120)
     system = (np.eye(120) + np.sqrt(c)[:, None] * p.K * np.sqrt(c))[5:, 5:]
-    found = landmarks.by_landmarks(active, c)(np.ones(115))
+    found = landmarks.on(active, c)(np.ones(115))
     np.testing.assert_allclose(system @ found, np.ones(115), atol=1e-2)
     assert p.primal(p.y * landmarks.start(p.losses)) <= 1.05 * p.primal(p.y * p.coefficients)

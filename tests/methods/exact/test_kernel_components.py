@@ -40,12 +40,12 @@ def test_products_are_those_of_the_whole_matrix():
     active, rest = np.flatnonzero(rng.random(300) < 0.6), np.arange(0, 300, 3)
     v = rng.normal(size=len(active))
     for exactly, atol in ((False, 1e-4), (True, 1e-12)):
-        found = apart.among(active, double_precision=exactly).matvec(v)
+        found = apart.among(active, double_precision=exactly)(v)
         np.testing.assert_allclose(found, K[np.ix_(active, active)] @ v, atol=atol)
         found = apart.cross(rest, active, v, double_precision=exactly)
         np.testing.assert_allclose(found, K[np.ix_(rest, active)] @ v, atol=atol)
     for rows, alone in apart.alone():
-        found = alone.among(np.arange(len(rows)), double_precision=True).matvec(np.ones(len(rows)))
+        found = alone.among(np.arange(len(rows)), double_precision=True)(np.ones(len(rows)))
         np.testing.assert_allclose(found, K[np.ix_(rows, rows)].sum(axis=1) - 0.5 * len(rows), atol=1e-12)
 
 

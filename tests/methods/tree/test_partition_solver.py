@@ -211,8 +211,8 @@ def test_rows_from_elsewhere_are_only_read():
     p = small_problem(1100)
 
     class ReadOnly(ArrayRows):
-        def read(self, start, stop, out=None):
-            view = super().read(start, stop, out)
+        def read(self, start, stop):
+            view = super().read(start, stop)
             view.flags.writeable = False
             return view
 
@@ -240,10 +240,10 @@ def test_features_read_the_rows_block_by_block(monkeypatch):
     largest = 0
 
     class Watched(ArrayRows):
-        def read(self, start, stop, out=None):
+        def read(self, start, stop):
             nonlocal largest
             largest = max(largest, stop - start)
-            return super().read(start, stop, out)
+            return super().read(start, stop)
 
     _, w, _ = solve_features(p.losses, Watched(p.X), 1.0, np.zeros(4))
     _, whole, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(4))
