@@ -16,12 +16,7 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.solver_objects import (
-    SolverClasses,
-    SolverObject,
-    SolverOptions,
-    solver_word,
-)
+from dask_odm.learning.solver_objects import SolverClasses, SolverObject, SolverOptions, solver_word
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.hulls.recipes import choose_hull_solver
@@ -62,10 +57,6 @@ class SaddleSVC(KernelParameters, StoreClassifier):
         numbers of rows are sums of weights.
     multi_class : {"ovr", "ovo"}, default="ovo"
         How more than two classes are learned: every two, whose hulls are apart more often, or each against the rest.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the coordinates that "saddle" draws.
-    checkpoint : str or None, default=None
-        Folder written after every iteration, for ``resume``.
 
     Attributes
     ----------
