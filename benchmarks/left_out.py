@@ -38,7 +38,7 @@ from sklearn.model_selection import KFold
 from sklearn.svm import SVC
 
 from dask_odm import ODMClassifier, ODMClassifierCV
-from dask_odm.diagnostics.curves import ProbabilityCounts
+from dask_odm.diagnostics.evaluation import ProbabilityCounts
 
 FOLDS = 10
 REFITS = 300
@@ -106,7 +106,8 @@ def probabilities(name: str, data: Data, share: float) -> dict[str, Any]:
     for who, model, spent in (("", ours, seconds), ("svc_", theirs, svc_seconds)):
         counts = ProbabilityCounts()
         counts.add(t, model.predict_proba(T).astype(np.float64), np.ones(len(t)))
-        found |= {f"{who}log_loss": counts.log_loss, f"{who}brier": counts.brier, f"{who}ece": counts.calibration_error}
+        loss, brier, error = counts.facts().values()
+        found |= {f"{who}log_loss": loss, f"{who}brier": brier, f"{who}ece": error}
         found[f"{who}s"] = spent
     return found
 

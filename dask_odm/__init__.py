@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dask_odm.errors import MemoryLimitError as MemoryLimitError
     from dask_odm.errors import ObjectStoreError as ObjectStoreError
     from dask_odm.errors import StoreError as StoreError
-    from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge as MDDKernelRidge
+    from dask_odm.estimators.mdd_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
     from dask_odm.estimators.odm_classifier import ODMClassifier as ODMClassifier
@@ -53,9 +53,9 @@ _NAMES = {
     "dask_odm.estimators.saving": ("load_model",),
     "dask_odm.events": ("listen",),
     "dask_odm.progress": ("ProgressBars",),
-    **{entry.module: (entry.name,) for entry in ESTIMATORS.values()},
 }  # fmt: skip
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
+_HOME |= {entry.name: entry.module for entry in ESTIMATORS.values()}
 _MODULES = ("datasets", "solvers")
 __all__ = sorted([*_HOME, *_MODULES, "__version__"])
 

@@ -102,12 +102,13 @@ place_options = gathered("runs_on", Place)
 @json_option
 def cluster(joining: Joining, as_json: bool) -> None:
     """Say which workers a Dask cluster has, once it has --min-workers."""
-    from dask_odm.diagnostics.summaries import size_text
+    from dask.utils import format_bytes
+
     from dask_odm.engine.workers import members
 
     with joining.or_configured().joined() as client:
         found = members(client)
-    lines = [f"{each.name}: {each.threads} threads, {size_text(each.memory)}" for each in found]
+    lines = [f"{each.name}: {each.threads} threads, {format_bytes(each.memory)}" for each in found]
     emit(as_json, {"workers": [vars(each) for each in found]}, "\n".join(lines) or "no workers")
 
 

@@ -99,15 +99,16 @@ def info(path: str, as_json: bool) -> None:
 @json_option
 def verify(path: str, as_json: bool) -> None:
     """Check every file of a store, model, checkpoint or prediction against its checksum."""
+    from dask.utils import format_bytes
+
     from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.diagnostics.summaries import size_text
 
     with progress_shown() as seconds:
         kind = read_kind(path)
         found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
     result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": seconds()}
-    emit(as_json, result, f"{path}: sound, {size_text(nbytes)} read.")
+    emit(as_json, result, f"{path}: sound, {format_bytes(nbytes)} read.")
 
 
 @main.command()

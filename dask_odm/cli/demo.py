@@ -14,12 +14,12 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.utils import format_bytes
 
 import dask_odm as odm
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.predictions import write_predictions
-from dask_odm.diagnostics.summaries import size_text
 from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError
 from dask_odm.progress import format_history
@@ -63,7 +63,7 @@ def _make_folder(root: str, room: int) -> None:
     except OSError as error:
         raise InputError(f"cannot use the folder '{root}': {error.strerror}.") from error
     if free < room:
-        raise InputError(f"'{root}' has {size_text(free)} of free disk, but the demo needs {size_text(room)}.")
+        raise InputError(f"'{root}' has {format_bytes(free)} of free disk, but the demo needs {format_bytes(room)}.")
 
 
 def _real(root: str, say: Say) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _larger(
     """Generate a large data set, train on workers that cannot hold it, save, load, evaluate and plot."""
     path, held_out, model = (os.path.join(root, f"larger{end}.zarr") for end in ("", "-test", "-model"))
     nbytes = 4 * rows * features
-    say(f"generating {size_text(nbytes)} …")
+    say(f"generating {format_bytes(nbytes)} …")
     train: Any = odm.datasets.make_shells(rows, features, store=path, overwrite=True)
     test: Any = odm.datasets.make_shells(1_000, features, start=rows, store=held_out, overwrite=True)
     say(f"training on {rows} rows of {features} features, with {workers} workers …")
@@ -103,7 +103,7 @@ def _larger(
     classifier.save(model, overwrite=True)
     facts, found = _facts(model, test, say)
     for number, peak in enumerate(peaks, 1):
-        say(f"worker {number}: peak {size_text(peak)} of its limit of {size_text(limit)} ({peak / limit:.0%})")
+        say(f"worker {number}: peak {format_bytes(peak)} of its limit of {format_bytes(limit)} ({peak / limit:.0%})")
     say(f"the data are {nbytes / (limit * workers):.1f} times what all workers together may use")
     memory = {"limit": limit, "peaks": peaks, "data": nbytes, "workers_lived": same}
     return facts | {"memory": memory, "plot": _plot(os.path.join(root, "margins.png"), found, say)}

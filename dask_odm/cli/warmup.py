@@ -20,8 +20,7 @@ from scipy.sparse import csr_array
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
-from dask_odm.estimators.mdd_kernel_ridge import MDDKernelRidge
-from dask_odm.estimators.mdd_ridge import MDDRidge
+from dask_odm.estimators.mdd_ridge import MDDKernelRidge, MDDRidge
 from dask_odm.estimators.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV

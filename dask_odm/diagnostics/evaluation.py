@@ -1,4 +1,8 @@
-"""Comparison of a model's predictions with the labels or targets of a store, chunk by chunk in bounded memory."""
+"""Comparison of a model's predictions with the labels or targets of a store, chunk by chunk in bounded memory.
+
+No score is kept for the ROC. Decision values are counted in a million bins by their leading bits, which keep their
+order. The area under the curve is exact except for pairs of rows within a bin, whose scores agree to three digits.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts
 from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import is_of
@@ -23,6 +27,88 @@ from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.typing import Array
+
+SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
+
+
+def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
+    """Compare a classifier's predictions with the labels of a store. Labels are matched by value.
+
+    ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
+    kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
+    another number of features.
+    """
+    store = _store_of(store)
+    if store.y_kind == "real":
+        store.require_classes()
+    if not store.known_rows:
+        raise InputError(f"{store.name} has no labels to compare with.")
+    labels = list(store.classes or ())
+    code = {label: i for i, label in enumerate(model.classes_.tolist())}
+    if not set(labels) & set(code):
+        raise InputError(f"none of the labels of {store.name}, {labels[:10]}, is the model's: {list(code)}.")
+    strangers = [label for label in labels if label not in code]
+    row = code | {label: i for i, label in enumerate(strangers, len(code))}
+    table = np.array([*(row[label] for label in labels), -1])
+    theta = getattr(model, "theta", None)
+    found = Evaluation(
+        model.classes_.tolist(),
+        None if theta is None else float(theta),
+        strangers,
+        margins=[] if keep_margins else None,
+        link=getattr(model, "probability_link_", None),
+    )
+    coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
+    shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
+    for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
+        found.add(table[y], scores, weight, next(shares))
+    return found
+
+
+def compare(model: Any, store: Store) -> Evaluation | Errors:
+    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets, as `evaluate`."""
+    if hasattr(model, "classes_"):
+        return evaluate(model, store)
+    store.require_targets("evaluate")
+    if not store.known_rows:
+        raise InputError(f"{store.name} has no targets to compare with.")
+    lazy = model.predict(store.path)
+    found = Errors()
+    if lazy.ndim == 2:
+        raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
+    for y, predicted, weight in _beside_targets(store, lazy):
+        found.add(y, predicted, weight)
+    return found
+
+
+def _store_of(given: Any) -> Store:
+    """Return a store from any of its forms; raise InputError for anything else."""
+    known = isinstance(given, str | os.PathLike | Store) or is_of(given, "xarray", "Dataset")
+    found = resolve(given) if known else None
+    if isinstance(found, Store):
+        return found
+    raise InputError(
+        f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "
+        "dask_odm.ingest((X, y), 'test.zarr')."
+    )
+
+
+def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:
+    """Yield the targets, the predictions and the weights of every chunk of a store."""
+    for i, predicted in enumerate(blocks(lazy, "evaluate")):
+        block = store.read_columns(i)
+        yield block.y, predicted, block.weight
+
+
+def blocks(lazy: Any, phase: str) -> Iterator[Array]:
+    """Yield the blocks of a lazy array in order, computing a few at a time, and report `Progress`."""
+    delayed = lazy.to_delayed().ravel().tolist()
+    together = 2 * (os.cpu_count() or 1)
+    report(Progress(phase, 0, len(delayed)))
+    for start in range(0, len(delayed), together):
+        done = computed(*delayed[start : start + together])
+        report(Progress(phase, start + len(done), len(delayed)))
+        yield from done
 
 
 @dataclass
@@ -124,33 +210,22 @@ class Evaluation:
         precision = _shares(right, counts.sum(axis=0))
         met = [share for share in recall if share is not None] + [0.0] * int(self._strange.any(axis=1).sum())
         names = list(map(str, self.classes))
-        facts: dict[str, Any] = {
+        said = self.probabilities
+        return {
             "balanced_accuracy": float(np.mean(met)) if met else None,
             "precision": dict(zip(names, precision, strict=True)),
             "recall": dict(zip(names, recall, strict=True)),
+            **({"auc": self.roc.area} if self.roc is not None else {}),
+            **(said.facts() if said is not None and said.weight else {}),
         }
-        if self.roc is not None:
-            facts["auc"] = self.roc.area
-        if self.probabilities is not None and self.probabilities.weight:
-            found = self.probabilities
-            facts |= {"log_loss": found.log_loss, "brier": found.brier, "calibration_error": found.calibration_error}
-        return facts
 
     def table(self, most: int = 8) -> str:
         """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``."""
-        names = [str(label) for label in self.classes]
-        width = max(10, *map(len, names))
-        lines = [" ".join(["true \\ predicted".ljust(16), *(name.rjust(width) for name in names)])]
-        strangers = [f"{label} (unknown)" for label in self.strangers[:most]]
-        for name, counts in zip(names + strangers, self.confusion[: len(names) + most].tolist(), strict=True):
-            lines.append(" ".join([name.ljust(16), *(str(count).rjust(width) for count in counts)]))
+        classes = pd.Index(map(str, self.classes), name="true \\ predicted")
+        shown = [*classes, *(f"{label} (unknown)" for label in self.strangers[:most])]
+        table = pd.DataFrame(self.confusion[: len(shown)], shown, classes).to_string()
         more = len(self.strangers) - most
-        return "\n".join([*lines, f"… and {more} more unknown labels"] if more > 0 else lines)
-
-
-def _range_facts(values: StatisticsAccumulator) -> dict[str, float]:
-    found = values.result()
-    return {name: float(getattr(found, name)[0]) for name in ("minimum", "mean", "variance", "maximum")}
+        return f"{table}\n… and {more} more unknown labels" if more > 0 else table
 
 
 def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:
@@ -161,8 +236,83 @@ def _margins(true: Array, scores: Array) -> Array:
     if scores.ndim == 1:
         return np.where(true == 1, 1.0, -1.0) * scores
     own = np.arange(scores.shape[1]) == true[:, None]
-    margins: Array = scores[own] - np.where(own, -np.inf, scores).max(axis=1)
-    return margins
+    return scores[own] - np.where(own, -np.inf, scores).max(axis=1)
+
+
+@dataclass
+class RocCounts:
+    """Weights of negative and of positive rows by the bins of their scores, (2, bins)."""
+
+    counts: Array = field(default_factory=lambda: np.zeros((2, 1 << SCORE_BITS)))
+
+    def add(self, positive: NDArray[np.bool_], scores: Array, weight: Array) -> None:
+        """Add rows of two classes."""
+        bins = bins_of(scores)
+        for row, mine in ((0, ~positive), (1, positive)):
+            np.add.at(self.counts[row], bins[mine], weight[mine])
+
+    def curve(self) -> tuple[Array, Array]:
+        """Return the shares of negative and of positive rows above each score that occurred, from 0 to 1."""
+        met = np.flatnonzero(self.counts.any(axis=0))[::-1]
+        above = np.concatenate([np.zeros((2, 1)), np.cumsum(self.counts[:, met], axis=1)], axis=1)
+        above /= np.maximum(above[:, -1:], np.finfo(np.float64).tiny)
+        return above[0], above[1]
+
+    @property
+    def area(self) -> float | None:
+        """Area under the curve; None if a class has no row."""
+        if not self.counts.any(axis=1).all():
+            return None
+        false, true = self.curve()
+        return float(np.trapezoid(true, false))
+
+
+def bins_of(scores: Array) -> NDArray[np.int64]:
+    """Return the bin of every score. Bins ascend as scores do."""
+    bits = np.ascontiguousarray(scores, dtype=np.float32) + np.float32(0.0)  # −0 becomes 0
+    words = bits.view(np.uint32)
+    ordered = np.where(words >> 31, ~words, words | np.uint32(1 << 31))
+    return (ordered >> (32 - SCORE_BITS)).astype(np.int64)
+
+
+@dataclass
+class ProbabilityCounts:
+    """Sums over rows that compare probabilities with classes.
+
+    For each bin of the probability (of the second of two classes, else of the most probable class), ``bins`` (3, 15)
+    has the weight, the weighted sum of the probabilities, and the weight of the rows of that class.
+    """
+
+    weight: float = 0.0
+    log_loss_sum: float = 0.0
+    brier_sum: float = 0.0
+    bins: Array = field(default_factory=lambda: np.zeros((3, 15)))
+
+    def add(self, true: Array, found: Array, weight: Array) -> None:
+        """Add rows: indices of their classes (n,), probabilities (n, classes) and weights (n,)."""
+        rows = np.arange(len(true))
+        own = found[rows, true]
+        self.weight += float(weight.sum())
+        self.log_loss_sum -= float(weight @ np.log(np.maximum(own, 1e-15)))
+        squares = (found**2).sum(axis=1) - 2.0 * own + 1.0  # Σ over classes of (p − 1[true])²
+        self.brier_sum += float(weight @ squares) / (2.0 if found.shape[1] == 2 else 1.0)
+        chosen = np.ones(len(true), np.int64) if found.shape[1] == 2 else found.argmax(axis=1)
+        said = found[rows, chosen]
+        count = self.bins.shape[1]
+        at = np.minimum((said * count).astype(np.int64), count - 1)
+        for row, values in enumerate((weight, weight * said, weight * (true == chosen))):
+            self.bins[row] += np.bincount(at, values, count)
+
+    def facts(self) -> dict[str, float]:
+        """Return log loss, Brier score (of more than two classes their sum) and expected calibration error."""
+        error = float(np.abs(self.bins[1] - self.bins[2]).sum())
+        sums = {"log_loss": self.log_loss_sum, "brier": self.brier_sum, "calibration_error": error}
+        return {name: value / self.weight for name, value in sums.items()}
+
+    def reliability(self) -> tuple[Array, Array, Array]:
+        """Return mean probability, share of rows of the class, and weight of the bins that have rows."""
+        met = self.bins[:, self.bins[0] > 0]
+        return met[1] / met[0], met[2] / met[0], met[0]
 
 
 @dataclass
@@ -191,15 +341,15 @@ class Errors:
         """Return all results as plain values; ``r2`` is the share of the targets' variance that is explained."""
         error, size, square = self.moments.result().mean[1:].tolist() if self.rows else [math.nan] * 3
         spread = self._variance()
-        facts: dict[str, Any] = {
+        return {
             "rows": self.rows,
             "r2": 1.0 - square / spread if spread > 0 else float(square == 0),
             "rmse": math.sqrt(square),
             "mean_absolute_error": size,
             "mean_error": error,
             "unlabelled_rows": self.unlabelled,
+            **({"targets": _range_facts(self.moments)} if self.rows else {}),
         }
-        return facts | ({"targets": _range_facts(self.moments)} if self.rows else {})
 
     def _variance(self) -> float:
         return float(self.moments.result().variance[0]) if self.rows else 0.0
@@ -210,85 +360,6 @@ class Errors:
         return f"root mean squared error {self.facts()['rmse']:.6g}, by the mean alone {spread:.6g}"
 
 
-def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store, chunk by chunk. Labels are matched by value.
-
-    ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
-    kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
-    another number of features.
-    """
-    store = _store_of(store)
-    if store.y_kind == "real":
-        store.require_classes()
-    if not store.known_rows:
-        raise InputError(f"{store.name} has no labels to compare with.")
-    labels = list(store.classes or ())
-    code = {label: i for i, label in enumerate(model.classes_.tolist())}
-    if not set(labels) & set(code):
-        raise InputError(f"none of the labels of {store.name}, {labels[:10]}, is the model's: {list(code)}.")
-    strangers = [label for label in labels if label not in code]
-    row = code | {label: i for i, label in enumerate(strangers, len(code))}
-    table = np.array([*(row[label] for label in labels), -1])
-    theta = getattr(model, "theta", None)
-    found = Evaluation(
-        model.classes_.tolist(),
-        None if theta is None else float(theta),
-        strangers,
-        margins=[] if keep_margins else None,
-        link=getattr(model, "probability_link_", None),
-    )
-    coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
-    shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
-    for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
-        found.add(table[y], scores, weight, next(shares))
-    return found
-
-
-def _store_of(given: Any) -> Store:
-    """Return a store from any of its forms; raise InputError for anything else."""
-    known = isinstance(given, str | os.PathLike | Store) or is_of(given, "xarray", "Dataset")
-    found = resolve(given) if known else None
-    if isinstance(found, Store):
-        return found
-    raise InputError(
-        f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "
-        "dask_odm.ingest((X, y), 'test.zarr')."
-    )
-
-
-def compare(model: Any, store: Store) -> Evaluation | Errors:
-    """Compare a classifier's predictions with a store's labels, or a regressor's with its targets.
-
-    Raises InputError as `evaluate` does; for a regressor also if the store has no real targets or the model has
-    several.
-    """
-    if hasattr(model, "classes_"):
-        return evaluate(model, store)
-    store.require_targets("evaluate")
-    if not store.known_rows:
-        raise InputError(f"{store.name} has no targets to compare with.")
-    lazy = model.predict(store.path)
-    found = Errors()
-    if lazy.ndim == 2:
-        raise InputError(f"the model predicts {lazy.shape[1]} targets a row, but a store holds one.")
-    for y, predicted, weight in _beside_targets(store, lazy):
-        found.add(y, predicted, weight)
-    return found
-
-
-def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:
-    """Yield the targets, the predictions and the weights of every chunk of a store."""
-    for i, predicted in enumerate(blocks(lazy, "evaluate")):
-        block = store.read_columns(i)
-        yield block.y, predicted, block.weight
-
-
-def blocks(lazy: Any, phase: str) -> Iterator[Array]:
-    """Yield the blocks of a lazy array in order, computing a few at a time, and report `Progress`."""
-    delayed = lazy.to_delayed().ravel().tolist()
-    together = 2 * (os.cpu_count() or 1)
-    report(Progress(phase, 0, len(delayed)))
-    for start in range(0, len(delayed), together):
-        done = computed(*delayed[start : start + together])
-        report(Progress(phase, start + len(done), len(delayed)))
-        yield from done
+def _range_facts(values: StatisticsAccumulator) -> dict[str, float]:
+    found = values.result()
+    return {name: float(getattr(found, name)[0]) for name in ("minimum", "mean", "variance", "maximum")}

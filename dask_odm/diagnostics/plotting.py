@@ -6,7 +6,7 @@ All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     ax = _new_axes() if ax is None else ax
     ax.axvspan(1.0 - theta, 1.0 + theta, color="tab:green", alpha=0.2, label=f"free band, 1 ± {theta:g}")
     ax.hist(values, bins=bins, color="tab:blue")
-    wrong = f"{_percent(float((values < 0).mean()))} misclassified"
+    wrong = f"{100.0 * (values < 0).mean():.3g} % misclassified"
     ax.axvline(0.0, color="black", linewidth=1.0, linestyle="--", label=wrong)
     ax.set(xlabel="margin  y f(x)", ylabel="rows", title="Margin distribution")
     ax.legend()
@@ -91,9 +91,11 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     for chosen, color, what in ((~bad, "tab:blue", "shards"), (bad, "tab:red", "suspects")):
         lines = ax.semilogy(epochs, shares[:, chosen], color=color, linewidth=0.8, alpha=0.6)
         if lines:
-            lines[0].set_label(f"{int(chosen.sum())} {what}, {_percent(weights[-1][chosen].sum())} of the weight")
+            lines[0].set_label(f"{chosen.sum()} {what}, {100.0 * weights[-1][chosen].sum():.3g} % of the weight")
     ax.axhline(1.0, color="black", linewidth=1.0, linestyle="--", label="a fair share")
-    ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=_title(model.suspects_))
+    suspects = ", ".join(map(str, model.suspects_[:6])) + (" …" if len(model.suspects_) > 6 else "")
+    title = f"Weights of the shards; suspects: {suspects}" if suspects else "Weights of the shards: no suspects"
+    ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=title)
     ax.legend(loc="lower left", fontsize="small")
     return ax
 
@@ -174,7 +176,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     from sklearn.calibration import CalibrationDisplay
 
     said, found, _ = counts.reliability()
-    label = f"calibration error {counts.calibration_error:.3f}"
+    label = f"calibration error {counts.facts()['calibration_error']:.3f}"
     CalibrationDisplay(found, said, said).plot(ax=ax, name=label)
     ax.set(xlabel="probability", ylabel="share of rows of the class", title="Reliability")
     return ax
@@ -182,32 +184,16 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 def draw(found: Any, folder: str) -> list[str]:
     """Draw the confusion, ROC and reliability that an evaluation has as PNG files, and return their paths."""
-    roc = getattr(found, "roc", None)
-    plots: dict[str, tuple[Callable[[Any], Axes], Any]] = {
-        "confusion": (plot_confusion, hasattr(found, "confusion")),
-        "roc": (plot_roc, roc is not None and roc.area is not None),
-        "reliability": (plot_reliability, getattr(found, "probabilities", None)),
-    }
-    drawn = []
-    for name, (plot, there) in plots.items():
-        if there:
-            os.makedirs(folder, exist_ok=True)
-            path = os.path.join(folder, f"{name}.png")
+    drawn: list[str] = []
+    if not hasattr(found, "confusion"):  # that of a regressor
+        return drawn
+    for name, plot in {"confusion": plot_confusion, "roc": plot_roc, "reliability": plot_reliability}.items():
+        with suppress(InputError):  # raised for what the evaluation does not have
             figure: Any = plot(found).figure
-            figure.savefig(path)
-            drawn.append(path)
+            os.makedirs(folder, exist_ok=True)
+            drawn.append(os.path.join(folder, f"{name}.png"))
+            figure.savefig(drawn[-1])
     return drawn
-
-
-def _title(suspects: list[Any], most: int = 6) -> str:
-    if not suspects:
-        return "Weights of the shards: no suspects"
-    named = ", ".join(str(name) for name in suspects[:most])
-    return f"Weights of the shards; suspects: {named}{' …' if len(suspects) > most else ''}"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g} %"
 
 
 def _new_axes() -> Any:

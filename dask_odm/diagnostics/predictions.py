@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 import numpy as np
+import pandas as pd
 
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.storage.staging import owned_file
@@ -61,7 +61,9 @@ def write_predictions(
         _write_csv(path, found, _titles(model, lazy, what))
     else:
         rows = {_NAMES.get(what, "y"): _stream(model, store, lazy, found, what)}
-        write_record(path, KIND, rows, _content(model), overwrite=overwrite)
+        named = hasattr(model, "classes_")
+        content = {"classes": model.classes_.tolist()} if named else {"targets": model._model.outputs}
+        write_record(path, KIND, rows, content, overwrite=overwrite)
     return store.rows
 
 
@@ -76,8 +78,7 @@ def require_method(model: Any, what: str) -> Callable[[str], Any]:
             "'dask-odm search') have, fitted with loo=True (--loo)."
         )
     method = {"labels": "predict", "scores": "decision_function", "probabilities": "predict_proba"}[what]
-    found: Callable[[str], Any] = getattr(model, method)
-    return found
+    return getattr(model, method)
 
 
 def _titles(model: Any, lazy: Any, what: str) -> list[str]:
@@ -97,12 +98,6 @@ def _stream(model: Any, store: Store, lazy: Any, found: Iterator[Array], what: s
     return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if what == "probabilities" else store.dtype)
 
 
-def _content(model: Any) -> dict[str, Any]:
-    if hasattr(model, "classes_"):
-        return {"classes": model.classes_.tolist()}
-    return {"targets": model._model.outputs}
-
-
 def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
     if path == STDOUT:
         _write_lines(sys.stdout, found, titles)
@@ -119,11 +114,8 @@ def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
 
 
 def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(titles)
-    for values in found:
-        words = values.astype(str) if values.dtype.kind == "f" else values  # str gives the shortest exact text
-        writer.writerows(words.reshape(len(words), -1).tolist())
+    for i, values in enumerate(found):
+        pd.DataFrame(values, columns=titles).to_csv(file, header=i == 0, index=False, lineterminator="\n")
 
 
 class _Stream:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from dask.utils import format_bytes
+
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.records import Record
@@ -42,10 +44,7 @@ def store_facts(store: Store) -> dict[str, Any]:
 
 
 def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return parameters, classes, support, gap and history of a model saved at ``path`` as plain values.
-
-    Values that the estimator does not have are None.
-    """
+    """Return parameters, classes, support, gap and history of a model at ``path``; None for what it does not have."""
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "callbacks"}
     classes = getattr(model, "classes_", None)
     support = getattr(model, "support_", None)
@@ -134,7 +133,7 @@ def listing(facts: Mapping[str, Any]) -> str:
 
 def _cell(key: str, value: Any) -> str:
     if key == "bytes":
-        return size_text(value)
+        return format_bytes(value)
     if key == "classes":
         return _some([f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value])
     if isinstance(value, Mapping):
@@ -148,9 +147,3 @@ def _some(values: list[Any], most: int = 8) -> str:
     """Return the first few of many values as text, and how many there are."""
     more = f", … ({len(values)})" if len(values) > most else ""
     return ", ".join(map(str, values[:most])) + more
-
-
-def size_text(nbytes: int) -> str:
-    """Return a number of bytes in a unit for people, such as ``1.2 GB``."""
-    unit = max(0, min(3, (len(str(nbytes)) - 1) // 3))
-    return f"{nbytes / 1000**unit:.{1 if unit else 0}f} {('bytes', 'kB', 'MB', 'GB')[unit]}"

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
+from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
@@ -63,7 +63,7 @@ from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
-OF_MODELS = ("coef_", "dual_coef_", "intercept_")  # fitted attributes that are parts of the model
+OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_")  # fitted attributes of any family
 
 
 class StoreEstimator(RunParameters):
@@ -93,20 +93,17 @@ class StoreEstimator(RunParameters):
         """Return the recipe for so many rows and features."""
         raise NotImplementedError
 
-    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        """Check training rows in memory, and return them with their schema."""
+    def _check_targets(self, given: Given) -> CheckedRows:
+        """Check training rows in memory, and return them."""
         raise NotImplementedError
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         """Return the training data of checked rows in memory."""
         raise NotImplementedError
 
-    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
-        """Return the training data of a store, with its schema."""
+    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
+        """Return the training data of a store; raise InputError if the estimator cannot learn from it."""
         raise NotImplementedError
-
-    def _refuse_store(self, fit: Any, store: Store) -> None:
-        """Raise InputError if these settings cannot learn from any store, even a small one."""
 
     def _of_model(self, model: Model) -> dict[str, Any]:
         """Return the fitted attributes that a model itself has.
@@ -151,20 +148,18 @@ class StoreEstimator(RunParameters):
         StoreError
             A damaged store.
         """
-        with interrupts_kept():
-            trained, schema = self._train(X, y, sample_weight)
-            self._publish(trained, schema)
+        self._publish(*self._train(X, y, sample_weight))
         return self
 
+    @interrupts_kept()
     def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
-        resolved, dimension = resolve_training(X, y, sample_weight)
+        resolved = resolve_training(X, y, sample_weight)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
-            trained, schema = self._learn(resolved, more)
-        return trained, replace(schema, feature_dimension=dimension)
+            return self._learn(resolved, more)
 
     def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
         """Fit a model for every value of the parameter ``name``, all in one run; this one stays as it was."""
@@ -183,25 +178,25 @@ class StoreEstimator(RunParameters):
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
         fit = self._settings(FitRun.of(self, warm_up), **more)
-        source: Store | LazyArrays | CheckedRows
-        given_schema = None
-        if isinstance(resolved, Given):
-            source, given_schema = self._check_targets(resolved)
-            choice = self._choose(fit, *source.X.shape)
-            if active_client() is None or issparse(source.X) or not choice.recipe.spreads(fit):
-                return self._trained(choice, self._memory_data(fit.run, source), fit), given_schema
-        else:
-            source = resolved
-        with spooled(source, self._target) as store:
-            trained, schema = self._learn_store(store, fit)
-        return trained, given_schema or schema  # that of given rows keeps the dtype of their labels
+        dimension = None if isinstance(resolved, Store) else resolved.feature_dimension
+        if not isinstance(resolved, Given):
+            with spooled(resolved, self._target) as store:
+                names = store.feature_names
+                classes = None if store.classes is None else np.array(store.classes)
+                return self._learn_store(store, fit), Schema(store.features, names, dimension, classes)
+        rows = self._check_targets(resolved)
+        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes)
+        choice = self._choose(fit, *rows.X.shape)
+        if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
+            return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
+        with spooled(rows, self._target) as store:
+            return self._learn_store(store, fit), schema
 
-    def _learn_store(self, store: Store, fit: Any) -> tuple[Trained, Schema]:
-        data, schema = self._stored_data(fit.run, store)
-        self._refuse_store(fit, store)
+    def _learn_store(self, store: Store, fit: Any) -> Trained:
+        data = self._stored_data(fit.run, store)
         choice = self._choose(fit, store.rows, store.features)
         read = choice.recipe.reads(data, fit)
-        return self._trained(choice, data.in_this_process() if read else data, fit), schema
+        return self._trained(choice, data.in_this_process() if read else data, fit)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Return what the chosen recipe learns."""
@@ -211,32 +206,24 @@ class StoreEstimator(RunParameters):
         """Set all fitted attributes. Nothing that can fail follows the first of them."""
         if not trained.was_finite:
             require_finite_values(trained.model)
-        self._take(schema)
-        self._show(trained.model, trained.attributes)
-        self._adopt(trained.model)
+        self._take(schema, trained.model, trained.attributes)
         if trained.warning is not None:
             warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
 
-    def _take(self, schema: Schema) -> None:
-        """Set the attributes that every scikit-learn estimator has."""
-        self.n_features_in_ = schema.n_features
-        self._feature_dimension = schema.feature_dimension
-        if schema.feature_names is not None:
-            self.feature_names_in_ = np.array(schema.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
-    def _show(self, model: Model, attributes: dict[str, Any]) -> None:
-        """Set the fitted attributes of a model, and remove those of an earlier model that this one lacks."""
+    def _take(self, schema: Schema, model: Model, attributes: dict[str, Any], file: ModelFile | None = None) -> None:
+        """Set the attributes of a newly fitted or loaded model, and remove those of an earlier one that it lacks."""
         found = self._of_model(model) | attributes
-        for name in (*OF_MODELS, *self._saved, *self._unsaved):
+        if schema.classes is not None:
+            found["classes_"] = schema.classes
+        if schema.feature_names is not None:
+            found["feature_names_in_"] = np.array(schema.feature_names, dtype=object)
+        for name in (*OF_ALL, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])
             elif name in vars(self):
                 delattr(self, name)
-
-    def _adopt(self, model: Model, file: ModelFile | None = None) -> None:
-        """Take a newly fitted or loaded model."""
+        self.n_features_in_ = schema.n_features
+        self._feature_dimension = schema.feature_dimension
         self._model = model
         self._file = file
         self._token = uuid4().hex
@@ -268,8 +255,10 @@ class StoreEstimator(RunParameters):
 
     # Prediction ------------------------------------------------------------------------------------------------
 
-    def _resolve(self, X: Any) -> Resolved:
-        return resolve(X, model=self, lengths=False)
+    def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
+        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        check_is_fitted(self)
+        return resolve(X, y, sample_weight, model=self)
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
@@ -285,20 +274,13 @@ class StoreEstimator(RunParameters):
         if isinstance(resolved, Given):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
-        self._check_features(resolved)
+        check_features(self, resolved)
         return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
 
     def _reading(self) -> dict[str, Any]:
         """Return the options of scikit-learn's validation of rows in memory."""
         options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
         return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
-
-    def _check_features(self, source: Store | LazyArrays) -> None:
-        if isinstance(source, Store):
-            hint = " Ingest LIBSVM text with n_features (--n-features)."
-            check_features(self, source.features, source.feature_names, hint)
-        else:
-            check_features(self, source.X.shape[1], source.feature_names, "")
 
     def _for_tasks(self) -> Model | ModelFile:
         """Return the model for tasks: itself if it is small or stays in this process, else the path of its file."""
@@ -318,39 +300,33 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
     ``model`` is what tasks carry, and ``token`` identifies it. Raises InputError if X is not numeric.
     """
     columns = outputs if outputs > 1 else 0
+    held = delayed(model, name=f"model-{token}", traverse=False)
     if isinstance(source, Store):
-        name = f"values-{source.token}-{token}"
-        held = f"{name}-model"
         chunks = range(source.n_chunks)
         sizes = tuple((rows := source.chunk_slice(i)).stop - rows.start for i in chunks)
-        tasks: list[Any] = [(values_of_chunk, held, source, i) for i in chunks]
-        return _array(name, tasks, sizes, columns, source.dtype, more={held: model})
+        tasks: list[Any] = [(values_of_chunk, held.key, source, i) for i in chunks]
+        return _array(f"values-{source.token}-{token}", tasks, sizes, columns, source.dtype, held)
     if source.X.dtype.kind not in "biuf":
         raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")
     dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     X = source.X.astype(dtype)
-    name = f"values-{X.name}-{token}"
-    held = f"{name}-model"
-    tasks = [(values_of_rows, held, (X.name, i, 0)) for i in range(X.numblocks[0])]
-    return _array(name, tasks, X.chunks[0], columns, dtype, more={held: model}, dependencies=[X])
+    tasks = [(values_of_rows, held.key, (X.name, i, 0)) for i in range(X.numblocks[0])]
+    return _array(f"values-{X.name}-{token}", tasks, X.chunks[0], columns, dtype, X, held)
 
 
 def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
     """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results."""
     last = (0,) * (values.ndim - 1)
     tasks = [(function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])]
-    return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, dependencies=[values])
+    return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, values)
 
 
-def _array(
-    name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *,
-    more: Mapping[Any, Any] | None = None, dependencies: Sequence[Any] = (),
-) -> Any:  # fmt: skip
-    """Return the dask array whose block ``i`` of rows task ``i`` makes; ``more`` are other entries of its graph."""
+def _array(name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *dependencies: Any) -> Any:
+    """Return the dask array whose block ``i`` of rows task ``i`` makes."""
     import dask.array as da
 
     last = (0,) * (columns > 0)
-    graph: dict[Any, Any] = {(name, i, *last): task for i, task in enumerate(tasks)} | dict(more or {})
+    graph: dict[Any, Any] = {(name, i, *last): task for i, task in enumerate(tasks)}
     chunks = (sizes, (columns,)) if columns else (sizes,)
     layers = HighLevelGraph.from_collections(name, graph, dependencies=dependencies)
     return da.Array(layers, name, chunks, meta=np.empty((0,) * len(chunks), dtype))

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import check_senders
-from dask_odm.estimators.inputs.resolving import LazyArrays, Resolved
+from dask_odm.estimators.inputs.resolving import Given, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained
@@ -66,14 +65,6 @@ class MixingClassifier(StoreClassifier):
         In [0, 1): half the width of ODM's band around a margin of 1; for "odm".
     fit_intercept : bool, default=True
         Whether rows get a constant feature 1 besides, whose weight is the intercept.
-    dtype : {"float32", "float64"} or None, default=None
-        What rows are kept in. None: their own type. Weights and sums are in float64.
-    random_state : int, RandomState instance or None, default=None
-        Seed of which row goes to which shard, and of their order in it.
-    checkpoint : str or None, default=None
-        Folder written after every epoch, for ``resume``.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to their shards anew.
 
     Attributes
     ----------
@@ -174,22 +165,15 @@ class MixingClassifier(StoreClassifier):
 
         Raises
         ------
-        InputError
-            Parameters or data that cannot be learned from; fewer than two shards, one without rows, or shards that all
-            hold one class only.
-        MemoryLimitError
-            Work that would not fit a worker's memory limit.
-        StoreError
-            A damaged store.
+        InputError, MemoryLimitError, StoreError
+            As every estimator's `fit`; also fewer than two shards, one without rows, or shards that all hold one class
+            only.
         """
         self._publish(*self._train(X, y, sample_weight, shard=shard))
         return self
 
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
-        if isinstance(resolved, Store | LazyArrays):
-            names = resolved.feature_names
-        else:
-            names = getattr(resolved.X, "columns", None)
+        names = getattr(resolved.X, "columns", None) if isinstance(resolved, Given) else resolved.feature_names
         return super()._learn(resolved, more | {"names": None if names is None else list(names)})
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:

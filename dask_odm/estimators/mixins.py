@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from dask.delayed import delayed
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
@@ -21,15 +22,16 @@ from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
     check_classification,
+    check_features,
     check_regression,
     class_weights,
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolving import Given, Resolved, resolve
+from dask_odm.estimators.inputs.resolving import Given, Resolved
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Schema, Trained
+from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
@@ -64,16 +66,11 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
             an xarray X whose feature dimension cannot be told.
         """
-        check_is_fitted(self)
         scores = self._values(self._resolve(X))
         return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
 
     def predict(self, X: Any) -> Any:
-        """Return the class label of every row, in the form in which `decision_function` returns scores.
-
-        A DataArray is named "y".
-        """
-        check_is_fitted(self)
+        """Return the class label of every row, in the form of `decision_function`; a DataArray is named "y"."""
         return self._like(X, self._labels(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -86,9 +83,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         InputError
             As `decision_function` does; no labels, or labels or weights of other lengths.
         """
-        check_is_fitted(self)
-        resolved = resolve(X, y, sample_weight, model=self)
-        right, total = self._count_right(resolved)
+        right, total = self._count_right(self._resolve(X, y, sample_weight))
         if not math.isfinite(right + total):
             raise InputError("sample_weight must be finite and not negative.")
         if not total:
@@ -103,18 +98,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
-        if isinstance(resolved, Store) and resolved.y_kind and active_client() is None:
-            return self._count_store(resolved)
-        if isinstance(resolved, Store):
-            from dask_odm.data.store.interchange import to_dataset
-
-            dataset = to_dataset(resolved)
-            y, weight = (dataset[name].data if name in dataset else None for name in ("y", "weight"))
-        else:
-            y = resolved.y
-            weight = resolved.weight
-        if y is None:
+        known = resolved.y_kind if isinstance(resolved, Store) else resolved.y is not None
+        if not known:
             raise InputError("score needs labels, but there are none; pass y.")
+        if isinstance(resolved, Store):
+            return self._count_store(resolved)
+        y = resolved.y
+        weight = resolved.weight
         if isinstance(resolved, Given):
             predicted = self._labels(resolved)
             right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
@@ -127,13 +117,17 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return float(right), float(total)
 
     def _count_store(self, store: Store) -> tuple[float, float]:
-        """Count the rows of a store that are predicted right, by threads of this process, as `_count_right` does."""
-        self._check_features(store)
-        model, each = self._model, max(1, CPU_COUNT // store.n_chunks)
-        with single_threaded_blas:
-            counts = run_threads(
-                lambda i: count_chunk(model, store, i, self.classes_, each), range(store.n_chunks), CPU_COUNT
-            )
+        """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
+        check_features(self, store)
+        model = self._for_tasks()
+        chunks = range(store.n_chunks)
+        if active_client() is not None:
+            held = delayed(model, traverse=False)
+            counts = list(computed(*[delayed(count_chunk)(held, store, i, self.classes_, 1) for i in chunks]))
+        else:
+            each = max(1, CPU_COUNT // store.n_chunks)
+            with single_threaded_blas:
+                counts = run_threads(lambda i: count_chunk(model, store, i, self.classes_, each), chunks, CPU_COUNT)
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
@@ -145,23 +139,14 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     @property
     def _scheme(self) -> Scheme:
         """Scheme for more than two classes: ``multi_class``, or one against the rest."""
-        scheme: Scheme = getattr(self, "multi_class", "ovr")
-        return scheme
+        return getattr(self, "multi_class", "ovr")
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Join the fitted attributes of several machines to those of the whole, except their support."""
         return joined_attributes(machines)
 
-    def _take(self, schema: Schema) -> None:
-        assert schema.classes is not None
-        self.classes_ = schema.classes
-        super()._take(schema)
-
-    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        rows = check_classification(self, given.X, given.y, given.weight, **self._reading())
-        assert rows.classes is not None
-        require_classes(rows.classes)
-        return rows, Schema(rows.X.shape[1], rows.names, classes=rows.classes)
+    def _check_targets(self, given: Given) -> CheckedRows:
+        return check_classification(self, given.X, given.y, given.weight, **self._reading())
 
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         assert rows.classes is not None
@@ -171,13 +156,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         y = np.where(rows.codes == 1, 1.0, -1.0) if len(weights) == 2 else rows.codes.astype(np.float64)
         return MemoryData.of(run, rows.X, y, rows.weight, weights)
 
-    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
         store.require_classes()
         classes = np.array(store.classes)
         require_classes(classes)
         weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
         targets = TwoClasses(weights) if len(classes) == 2 else ManyClasses(weights)
-        return StoredData(run, store, targets), Schema(store.features, store.feature_names, classes=classes)
+        return StoredData(run, store, targets)
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):
@@ -196,7 +181,6 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
 
         Rows and results have the forms of `StoreClassifier.decision_function`, but a DataArray is named "y".
         """
-        check_is_fitted(self)
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -209,12 +193,14 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         InputError
             As `predict` does; no targets, or targets or weights of other lengths.
         """
-        check_is_fitted(self)
-        y, weight, predicted = self._targets_beside(resolve(X, y, sample_weight, model=self))
+        resolved = self._resolve(X, y, sample_weight)
+        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
+        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
         from sklearn.metrics import r2_score  # imported here, since it takes long to load
 
+        predicted = np.asarray(self._values(resolved))
         values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
@@ -222,23 +208,12 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
 
-    def _targets_beside(self, resolved: Resolved) -> tuple[Any, Any, Array]:
-        """Return targets, weights and predictions, all in memory."""
-        predicted = np.asarray(self._values(resolved))
-        if isinstance(resolved, Store):
-            return resolved.read_column("y"), resolved.read_column("weight"), predicted
-        return resolved.y, resolved.weight, predicted
-
-    def _check_targets(self, given: Given) -> tuple[CheckedRows, Schema]:
-        many = self._takes_many_targets
-        rows = check_regression(self, given.X, given.y, given.weight, many=many, **self._reading())
-        return rows, Schema(rows.X.shape[1], rows.names)
+    def _check_targets(self, given: Given) -> CheckedRows:
+        options = {"multi_output": self._takes_many_targets, **self._reading()}
+        return check_regression(self, given.X, given.y, given.weight, **options)
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        """Return the fitted attributes of a model in scikit-learn's shapes.
-
-        For a single target, `coef_` is 1-D and `intercept_` is a float.
-        """
+        """Return a model's attributes in scikit-learn's shapes: of one target, a 1-D `coef_` and a float."""
         found = super()._of_model(model)
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
@@ -250,9 +225,9 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
     def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
         return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
 
-    def _stored_data(self, run: FitRun, store: Store) -> tuple[StoredData, Schema]:
+    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
         store.require_targets("a regression")
-        return StoredData(run, store, RealValues()), Schema(store.features, store.feature_names)
+        return StoredData(run, store, RealValues())
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:

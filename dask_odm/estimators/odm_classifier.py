@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -25,7 +24,8 @@ from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialPa
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
 from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_nothing
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
@@ -75,8 +75,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     multi_class : {"ovr", "ovo"} or None, default=None
         How more than two classes are learned: each against the rest, or every two. None: "ovr" for the linear kernel
         and with ``loo``, else "ovo".
-    dtype : {"float32", "float64"} or None, default=None
-        Number type to compute in. None keeps the rows' own. The gap is always held against float64.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -124,11 +122,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
-        """Apply a function of decision values and the link, or its version for pairs of classes.
-
-        The result has one column per class.
-        """
-        check_is_fitted(self)
+        """Apply a function of decision values and the link, or that of pairs, for a column for every class."""
+        resolved = self._resolve(X)
         columns = len(self.classes_)
         function = plain
         estimator: ODMEstimator = self
@@ -137,7 +132,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             estimator = self._of_machines()
             function = of_pairs
             more = (*more, columns)
-        scores = estimator._values(self._resolve(X))
+        scores = estimator._values(resolved)
         if isinstance(scores, np.ndarray):
             found: Any = function(scores, *more)
         else:
@@ -147,7 +142,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     def _of_machines(self) -> ODMEstimator:
         """Return this classifier with the values of its machines in place of the classes' scores."""
         other = copy(self)
-        other._adopt(replace(cast(Any, self._model), pairs=0))
+        other._model = replace(cast(Any, self._model), pairs=0)
+        other._file = None
         other._token = f"{self._token}-machines"
         return other
 
@@ -181,12 +177,6 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
         Start from the last fit's weights. Linear solvers only.
-    random_state : int, RandomState instance or None, default=None
-        Seed of landmarks, partitions and the order of descent.
-    checkpoint : str or None, default=None
-        Folder that holds the last level, step or epoch of an unfinished fit, for ``resume``.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model; the data are partitioned anew.
 
     Attributes
     ----------
@@ -248,12 +238,6 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     theta: float = 0.2
     solver: str | SolverObject = "auto"
     warm_start: bool = False
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.kernel != "precomputed" and not callable(self.kernel)
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
         """Fit a model for every λ of ``lams``, each starting from the solution for the λ before it.
@@ -319,9 +303,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(solver_word(self.solver), fit, rows, features)
 
-    def _refuse_store(self, fit: ODMFit, store: Store) -> None:
+    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
         if self.kernel == "precomputed":
-            fit.kernel.require_named("a store")
+            KernelChoice.of(self).require_named("a store")
+        return super()._stored_data(run, store)
 
     def _of_model(self, model: Model) -> dict[str, Any]:
         found = super()._of_model(model)

@@ -55,18 +55,10 @@ class ODMClassifierCV(ODMEstimator):
         `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
     tol : float, default=1e-3
         Relative duality gap of the last fit; trials are solved to 1e-2.
-    max_iter : int, default=200
-        Most steps of the last fit.
     scale : {"minmax", "standard"} or None, default="minmax"
         Scaling of features, kept in the model.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
-    random_state : int, RandomState instance or None, default=None
-        Seed of samples, folds and landmarks.
-    checkpoint : str or None, default=None
-        Folder written after the trials of every kernel.
-    resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same ``cv_results_``.
 
     Attributes
     ----------
@@ -182,8 +174,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Run one search for all classes. Its last fit trains the machines of more than two."""
-        trained: Trained = choice.recipe.train(data, fit)
-        return trained
+        return choice.recipe.train(data, fit)
 
 
 def _pairs(splits: Any) -> Given:

@@ -56,10 +56,6 @@ class SaddleSVC(KernelParameters, StoreClassifier):
         numbers of rows are sums of weights.
     multi_class : {"ovr", "ovo"}, default="ovo"
         How more than two classes are learned: every two, whose hulls are apart more often, or each against the rest.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the coordinates that "saddle" draws.
-    checkpoint : str or None, default=None
-        Folder written after every iteration, for ``resume``.
 
     Attributes
     ----------

@@ -27,11 +27,7 @@ LABEL_BYTES = 64 << 20  # limit for all labels of a model, since a dtype may cla
 
 
 def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Write a fitted estimator as a record of kind ``model``.
-
-    Raises the errors of `dask_odm.data.store.records.write_record`, and InputError if parameters were set since the fit
-    to values that `fit` and `load_model` refuse.
-    """
+    """Write a fitted estimator as a ``model`` record; raise InputError if parameters were made invalid since."""
     as_input_error(estimator._validate_params)
     model = estimator._model
     fitted = {name: getattr(estimator, name) for name in estimator._saved if name in vars(estimator)}
@@ -103,9 +99,7 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
         raise ValueError(f"{len(names[0])} names of {model.features} features")
     classes = _classes(estimator, schema, model.outputs)
     fitted = _fitted(estimator, record, model)
-    estimator._take(Schema(schema["n_features"], *names, classes=classes))
-    estimator._show(model, fitted)
-    estimator._adopt(model, ModelFile.of(record))
+    estimator._take(Schema(schema["n_features"], *names, classes), model, fitted, ModelFile.of(record))
     return estimator
 
 
@@ -173,10 +167,7 @@ _FITTED: dict[str, Check] = {
 
 
 def encode(value: Any) -> Any:
-    """Return a value as JSON, with dicts as lists of pairs (keys may be numbers), and NaN and infinity as strings.
-
-    Raises TypeError for a value that is not saved, such as a function or a random number generator.
-    """
+    """Return a value as JSON, NaN and dicts with any keys included; raise TypeError for one that is not saved."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, dict):

@@ -29,15 +29,15 @@ class RunParameters(BaseEstimator):
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model.
     dtype : {"float32", "float64"} or None, default=None
-        What rows are kept in. None: their own type. Sums are in float64.
+        Number type of rows and kernel values. None: that of the rows. Sums, factors and gaps are in float64.
     random_state : int, RandomState instance or None, default=None
-        Seed of all that is drawn.
+        Seed of all that is drawn: landmarks, partitions, shards, samples, folds and the order of stochastic steps.
     memory_limit : int, str or None, default=None
         Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
     checkpoint : str or None, default=None
-        Folder written after every step, for ``resume``.
+        Folder that holds the last step, epoch, round, level or trials of an unfinished fit, for ``resume``.
     resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model.
+        Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to partitions and shards anew.
     callbacks : list of callables or None, default=None
         Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
     """
@@ -90,8 +90,7 @@ class RunParameters(BaseEstimator):
     @cache
     def _get_param_names(cls) -> list[str]:
         """Return the names of the parameters. They are cached, since scikit-learn builds a signature each time."""
-        found: list[str] = super()._get_param_names()
-        return found
+        return super()._get_param_names()
 
     def _validate_params(self) -> None:
         values = tuple(self.get_params(deep=False).values())
@@ -106,7 +105,9 @@ class RunParameters(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        kernel = getattr(self, "kernel", None)
+        tags.input_tags.pairwise = isinstance(kernel, str) and kernel == "precomputed"
+        tags.input_tags.sparse = not tags.input_tags.pairwise and not callable(kernel)
         return tags
 
     def set_params(self, **params: Any) -> Self:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -102,7 +102,7 @@ class ModelFile:
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
     """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
-    with _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path"):
+    with _store_seen_from_here(store):
         X = store.read_chunk(store.layout.X, i)
     return values_of_block(model, X)
 
@@ -115,7 +115,7 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
     return values_of_block(model, X)
 
 
-def values_of_block(model: Model | ModelFile, X: Array) -> Array:
+def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
     """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
     if isinstance(model, ModelFile):
         way_out = (
@@ -124,7 +124,11 @@ def values_of_block(model: Model | ModelFile, X: Array) -> Array:
         )
         with _seen_from_here(f"model '{model.path}'", model.path, way_out):
             model = model.load()
-    return finite_values(model.values(np.ascontiguousarray(X)))
+    return finite_values(model.values(np.ascontiguousarray(X), threads))
+
+
+def _store_seen_from_here(store: Store) -> AbstractContextManager[None]:
+    return _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path")
 
 
 @contextmanager
@@ -157,12 +161,12 @@ def label_block(scores: Array, classes: Array) -> Array:
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def count_chunk(model: Model, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
+def count_chunk(model: Model | ModelFile, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
     """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
     store.require_classes("score")
-    block = store.read(i)
+    with _store_seen_from_here(store):
+        block = store.read(i)
     assert block.y is not None
     weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
-    scores = finite_values(model.values(block.X, threads))
-    right = label_block(scores, classes) == store.labels(block.y)
+    right = label_block(values_of_block(model, block.X, threads), classes) == store.labels(block.y)
     return float(weight[right].sum()), float(weight.sum())

@@ -22,7 +22,9 @@ def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
     with dask.config.set({"scheduler-address": address}):
         found = json.loads(run("cluster", "--min-workers", 2, "--json").stdout)["workers"]
         assert [each["threads"] for each in found] == [1, 1]
-        assert run("cluster", "--scheduler", address).stdout.splitlines()[0] == f"{found[0]['name']}: 1 threads, 1.0 GB"
+        assert (
+            run("cluster", "--scheduler", address).stdout.splitlines()[0] == f"{found[0]['name']}: 1 threads, 0.93 GiB"
+        )
         name = found[0]["name"]
         assert json.loads(run("retire", "--name", name, "--json").stdout)["retired"] == [name]
     result = CliRunner().invoke(main, ["retire", "--scheduler", address], env={"DASK_ODM_WORKER": "nobody"})

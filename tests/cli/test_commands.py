@@ -445,9 +445,9 @@ def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
     ("text", "options"), [("1 1:5 4:2\n-1 2:1\n", ("--n-features", 4)), ("1,0,0,2,a\n0,1,0,0,b\n", ())]
 )
 def test_ingest_standard_input(tmp_path, text, options):
-    command = [*DASK_ODM, "ingest", "-", str(tmp_path / "a.zarr"), *map(str, options), "--json"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    store = json.loads(done.stdout)["store"]
+    command = ["ingest", "-", str(tmp_path / "a.zarr"), *map(str, options), "--json"]
+    result = CliRunner().invoke(main, command, input=text, catch_exceptions=False)
+    store = json.loads(result.stdout)["store"]
     assert (store["rows"], store["features"], store["source"]) == (2, 4, "standard input")
     assert Store.open(tmp_path / "a.zarr").class_counts == (1, 1)
 

@@ -42,7 +42,7 @@ def test_it_leaves_what_it_says(tmp_path):
     assert all(50 << 20 < peak < 10**9 for peak in memory["peaks"])
     assert len(memory["peaks"]) == 1
     text = "\n".join(lines)
-    for word in ("start gap", "accuracy", "peak", "of its limit of 1.0 GB", str(tmp_path / "d")):
+    for word in ("start gap", "accuracy", "peak", "of its limit of 0.93 GiB", str(tmp_path / "d")):
         assert word in text
     model = dask_odm.load_model(result["larger"]["model"])
     assert model.score(str(tmp_path / "d/larger-test.zarr")) == result["larger"]["accuracy"]

@@ -85,7 +85,7 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     short, missing, labels = (tmp_path / name for name in ("short.csv", "missing.csv", "labels.csv"))
     frame.iloc[:, 1:].to_csv(short, index=False)
     line = run("predict", model, short, "-", "--no-label", status=2).stderr
-    assert line.endswith(f"features as input. It lacks '{frame.columns[0]}'.\n")
+    assert line.endswith(f"Feature names seen at fit time, yet now missing: - {frame.columns[0]}\n")
     frame.iloc[0, 0] = np.nan
     frame.to_csv(missing, index=False)
     assert run("predict", model, missing, "-", status=2).stderr.endswith("fill them in, or leave those rows out.\n")

@@ -257,7 +257,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
         },
     ),
     (ODMClassifier(), {}),
-    (ODMClassifierCV(lams=[10.0, 1e3], upsilons=[0.2], thetas=[0.2]), {}),
+    (ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 1e3], upsilons=[0.2], thetas=[0.2]), {}),
     (ODMClassifier("linear"), {}),
     (ODMClassifier("linear", solver="sodm"), {}),
     (ODMClassifier(linear_kernel), {}),

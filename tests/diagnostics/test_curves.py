@@ -12,8 +12,7 @@ from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
 
 from dask_odm import ODMClassifier, plot_confusion, plot_reliability, plot_roc
 from dask_odm.cli import main
-from dask_odm.diagnostics.curves import ProbabilityCounts, RocCounts, bins_of
-from dask_odm.diagnostics.evaluation import Errors, Evaluation, evaluate
+from dask_odm.diagnostics.evaluation import Errors, Evaluation, ProbabilityCounts, RocCounts, bins_of, evaluate
 from dask_odm.diagnostics.plotting import draw
 from dask_odm.errors import InputError
 from small_problems import blobs
@@ -74,8 +73,9 @@ def test_many_classes():
     true = np.array([rng.choice(3, p=row) for row in said])
     counts = ProbabilityCounts()
     by_blocks(counts.add, true, said, np.ones(400))
-    assert counts.log_loss == pytest.approx(log_loss(true, said))
-    assert counts.brier == pytest.approx(((said - np.eye(3)[true]) ** 2).sum(axis=1).mean())
+    facts = counts.facts()
+    assert facts["log_loss"] == pytest.approx(log_loss(true, said))
+    assert facts["brier"] == pytest.approx(((said - np.eye(3)[true]) ** 2).sum(axis=1).mean())
     mean, share, weight = counts.reliability()
     assert weight.sum() == 400
     assert np.average(np.abs(mean - share), weights=weight) < 0.1

@@ -15,7 +15,6 @@ from dask_odm.diagnostics.summaries import (
     plain,
     search_facts,
     search_text,
-    size_text,
     store_facts,
 )
 
@@ -92,14 +91,6 @@ def test_what_a_search_found():
 def test_plain_values(value, expected):
     assert plain(value) == expected
     assert type(plain(value)) is type(expected)
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (2_345_678, "2.3 MB"), (10**13, "10000.0 GB")],
-)
-def test_sizes(nbytes, text):
-    assert size_text(nbytes) == text
 
 
 def test_a_long_list_is_cut():

@@ -118,7 +118,7 @@ def test_many_classes(tmp_path):
     np.testing.assert_allclose(pairs.predict_proba(store).compute(), of_pairs, rtol=1e-6)
     counts = evaluate(pairs, store).probabilities
     assert counts is not None
-    assert counts.log_loss == pytest.approx(log_loss(labels[600:], of_pairs), rel=1e-6)
+    assert counts.facts()["log_loss"] == pytest.approx(log_loss(labels[600:], of_pairs), rel=1e-6)
 
 
 def test_coupling():

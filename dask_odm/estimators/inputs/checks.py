@@ -11,22 +11,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
-from pandas import isna
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    _check_y,
-    check_array,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_feature_names, _check_sample_weight, _check_y, column_or_1d, validate_data
 
 from dask_odm.data.rows.memory import SparseRows, describe_not_finite
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
 from dask_odm.linalg.threads import run_threads
@@ -85,35 +78,27 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
 
 @input_errors()
 def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Check rows and labels in memory for training, without changing ``estimator``.
-
-    ``options`` are further ones of scikit-learn's ``validate_data``. Raises InputError for rows, labels or weights that
-    cannot be learned from.
-    """
+    """Check rows and labels in memory, with ``options`` of `validate_data`, which leaves ``estimator`` as it was."""
     X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
-    classes, codes = distinct(y) if _are_numbers(y) else (None, None)
+    numbers = y.ndim == 1 and y.dtype.kind in "biu"
+    classes, codes = distinct(y) if numbers else (None, None)
     if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
         _require_labels_of_classes(y)
         classes, codes = np.unique(y, return_inverse=True)
+    require_classes(classes)
     return CheckedRows(X, y, weight, names, classes, codes)
 
 
 @input_errors()
-def check_regression(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, many: bool = False, **options: Any
-) -> CheckedRows:
-    """Check rows and real targets in memory for training; ``many`` allows several columns of y.
-
-    Otherwise it does what `check_classification` does.
-    """
-    given = {"multi_output": True, **options} if many else options
-    X, y, weight, names = _validated(estimator, X, y, sample_weight, given)
+def check_regression(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
+    """Check rows and real targets in memory, as `check_classification`; ``multi_output`` allows several columns."""
+    X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
     if y.dtype.kind not in "biuf":
         raise InputError(f"y must be numbers, the targets of a regression. Got labels of type {y.dtype}.")
     if y.ndim != 2 or y.shape[1] == 1:
         y = column_or_1d(y, warn=True)
     # copied to be writable and contiguous, since loops would be compiled again for other arrays
-    targets = _check_y(y, multi_output=many, y_numeric=True).astype(np.float64)
+    targets = _check_y(y, multi_output=options["multi_output"], y_numeric=True).astype(np.float64)
     return CheckedRows(X, targets, weight, names)
 
 
@@ -146,11 +131,6 @@ def distinct(labels: Array) -> tuple[Array, Array]:
     return values, codes.astype(np.int32)
 
 
-def _are_numbers(y: Array) -> bool:
-    """Return whether ``y`` has one whole number a row."""
-    return y.ndim == 1 and y.dtype.kind in "biu"
-
-
 def _require_labels_of_classes(y: Array) -> None:
     """Raise ValueError unless ``y`` has one class label a row."""
     kind = type_of_target(y, input_name="y", raise_unknown=True)
@@ -170,58 +150,29 @@ def _require_labels_of_classes(y: Array) -> None:
 
 @input_errors()
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
-    """Check rows in memory for prediction, and return finite floats (n, d).
-
-    ``options`` are those of `check_classification`.
-    """
-    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
-    # validate_data's order of checks: names, values, then the number of features
-    rows = rows_of(X)
-    _check_feature_names(estimator, rows, reset=False)
-    checked: Array = check_array(rows, input_name="X", **given)
-    names = getattr(estimator, "feature_names_in_", None)
-    require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
-    _check_n_features(estimator, checked, reset=False)
+    """Check rows in memory for prediction, with ``options`` of `validate_data`, and return finite floats (n, d)."""
+    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
+    checked: Array = validate_data(estimator, rows_of(X), reset=False, **given)
+    require_finite(checked, getattr(estimator, "feature_names_in_", None))
     return checked
 
 
-def check_features(estimator: Any, count: int, names: Any, hint: str) -> None:
-    """Raise InputError for rows with another ``count`` of features, or other ``names``, than those of the fit.
-
-    ``hint`` is a sentence about counts, used if names are unknown.
-    """
-    fitted = getattr(estimator, "feature_names_in_", None)
-    expected = [] if fitted is None or names is None else list(map(str, fitted))
-    given = [] if fitted is None or names is None else list(map(str, names))
-    if count != estimator.n_features_in_:
+@input_errors()
+def check_features(estimator: Any, source: Any) -> None:
+    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
+    names = source.feature_names
+    if names is not None and hasattr(estimator, "feature_names_in_"):
+        _check_feature_names(estimator, pd.DataFrame(columns=list(map(str, names))), reset=False)
+    if source.features != estimator.n_features_in_:
+        hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(
-            f"X has {count} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
-            f"as input.{_difference(expected, given) if expected else hint}"
+            f"X has {source.features} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
+            f"features as input.{hint}"
         )
-    if given != expected:
-        raise InputError(
-            "The feature names should match those that were passed during fit, in the same order. "
-            f"Expected {expected[:5]} …, got {given[:5]} …."
-        )
-
-
-def _difference(fitted: list[str], names: list[str], most: int = 5) -> str:
-    """Return sentences that list the features that rows lack, and those that the fit did not have."""
-    known = set(fitted)
-    given = set(names)
-    lists = {
-        "lacks": [name for name in fitted if name not in given],
-        "has, beyond those of the fit,": [name for name in names if name not in known],
-    }
-    shown = {verb: ", ".join(map(repr, found[:most])) for verb, found in lists.items() if found}
-    return "".join(f" It {verb} {text}{' …' if len(lists[verb]) > most else ''}." for verb, text in shown.items())
 
 
 def check_senders(shard: Any) -> tuple[Array, Array] | None:
-    """Check who sent each row, given in memory or as a dask collection, and return what `distinct` finds; or None.
-
-    Raises InputError unless it has one label a row, none of them missing, and they can be sorted.
-    """
+    """Return what `distinct` finds in the senders of rows, or None; raise InputError unless each row has one."""
     if shard is None:
         return None
     labels = as_input_error(lambda: labels_of(shard.compute() if is_dask_collection(shard) else shard))
@@ -229,11 +180,10 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
         raise InputError(
             f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
         )
-    missing = np.flatnonzero(isna(labels))
+    missing = np.flatnonzero(pd.isna(labels))
     if len(missing):
         raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
-    found: tuple[Array, Array] = as_input_error(lambda: distinct(labels))
-    return found
+    return as_input_error(lambda: distinct(labels))
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
@@ -327,5 +277,4 @@ def require_finite_values(model: Model) -> None:
 
 
 def _dense(column: Any) -> Array:
-    values: Array = column.toarray().ravel() if issparse(column) else column
-    return values
+    return column.toarray().ravel() if issparse(column) else column

@@ -38,16 +38,10 @@ def is_frame(X: Any) -> bool:
 
 
 def rows_of(X: Any) -> Any:
-    """Return a frame with numeric columns for scikit-learn to validate; anything else stays as it is.
-
-    Raises InputError for a frame with columns that are not numbers or with names of mixed types, and for an Arrow
-    table.
-    """
-    refuse_arrow(X)
+    """Return a frame with numeric columns, or raise InputError; anything else than a frame stays as it is."""
     if not isinstance(X, pd.DataFrame):
         return X
     _require_numbers(X)
-    names_of(X)
     return X.astype(np.float64) if any(map(types.is_object_dtype, X.dtypes)) else X
 
 
@@ -77,24 +71,13 @@ def require_labels(y: Array | None) -> None:
         )
 
 
-def refuse_arrow(X: Any) -> None:
-    """Raise InputError if ``X`` is an Arrow table."""
-    if is_of(X, "pyarrow", "Table", "RecordBatch"):
-        raise InputError(
-            "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
-            "store with dask_odm.ingest."
-        )
-
-
 def refuse_labels_inside(X: Any) -> None:
-    """Raise InputError if ``X`` came without labels and is a frame with a column that must be the labels.
-
-    That is a column with a name of labels, else the only one without numbers.
-    """
+    """Raise InputError if a frame without y has a column named like labels, or just one column without numbers."""
     if not is_frame(X):
         return
     named = [name for name in X.columns if isinstance(name, str) and name.lower() in LABEL_NAMES]
-    likely = (named or _without_numbers(X if isinstance(X, pd.DataFrame) else X._meta))[:2]
+    meta = X if isinstance(X, pd.DataFrame) else X._meta
+    likely = named or [meta.columns[j] for j in _without_numbers(meta)]
     if named or len(likely) == 1:
         name = likely[0]
         raise InputError(
@@ -103,10 +86,7 @@ def refuse_labels_inside(X: Any) -> None:
 
 
 def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
-    """Return the frame ``X`` without its column ``name``, and that column, which is ``what``: y or sample_weight.
-
-    Raises InputError if ``X`` is no frame, or has no such column, or two of them.
-    """
+    """Split the column ``name`` off the frame ``X``; raise InputError unless there is just one."""
     if not is_frame(X):
         raise InputError(
             f"{what} may name a column of a frame, but X is {type(X).__name__}. Got {what}={name!r}; pass the values."
@@ -119,17 +99,11 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
     return X.drop(columns=name), X[name]
 
 
-def dask_rows(frame: Any) -> tuple[Any, Array | None]:
-    """Return a dask DataFrame as a dask array of floats, and the names of its columns.
-
-    Chunk sizes are known if the frame knows them. Raises InputError for columns that are not numbers, or names of mixed
-    types.
-    """
-    meta = frame._meta
-    _require_numbers(meta)
-    single = all(dtype == np.float32 for dtype in meta.dtypes)
-    rows = frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
-    return rows, names_of(meta)
+def dask_rows(frame: Any) -> Any:
+    """Return a dask DataFrame of numbers as a dask array of floats, with chunk sizes if the frame knows them."""
+    _require_numbers(frame._meta)
+    single = all(dtype == np.float32 for dtype in frame.dtypes)
+    return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
 
 
 def _known_lengths(frame: Any) -> list[int] | None:
@@ -169,24 +143,15 @@ def warn_column() -> None:
     )
 
 
-def names_of(frame: pd.DataFrame) -> Array | None:
-    """Return the names of the columns if all are strings; None if none is."""
-    strings = [isinstance(name, str) for name in frame.columns]
-    if any(strings) and not all(strings):
-        raise InputError("column names must all be strings, or none; convert them: frame.columns = map(str, columns).")
-    return np.array(frame.columns, dtype=object) if strings and all(strings) else None
-
-
-def _without_numbers(frame: pd.DataFrame) -> list[Any]:
-    """Return the names of the columns without numbers."""
-    return [name for j, name in enumerate(frame.columns) if not _are_numbers(frame.iloc[:, j])]
-
-
 def _require_numbers(frame: pd.DataFrame) -> None:
-    """Raise InputError, as `ingest` does, for columns without numbers. Numbers in object columns are accepted."""
-    held = [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
-    kinds = [(f"column {frame.columns[j]!r}", *pandas_kind(frame.iloc[:, j])) for j in held]
+    """Raise InputError, as `ingest` does, for columns without numbers."""
+    kinds = [(f"column {frame.columns[j]!r}", *pandas_kind(frame.iloc[:, j])) for j in _without_numbers(frame)]
     refuse_kinds("X", kinds, otherwise="")
+
+
+def _without_numbers(frame: pd.DataFrame) -> list[int]:
+    """Return the places of the columns without numbers. Numbers in object columns are accepted."""
+    return [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
 
 
 def _are_numbers(column: pd.Series[Any]) -> bool:

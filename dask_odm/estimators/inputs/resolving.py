@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, require_finite
+from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
 from dask_odm.estimators.inputs.frames import (
     column_by_name,
     dask_labels,
@@ -24,7 +25,6 @@ from dask_odm.estimators.inputs.frames import (
     is_dask_frame,
     is_of,
     labels_of,
-    refuse_arrow,
     refuse_labels_inside,
     warn_column,
 )
@@ -43,19 +43,31 @@ class Given:
     X: Any
     y: Any = None
     weight: Any = None
+    feature_dimension: str | None = None  # of an xarray X, if its name is a string
 
 
 @dataclass(frozen=True, eq=False)
 class LazyArrays:
     """Dask arrays with aligned row chunks: X (n, d), y (n,) or None, weight (n,) or None.
 
-    Chunk sizes are known, except those of an X without y and weight if they were not asked for.
+    Chunk sizes are known, except those of an X without y and weight. ``feature_dimension`` is as of `Given`.
     """
 
     X: Any
     y: Any
     weight: Any = None
     feature_names: Array | None = None
+    feature_dimension: str | None = None
+
+    @property
+    def columns(self) -> list[Any]:
+        """X, y and, if there are any, weights."""
+        return [each for each in (self.X, self.y, self.weight) if each is not None]
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
 
 
 Resolved = Store | LazyArrays | Given
@@ -66,25 +78,24 @@ def is_xarray(X: Any) -> bool:
     return is_of(X, "xarray", "Dataset", "DataArray")
 
 
-def is_dask_array(X: Any) -> bool:
-    """Return whether ``X`` is a dask array."""
-    return is_of(X, "dask.array", "Array")
-
-
-def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = None, lengths: bool = True) -> Resolved:
+def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = None) -> Resolved:
     """Return the store, the dask arrays or the rows in memory behind the arguments of `fit`.
 
     ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. Unknown chunk sizes are
-    computed, without ``lengths`` only if there are y or weights. Raises InputError if y or sample_weight are given
-    besides a source that has its own, for input of a wrong kind, and if lengths, dimensions or coordinates do not
-    match; StoreError if the path is not a sound store.
+    computed if there are y or weights. Raises InputError if y or sample_weight are given besides a source that has its
+    own, for input of a wrong kind, and if lengths, dimensions or coordinates do not match; StoreError if the path is
+    not a sound store.
     """
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
-    refuse_arrow(X)
+    if is_of(X, "pyarrow", "Table", "RecordBatch"):
+        raise InputError(
+            "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
+            "store with dask_odm.ingest."
+        )
     if y is None and model is None:
         refuse_labels_inside(X)
     if isinstance(y, str):
@@ -94,25 +105,25 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = No
     if is_xarray(X):
         return _of_xarray(X, y, sample_weight, model)
     if is_dask_frame(X):
-        rows, names = dask_rows(X)
-        return replace(_aligned(rows, y, sample_weight, lengths), feature_names=names)
-    if is_dask_array(X):
-        return _aligned(X, y, sample_weight, lengths)
+        names = as_input_error(lambda: _get_feature_names(X._meta))
+        return replace(_aligned(dask_rows(X), y, sample_weight), feature_names=names)
+    if is_of(X, "dask.array", "Array"):
+        return _aligned(X, y, sample_weight)
     return Given(X, y, sample_weight)
 
 
-def resolve_training(X: Any, y: Any, sample_weight: Any) -> tuple[Resolved, str | None]:
-    """Return the training data behind ``X``, as `resolve` does, and the feature dimension's name of an xarray X.
-
-    Lazy arrays of few bytes are read into memory.
-    """
+def resolve_training(X: Any, y: Any, sample_weight: Any) -> Resolved:
+    """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory."""
     resolved = resolve(X, y, sample_weight)
-    if isinstance(resolved, LazyArrays):
-        if resolved.y is None:
-            raise InputError("fit needs labels, but y is None.")
-        if resolved.X.nbytes <= read_limit():
-            resolved = to_memory(resolved)
-    return resolved, dimension_of_features(X, y, sample_weight)
+    if not isinstance(resolved, LazyArrays):
+        return resolved
+    if resolved.y is None:
+        raise InputError("fit needs labels, but y is None.")
+    if resolved.X.nbytes > read_limit():
+        return resolved
+    X, y, *weight = computed(*resolved.columns)
+    rows = _named(X, resolved.feature_names)
+    return Given(rows, y, weight[0] if weight else None, resolved.feature_dimension)
 
 
 def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
@@ -121,52 +132,38 @@ def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
             raise InputError(f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}.")
 
 
-def dimension_of_features(X: Any, y: Any, sample_weight: Any) -> str | None:
-    """Return the name of the feature dimension if ``X``, as given to `fit`, is an xarray object; else None."""
-    if not is_xarray(X):
-        return None
-    from dask_odm.estimators.inputs.xarray_inputs import feature_dimension
-
-    return feature_dimension(X, y, sample_weight)
-
-
 def _of_xarray(X: Any, y: Any, weight: Any, model: Any) -> Resolved:
     from dask_odm.data.store.interchange import as_store
-    from dask_odm.estimators.inputs.xarray_inputs import columns_of, feature_names, in_memory, is_lazy, oriented
+    from dask_odm.estimators.inputs.xarray_inputs import columns_of, feature_names, oriented
 
     store = as_store(X) if is_of(X, "xarray", "Dataset") else None
     if store is not None:
         return store
     rows, y, weight = oriented(*columns_of(X, y, weight), model)
-    if not is_lazy(rows):
-        return Given(in_memory(rows), y, weight)
-    lazy = rows if rows.chunks is not None else rows.chunk()
-    return replace(_aligned(lazy.data, y, weight), feature_names=feature_names(rows))
+    names = feature_names(rows)
+    dimension = rows.dims[1] if isinstance(rows.dims[1], str) else None
+    if rows.chunks is None and rows.variable._in_memory:
+        return Given(_named(rows.to_numpy(), names), y, weight, dimension)
+    lazy = rows if rows.chunks is not None else rows.chunk()  # whose values are still in a file
+    return replace(_aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension)
 
 
-def _aligned(X: Any, y: Any, weight: Any, lengths: bool = True) -> LazyArrays:
+def _named(rows: Array, names: Array | None) -> Any:
+    """Return rows in memory as a frame if their features have names."""
+    return rows if names is None else pd.DataFrame(rows, columns=names, copy=False)
+
+
+def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
     """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split."""
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
-    y = _lazy_column(y)
-    weight = _lazy_column(weight)
-    if y is None and weight is None and not lengths:
+    if y is None and weight is None:
         return LazyArrays(X.rechunk({1: -1}), None)
+    X = _known(X).rechunk({1: -1})
+    weight = _beside(X, weight, "sample_weight")
     if weight is not None and weight.dtype.kind not in "biufO":
         raise InputError(f"sample_weight must be numbers. Got dtype {weight.dtype} instead.")
-    X = _known(X).rechunk({1: -1})
-    return LazyArrays(X, _beside(X, y, "y"), _beside(X, weight, "sample_weight"))
-
-
-def _lazy_column(column: Any) -> Any:
-    """Return labels or weights of any form as a dask array; None stays None."""
-    import dask.array as da
-
-    if is_xarray(column):
-        column = column.data
-    if is_of(column, "dask.dataframe", "DataFrame", "Series"):
-        column = dask_labels(column)
-    return column if column is None or is_dask_array(column) else da.from_array(labels_of(column), chunks=-1)
+    return LazyArrays(X, _beside(X, y, "y"), weight)
 
 
 def _known(array: Any) -> Any:
@@ -175,9 +172,16 @@ def _known(array: Any) -> Any:
 
 
 def _beside(X: Any, column: Any, name: str) -> Any:
+    """Return labels or weights of any form as a dask array with the row chunks of X; None stays None."""
+    import dask.array as da
+
     if column is None:
         return None
-    column = _known(column)
+    if is_xarray(column):
+        column = column.data
+    if is_of(column, "dask.dataframe", "DataFrame", "Series"):
+        column = dask_labels(column)
+    column = _known(column if isinstance(column, da.Array) else da.from_array(labels_of(column), chunks=-1))
     if column.ndim == 2 and column.shape[1] == 1:
         warn_column()
         column = column[:, 0]
@@ -186,21 +190,9 @@ def _beside(X: Any, column: Any, name: str) -> Any:
     return column.rechunk((X.chunks[0],))
 
 
-def to_memory(arrays: LazyArrays) -> Given:
-    """Compute dask arrays together. Rows with feature names become a frame."""
-    values = computed(*[a for a in (arrays.X, arrays.y, arrays.weight) if a is not None])
-    rest = iter(values[1:])
-    y, weight = (None if a is None else next(rest) for a in (arrays.y, arrays.weight))
-    names = arrays.feature_names
-    return Given(values[0] if names is None else pd.DataFrame(values[0], columns=names, copy=False), y, weight)
-
-
 @contextmanager
 def spooled(rows: Store | LazyArrays | CheckedRows, target: str) -> Iterator[Store]:
-    """Provide rows as a store: itself, or a new one in the scratch folder, within the ``with`` block only.
-
-    ``target`` says whether y becomes ``classes`` or stays ``real``.
-    """
+    """Provide rows as a store: itself, or a scratch one of this ``with`` block; its y becomes ``target``."""
     if isinstance(rows, Store):
         yield rows
         return
@@ -221,8 +213,7 @@ def _lazy(rows: CheckedRows) -> LazyArrays:
 def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
     """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
     dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
-    columns = [arrays.X, arrays.y] if arrays.weight is None else [arrays.X, arrays.y, arrays.weight]
-    blocks = zip(*[column.to_delayed().reshape(-1) for column in columns], strict=True)
+    blocks = zip(*[column.to_delayed().reshape(-1) for column in arrays.columns], strict=True)
     encoder = LabelEncoder(text=False, target=target)
     with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
         for block in blocks:
@@ -230,12 +221,9 @@ def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
             X = np.asarray(rows).astype(dtype, copy=False)
             require_finite(X, arrays.feature_names, writer.rows)
             targets = encoder.encode(np.asarray(y), lambda i: f"y, row {writer.rows + i}")
-            writer.append(X, targets, _numbers(weight[0]) if weight else None)
+            with input_errors():
+                numbers = np.asarray(weight[0], dtype=np.float64) if weight else None
+            writer.append(X, targets, numbers)
             meter.add(len(X))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
         return writer.finish(encoder.classes() or None, feature_names=names, source="dask arrays")
-
-
-def _numbers(weight: Any) -> Array:
-    numbers: Array = as_input_error(lambda: np.asarray(weight, dtype=np.float64))
-    return numbers

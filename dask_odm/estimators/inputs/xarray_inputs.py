@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from dask_odm.errors import InputError
@@ -20,10 +19,7 @@ _DEFAULT = re.compile(r"dim_\d+")  # xarray's name of a dimension without a name
 
 
 def columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.DataArray, Any, Any]:
-    """Return rows, labels and weights of a Dataset, or those given with a DataArray.
-
-    Raises InputError for a Dataset without ``X``.
-    """
+    """Return rows, labels and weights of a Dataset, or those given with a DataArray; raise InputError without ``X``."""
     if isinstance(X, xr.DataArray):
         return X, y, weight
     if "X" not in X:
@@ -96,19 +92,8 @@ def _beside_as_many(X: xr.DataArray, count: int) -> Any:
     return second if X.sizes[first] == count else first
 
 
-def feature_dimension(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> str | None:
-    """Return the name of the feature dimension of the arguments of `fit`; None if it is not a string."""
-    rows, y, weight = columns_of(X, y, weight)
-    sample = sample_dimension(rows, y, weight, None)
-    (name,) = (d for d in rows.dims if d != sample)
-    return name if isinstance(name, str) else None
-
-
 def oriented(X: xr.DataArray, y: Any, weight: Any, model: Any) -> tuple[xr.DataArray, Any, Any]:
-    """Return ``X`` as (sample, feature), and the data of y and weight along its rows.
-
-    Raises InputError if dimensions or coordinates do not match.
-    """
+    """Return ``X`` as (sample, feature), and y and weight along its rows; raise InputError if they do not match."""
     sample = sample_dimension(X, y, weight, model)
     X = X.transpose(sample, ...)
     return X, _along(X, y, "y"), _along(X, weight, "sample_weight")
@@ -134,11 +119,6 @@ def _along(X: xr.DataArray, column: Any, name: str) -> Any:
     return column.data
 
 
-def is_lazy(X: xr.DataArray) -> bool:
-    """Return whether the values are dask's, or still in a file."""
-    return X.chunks is not None or not X.variable._in_memory
-
-
 def feature_names(X: xr.DataArray) -> Array | None:
     """Return the coordinates of the features of ``X`` (sample, feature) if they are strings, else None."""
     index = X.indexes.get(X.dims[1])
@@ -147,24 +127,9 @@ def feature_names(X: xr.DataArray) -> Array | None:
     return np.array(index, dtype=object)
 
 
-def in_memory(X: xr.DataArray) -> Any:
-    """Return the values of ``X`` (sample, feature), as a frame if its features have names."""
-    names = feature_names(X)
-    values = X.to_numpy()
-    return values if names is None else pd.DataFrame(values, columns=names, copy=False)
-
-
 def like(X: xr.DataArray | xr.Dataset, values: Any, name: str, model: Any) -> xr.DataArray:
     """Return ``values``, (n,) or (n, target), over the sample dimension of ``X`` with its coordinates."""
-    if values.ndim == 2:
-        first = like(X, values[:, 0], name, model)
-        return xr.DataArray(values, dims=(first.dims[0], "target"), coords=first.coords, name=name)
     rows, y, weight = columns_of(X, None, None)
     sample = sample_dimension(rows, y, weight, model)
-    rows = rows.transpose(sample, ...)
-    feature = rows.dims[1]
-    rows = rows.drop_vars([c for c, coordinate in rows.coords.items() if feature in coordinate.dims])
-    found = rows.isel({feature: 0}, drop=True).copy(data=values).rename(name)
-    found.attrs = {}
-    found.encoding = {}
-    return found
+    of_features = [each for each, coordinate in rows.coords.items() if set(coordinate.dims) - {sample}]
+    return xr.DataArray(values, rows.drop_vars(of_features).coords, (sample, "target")[: values.ndim], name)

@@ -200,10 +200,7 @@ class Search:
         return [at] if self._good_enough(COARSE) else sorted([at, *self.axes.near(at, "share")])
 
     def _change_landmarks(self) -> None:
-        """Try all numbers of landmarks. If another one is better, try the neighbouring γ, too.
-
-        More landmarks support a larger γ.
-        """
+        """Try all numbers of landmarks, and near a better one the neighbouring γ: more landmarks support a larger γ."""
         before = self._best(FINE)
         for point in self.axes.along(before, "landmark"):
             self._try(FINE, [point])
@@ -257,10 +254,7 @@ class Search:
         self._found[record["stage"], point] = float(np.mean(scores))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
-        """Return the best point of a stage, of one kernel or of any.
-
-        Among equally good ones it is the smoothest: that of the fewest landmarks, then the least λ, then the least γ.
-        """
+        """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""
         mine = [
             (-score, point.landmark, point.share, point.gamma, point)
             for (at, point), score in self._found.items()

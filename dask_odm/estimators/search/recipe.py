@@ -127,10 +127,7 @@ class _Trials:
         self._last: tuple[tuple[Any, ...], TrialRows] | None = None
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
-        """Return what `ODMClassifier` takes for a setting: kernel and solver only if there are several to choose from.
-
-        A linear kernel has neither γ nor landmarks.
-        """
+        """Return the parameters of `ODMClassifier` for a setting; kernel and solver only if there are several."""
         lam = setting.share * self._data.total_weight
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
         if self._fit.kernels is not None:
@@ -213,8 +210,7 @@ class _Trials:
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
-        score: float = choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
-        return score
+        return choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
 
     def trained(self, setting: Setting) -> Trained:
         """Train all rows with a setting."""

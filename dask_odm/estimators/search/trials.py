@@ -54,10 +54,7 @@ class Splits:
         return self.cv if isinstance(self.cv, int) else len(self.cv) if isinstance(self.cv, tuple) else 1
 
     def parts(self, numbers: Array, k: int) -> tuple[Array, Array] | None:
-        """Return the masks (n,) of the rows that split ``k`` learns from and validates by.
-
-        Returns None if rows are left out one by one.
-        """
+        """Return masks (n,) of what split ``k`` learns from and validates by; None if rows are left out singly."""
         if self.cv is None:
             return None
         if isinstance(self.cv, tuple):
@@ -133,10 +130,7 @@ class TrialRows:
     def _solved(
         self, machine: Machine, settings: Sequence[tuple[float, float, float]], weight: Array
     ) -> Iterator[tuple[PrimalProblem, BandLoss, Array, PrimalSums]]:
-        """Yield the problem, the loss, the solution and the sums there for every setting.
-
-        Each solve starts from the one before it.
-        """
+        """Yield problem, loss, solution and sums there of every setting; each solve starts from the one before it."""
         codes, negative, positive = machine
         total = float(np.where(codes == 1, positive, negative) @ weight)
         losses = [BandLoss(ODMSettings(s * total, u, t), total, negative, positive) for s, u, t in settings]

@@ -143,7 +143,7 @@ def test_columns_in_another_order_or_number(frame, rows, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_names_of_mixed_types(frame, rows, backend):
     bad = frame.set_axis(["a", 1, 2], axis=1)
-    with pytest.raises(InputError, match="column names must all be strings"):
+    with pytest.raises(InputError, match="all input features have string names"):
         ODMClassifier().fit(BACKENDS[backend](bad), rows[1])
 
 

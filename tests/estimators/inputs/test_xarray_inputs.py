@@ -12,8 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import MDDRidge, ODMClassifier, load_model, open_store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.resolving import dimension_of_features
-from dask_odm.learning.training.recipe import Schema
+from dask_odm.estimators.inputs.resolving import resolve
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
 
@@ -181,25 +180,24 @@ def test_as_many_rows_as_features(rows, observed, tmp_path, form, saved):
 
 def test_the_dimension_of_the_features_of_a_fit(rows, observed):
     X, y = rows
-    assert dimension_of_features(observed["X"].T, observed["y"], None) == "band"
-    assert dimension_of_features(turned(observed), None, None) == "band"
-    assert dimension_of_features(array(X, "a", "b"), y, None) == "b"
-    assert dimension_of_features(xr.DataArray(X, dims=("a", ("b", 1))), y, None) is None
-    assert dimension_of_features(X, y, None) is None
+    assert resolve(observed["X"].T, observed["y"]).feature_dimension == "band"
+    assert resolve(turned(observed)).feature_dimension == "band"
+    assert resolve(array(X, "a", "b"), y).feature_dimension == "b"
+    assert resolve(xr.DataArray(X, dims=("a", ("b", 1))), y).feature_dimension is None
+    assert resolve(X, y).feature_dimension is None
 
 
 def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):
     """Where they have no names; but what xarray calls a dimension by itself tells nothing against the numbers."""
-    fitted = ODMClassifier(**SETTINGS).fit(*rows)
+    fitted = ODMClassifier(**SETTINGS).fit(array(rows[0], "time", "band"), rows[1])
     square, expected = rows[0][40:43], fitted.decision_function(rows[0][40:43])
-    fitted._take(Schema(3, None, "band", fitted.classes_))
     fitted.save(tmp_path / "model.zarr")
     for each in (fitted, load_model(tmp_path / "model.zarr")):
         for one in (array(square, "time", "band"), array(square.T, "band", "time"), array(square.T, "band", "feature")):
             np.testing.assert_allclose(each.decision_function(one), expected, atol=1e-12)
         with pytest.raises(InputError, match="4 features"):
             each.predict(array(np.ones((3, 4)), "time", "band"))
-    fitted._take(Schema(3, None, "dim_1", fitted.classes_))
+    fitted.fit(xr.DataArray(rows[0]), rows[1])
     np.testing.assert_allclose(fitted.decision_function(xr.DataArray(square)), expected, atol=1e-12)
     assert len(fitted.predict(xr.DataArray(rows[0].T))) == 90
 
