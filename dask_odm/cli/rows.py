@@ -59,7 +59,7 @@ class RowOptions:
                 raise StoreError(f"'{source}' does not exist; check the path.")
             yield Store.open(source)
             return
-        from dask_odm.data.readers.missing import MissingValuesError
+        from dask_odm.data.ingest import MissingValuesError
         from dask_odm.learning.training.scratch import scratch_folder
 
         with scratch_folder() as folder:
