@@ -32,7 +32,7 @@ Path = str | os.PathLike[str]
 def ingest(source: Any, store: Path, *, test_size: None = None, **options: Any) -> Store: ...
 @overload
 def ingest(source: Any, store: Path, *, test_size: float, **options: Any) -> tuple[Store, Store]: ...
-@shown_if_long()
+@shown_if_long()  # type: ignore[misc]  # the overloads leave out the options, which have no part in the type
 def ingest(
     source: Any,
     store: Path,
@@ -137,7 +137,12 @@ def ingest(
         for block in complete.blocks():
             _append(block, encoder, writers, split)
             report(Progress("ingest", block.position, rows.size or None, "bytes"))
-        _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
+        written = [writer.rows for writer in writers]
+        if not any(written):
+            why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
+            raise InputError(f"{rows.description}: no rows{why}.")
+        if not all(written):
+            raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
         _say_what_y_is(rows, encoder, target)
         for writer in writers:
             writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
@@ -183,12 +188,11 @@ class RandomSplit:
 
     def take(self, rows: int) -> npt.NDArray[np.bool_]:
         """Return a mask of the test rows among the next ``rows`` rows."""
-        parts = [self._ready]
-        while sum(map(len, parts)) < rows:
-            parts.append(self._draw())
-        mask = np.concatenate(parts)
-        self._ready = mask[rows:]
-        return mask[:rows]
+        while len(self._ready) < rows:
+            self._ready = np.concatenate([self._ready, self._draw()])
+        mask = self._ready[:rows]
+        self._ready = self._ready[rows:]
+        return mask
 
     def _draw(self) -> npt.NDArray[np.bool_]:
         """Draw the mask of the next groups of rows. Rounding is carried over, so that the total share stays exact."""
@@ -227,23 +231,13 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
             "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
         )  # fmt: skip
     found = len(set(encoder.classes()))
-    if source.label_is_guessed and encoder.is_real:
+    if source.label_is_guessed and (encoder.is_real or found != 2):
+        what = "targets" if encoder.is_real else "labels"
+        held = "" if encoder.is_real else f", which holds {found} different value{'s' * (found > 1)}"
         logger.warning(
-            "%s: the targets are the last column, %s; name another by label= (--label).",
-            source.description, source.label_name
+            "%s: the %s are the last column, %s%s; if it is another, name that by label= (--label).",
+            source.description, what, source.label_name, held
         )  # fmt: skip
-    elif source.label_is_guessed and found != 2:
-        logger.warning(
-            "%s: the labels are the last column, %s, which holds %d different value%s; is it that of the labels? Name "
-            "another by label= (--label).", source.description, source.label_name, found, "s" * (found > 1)
-        )  # fmt: skip
-
-
-def _check_rows(description: str, rows: Sequence[int], dropped: int) -> None:
-    if not any(rows):
-        raise InputError(f"{description}: no rows{f' left; all {dropped} miss a value' if dropped else ''}.")
-    if not all(rows):
-        raise InputError(f"the split of {sum(rows)} rows leaves one side without any; change test_size.")
 
 
 class MissingValuesError(InputError):
