@@ -6,15 +6,14 @@ as well (``scheduler-address``, DASK_SCHEDULER_ADDRESS).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import click
 
-from dask_odm.cli.shell import emit, gathered, json_option, option_field
+from dask_odm.cli.shell import emit, gathered, json_option, option_field, progress_shown
 
 
 @dataclass(frozen=True)
@@ -34,20 +33,16 @@ class Joining:
     )
 
     def joined(self) -> AbstractContextManager[Any]:
-        """Return a context in which the scheduler is joined; it yields the client."""
-        from dask_odm.engine.workers import joined, security_of
-
-        security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
-        return joined(self.scheduler or "", security=security, wait=self.wait or "15s", workers=self.min_workers or 0)
-
-    def or_configured(self) -> Joining:
-        """Return these options, with the scheduler of Dask's configuration if none is named."""
+        """Return a context in which the scheduler, by default the one configured, is joined; it yields the client."""
         import dask
+
+        from dask_odm.engine.workers import joined, security_of
 
         address = self.scheduler or dask.config.get("scheduler-address", None)
         if not address:
             raise click.UsageError("Name the --scheduler, or set DASK_SCHEDULER_ADDRESS.")
-        return replace(self, scheduler=address)
+        security = security_of(self.tls_ca, self.tls_cert, self.tls_key)
+        return joined(address, security=security, wait=self.wait or "15s", workers=self.min_workers or 0)
 
 
 join_options = gathered("joining", Joining)
@@ -106,7 +101,7 @@ def cluster(joining: Joining, as_json: bool) -> None:
 
     from dask_odm.engine.workers import members
 
-    with joining.or_configured().joined() as client:
+    with joining.joined() as client:
         found = members(client)
     lines = [f"{each.name}: {each.threads} threads, {format_bytes(each.memory)}" for each in found]
     emit(as_json, {"workers": [vars(each) for each in found]}, "\n".join(lines) or "no workers")
@@ -128,9 +123,8 @@ def retire(names: tuple[str, ...], finish: str, joining: Joining, as_json: bool)
     """
     from dask_odm.engine.workers import retire as hand_over
 
-    started = time.perf_counter()
-    with joining.or_configured().joined() as client:
+    with progress_shown() as seconds, joining.joined() as client:
         done = hand_over(client, names, finish)
-    seconds = time.perf_counter() - started
-    text = f"{', '.join(done)}: handed over, {seconds:.2f} s" if done else f"no worker is called {', '.join(names)}"
-    emit(as_json, {"retired": done, "seconds": seconds}, text)
+        taken = seconds()
+    text = f"{', '.join(done)}: handed over, {taken:.2f} s" if done else f"no worker is called {', '.join(names)}"
+    emit(as_json, {"retired": done, "seconds": taken}, text)

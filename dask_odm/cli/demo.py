@@ -45,7 +45,14 @@ def run_demo(
     """
     root = os.path.abspath(folder)
     started = time.perf_counter()
-    _make_folder(root, 4 * 4 * rows * features)
+    room = 4 * 4 * rows * features
+    try:
+        os.makedirs(root, exist_ok=True)
+        free = shutil.disk_usage(root).free
+    except OSError as error:
+        raise InputError(f"cannot use the folder '{root}': {error.strerror}.") from error
+    if free < room:
+        raise InputError(f"'{root}' has {format_bytes(free)} of free disk, but the demo needs {format_bytes(room)}.")
     say("1. A real data set: breast cancer (Wisconsin), bundled with scikit-learn\n")
     real = _real(root, say)
     say("\n2. A data set larger than its workers' memory\n")
@@ -54,16 +61,6 @@ def run_demo(
     seconds = time.perf_counter() - started
     say(f"\nStores, models and the plot are in {root} ({seconds:.0f} s).")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
-
-
-def _make_folder(root: str, room: int) -> None:
-    try:
-        os.makedirs(root, exist_ok=True)
-        free = shutil.disk_usage(root).free
-    except OSError as error:
-        raise InputError(f"cannot use the folder '{root}': {error.strerror}.") from error
-    if free < room:
-        raise InputError(f"'{root}' has {format_bytes(free)} of free disk, but the demo needs {format_bytes(room)}.")
 
 
 def _real(root: str, say: Say) -> dict[str, Any]:

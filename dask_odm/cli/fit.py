@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -61,6 +59,7 @@ def _learn(
 ) -> None:
     """Fit an estimator to a store and save the model; ``given`` are the values of the estimator's options."""
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
+    from dask_odm.learning.training.checkpoints import is_checkpoint_there
     from dask_odm.progress import format_history
 
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
@@ -71,7 +70,7 @@ def _learn(
     learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
     target.prepare(learner)
     try:
-        with progress_shown() as seconds, resumable(given.get("checkpoint")), runs_on.opened(), listen(target):
+        with progress_shown() as seconds, runs_on.opened(), listen(target):
             learner.fit(source.path)
             taken = seconds()
             learner.save(model, overwrite=overwrite)
@@ -80,6 +79,10 @@ def _learn(
         facts["seconds"] = seconds()
         emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
+    except KeyboardInterrupt as error:
+        if not given.get("checkpoint") or not is_checkpoint_there(given["checkpoint"]):
+            raise
+        raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
     facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": taken}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
     text = f"{format_history(facts['history'])}\n\n" if facts["history"] and not shown else ""
@@ -93,19 +96,6 @@ def _learn(
 
 class FinishedError(Exception):
     """The model at the target was made by this very fit."""
-
-
-@contextmanager
-def resumable(checkpoint: str | None) -> Iterator[None]:
-    """Tell the user how to resume if a fit is interrupted and leaves a checkpoint."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        from dask_odm.learning.training.checkpoints import is_checkpoint_there
-
-        if checkpoint is None or not is_checkpoint_there(checkpoint):
-            raise
-        raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
 
 
 def refuse_to_replace(checkpoint: str | None) -> None:

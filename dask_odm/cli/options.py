@@ -34,7 +34,10 @@ class EstimatorCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        chosen = [] if self.name == "search" else [_estimator_option()]
+        words = click.Choice([entry.word for entry in ESTIMATORS.values()])
+        text = "What is learned; the options of its parameters follow."
+        named = click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
+        chosen = [] if self.name == "search" else [named]
         word = chosen[0].type_cast_value(ctx, _named(args)) if chosen else SEARCHER
         estimator = by_word(word).load()
         ctx.meta[_OPTIONS] = [*chosen, *options_of(estimator)]
@@ -49,15 +52,7 @@ class EstimatorCommand(click.Command):
             raise click.NoSuchOption(flag, f"No option {flag}: {shell_words(instead, ())}", ctx=ctx) from error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = super().get_params(ctx)
-        arguments = [each for each in params if isinstance(each, click.Argument)]
-        return [*arguments, *ctx.meta.get(_OPTIONS, ()), *(each for each in params if each not in arguments)]
-
-
-def _estimator_option() -> click.Option:
-    words = click.Choice([entry.word for entry in ESTIMATORS.values()])
-    text = "What is learned; the options of its parameters follow."
-    return click.Option(["--estimator"], type=words, default=DEFAULT, show_default=True, help=text)
+        return [*ctx.meta.get(_OPTIONS, ()), *super().get_params(ctx)]
 
 
 def _named(args: list[str]) -> str:
@@ -128,19 +123,16 @@ def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
     needs_memory = getattr(owner, "_needs_memory", {}).get(name, ())
     words = [word for each in constraints for word in sorted(getattr(each, "options", ())) if word not in needs_memory]
     wholes = {each.type is Integral for each in constraints if hasattr(each, "closed")}
+    whole = True in wholes if len(wholes) == 1 else None  # None for either kind of number
     several = "array-like" in constraints and name != "solver"  # options of a solver make several solvers
     if dict in constraints:
         return {"multiple": True, "metavar": "|".join([*words, "LABEL=NUMBER"])}
     if os.PathLike in constraints:
         return {"type": click.Path()}
-    if wholes and words:
-        number = "INTEGER" if wholes == {True} else "FLOAT"
-        return {"type": NumberOrText(whole=wholes == {True}), "metavar": f"[{'|'.join([*words, number])}]"}
-    if wholes and str in constraints:
-        return {"type": NumberOrText(whole=wholes == {True})}
-    if len(wholes) == 2:
-        return {"type": NumberOrText(whole=None)}
-    if wholes == {True}:
+    if wholes and (words or str in constraints or whole is None):
+        shown = "|".join([*words, "INTEGER" if whole else "FLOAT"])
+        return {"type": NumberOrText(whole=whole)} | ({"metavar": f"[{shown}]"} if words else {})
+    if whole:
         return {"type": OneOrMore(click.INT) if several else click.INT}
     if wholes:
         return {"type": click.FLOAT}
@@ -251,10 +243,6 @@ def help_texts(docstring: str) -> dict[str, str]:
     from dask_odm.learning.parameters import parameter_entries  # loads scikit-learn, as an estimator has by now
 
     texts = {name: " ".join(entry.split("\n")[1:]) for name, entry in parameter_entries(docstring).items()}
-    return {name: _first_sentence(" ".join(text.split())) for name, text in texts.items() if text.strip()}
-
-
-def _first_sentence(text: str) -> str:
-    """Return the text up to the first full stop before a new sentence, without backticks."""
-    found = re.match(r'.*?[.!?](?=\s+["`(]*[A-Z]|$|\s+["`]+\w)', text)
-    return (found[0] if found else text).replace("`", "")
+    joined = {name: " ".join(text.split()) for name, text in texts.items() if text.strip()}
+    end = re.compile(r'(?<=[.!?]) (?=["`(]*[A-Z]|["`]+\w)')  # behind a full stop before a new sentence
+    return {name: end.split(text, maxsplit=1)[0].replace("`", "") for name, text in joined.items()}

@@ -59,7 +59,7 @@ class RowOptions:
                 raise StoreError(f"'{source}' does not exist; check the path.")
             yield Store.open(source)
             return
-        from dask_odm.data.readers.missing import MissingValuesError
+        from dask_odm.data.ingest import MissingValuesError
         from dask_odm.learning.training.scratch import scratch_folder
 
         with scratch_folder() as folder:
@@ -77,8 +77,10 @@ class RowOptions:
         kind = self.format or detect_format(files[0])
         reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
         column, dropped = self._columns(files, reading, model, labels)
+        support = getattr(model._model, "support", None)
+        is_double = support is not None and support.dtype.name == "float64"
         return ingest(
-            files, store, **reading, label=column, drop=dropped, dtype=_dtype_of(model),
+            files, store, **reading, label=column, drop=dropped, dtype="float64" if is_double else "float32",
             n_features=model.n_features_in_ if kind == "libsvm" else None,
             target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
@@ -93,13 +95,17 @@ class RowOptions:
         if reading["format"] == "libsvm":
             return (named if wanted else False), list(self.drop)
         from dask_odm.data.readers.formats import open_source
+        from dask_odm.data.readers.sources import LABEL_NAMES
 
         whole = open_source(files, **reading, label=named or False, drop=self.drop)
         others = [name for name in whole.feature_names or () if known and name not in known]
         if wanted and named is None and others:
             named = _label_among(others, whole.description)
             others.remove(named)
-        _say_what_is_left_out(whole.description, others)
+        told = [name for name in others if name.lower() not in LABEL_NAMES]
+        if told:
+            what = "column {} is" if len(told) == 1 else "columns {} are"
+            say(f"{whole.description}: {what.format(_some(told))} left out: the model knows no such feature.")
         if named is None and wanted and whole.n_features != model.n_features_in_:
             return None, [*self.drop, *others]  # `ingest` takes its default
         return named or False, [*self.drop, *others]
@@ -126,15 +132,6 @@ def _label_among(columns: list[str], where: str) -> str:
     return found or columns[0]
 
 
-def _say_what_is_left_out(where: str, columns: list[str]) -> None:
-    from dask_odm.data.readers.sources import LABEL_NAMES
-
-    told = [name for name in columns if name.lower() not in LABEL_NAMES]
-    if told:
-        what = "column {} is" if len(told) == 1 else "columns {} are"
-        say(f"{where}: {what.format(_some(told))} left out: the model knows no such feature.")
-
-
 def _some(columns: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, columns[:most])) + (" …" if len(columns) > most else "")
 
@@ -150,9 +147,3 @@ def is_files(source: str) -> bool:
     if os.path.isdir(source):
         return not any(os.path.exists(os.path.join(source, name)) for name in _GROUPS) and bool(os.listdir(source))
     return has_magic(source) and not os.path.exists(source)
-
-
-def _dtype_of(model: Any) -> str:
-    """Return the number type for rows of files: float64 for a kernel model with such rows, else float32."""
-    support = getattr(model._model, "support", None)
-    return "float64" if support is not None and support.dtype.name == "float64" else "float32"

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import field, fields
 from functools import wraps
 from importlib import import_module
@@ -132,12 +132,8 @@ def progress_shown() -> Iterator[Callable[[], float]]:
     from dask_odm.progress import ProgressBars
 
     started = time.perf_counter()
-    bars = ProgressBars()
-    try:
-        with listen(bars):
-            yield lambda: time.perf_counter() - started
-    finally:
-        bars.close()
+    with closing(ProgressBars()) as bars, listen(bars):
+        yield lambda: time.perf_counter() - started
 
 
 def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:

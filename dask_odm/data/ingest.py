@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, TypedDict, Unpack, overload
+from dataclasses import replace
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
-from dask_odm.data.readers.missing import CompleteRows
-from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock
+from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
+from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined
 from dask_odm.data.readers.tables import TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.store.store import Store
@@ -28,32 +28,11 @@ logger = logging.getLogger("dask_odm")
 Path = str | os.PathLike[str]
 
 
-class IngestOptions(TypedDict, total=False):
-    """The options of `ingest` that do not change what it returns."""
-
-    format: str | None
-    n_features: int | None
-    label: str | int | bool | None
-    weight: Any
-    target: str
-    header: bool | None
-    drop: str | int | Sequence[str | int]
-    drop_missing: bool
-    dtype: str
-    test_store: Path | None
-    seed: int
-    chunk_rows: int | None
-    compression: str | None
-    block_bytes: int
-    allow_large: bool
-    overwrite: bool
-
-
 @overload
-def ingest(source: Any, store: Path, *, test_size: None = None, **options: Unpack[IngestOptions]) -> Store: ...
+def ingest(source: Any, store: Path, *, test_size: None = None, **options: Any) -> Store: ...
 @overload
-def ingest(source: Any, store: Path, *, test_size: float, **options: Unpack[IngestOptions]) -> tuple[Store, Store]: ...
-@shown_if_long()
+def ingest(source: Any, store: Path, *, test_size: float, **options: Any) -> tuple[Store, Store]: ...
+@shown_if_long()  # type: ignore[misc]  # the overloads leave out the options, which have no part in the type
 def ingest(
     source: Any,
     store: Path,
@@ -158,7 +137,12 @@ def ingest(
         for block in complete.blocks():
             _append(block, encoder, writers, split)
             report(Progress("ingest", block.position, rows.size or None, "bytes"))
-        _check_rows(rows.description, [writer.rows for writer in writers], complete.dropped)
+        written = [writer.rows for writer in writers]
+        if not any(written):
+            why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
+            raise InputError(f"{rows.description}: no rows{why}.")
+        if not all(written):
+            raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
         _say_what_y_is(rows, encoder, target)
         for writer in writers:
             writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
@@ -198,18 +182,17 @@ class RandomSplit:
         if not 0.0 < test_size < 1.0:
             raise InputError(f"test_size must be a float in the range (0.0, 1.0). Got {test_size} instead.")
         self._size = test_size
-        self._random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+        self._random = np.random.default_rng(seed)
         self._drawn = 0  # groups
         self._ready = np.zeros(0, dtype=bool)
 
     def take(self, rows: int) -> npt.NDArray[np.bool_]:
         """Return a mask of the test rows among the next ``rows`` rows."""
-        parts = [self._ready]
-        while sum(map(len, parts)) < rows:
-            parts.append(self._draw())
-        mask = np.concatenate(parts)
-        self._ready = mask[rows:]
-        return mask[:rows]
+        while len(self._ready) < rows:
+            self._ready = np.concatenate([self._ready, self._draw()])
+        mask = self._ready[:rows]
+        self._ready = self._ready[rows:]
+        return mask
 
     def _draw(self) -> npt.NDArray[np.bool_]:
         """Draw the mask of the next groups of rows. Rounding is carried over, so that the total share stays exact."""
@@ -248,20 +231,95 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
             "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
         )  # fmt: skip
     found = len(set(encoder.classes()))
-    if source.label_is_guessed and encoder.is_real:
+    if source.label_is_guessed and (encoder.is_real or found != 2):
+        what = "targets" if encoder.is_real else "labels"
+        held = "" if encoder.is_real else f", which holds {found} different value{'s' * (found > 1)}"
         logger.warning(
-            "%s: the targets are the last column, %s; name another by label= (--label).",
-            source.description, source.label_name
-        )  # fmt: skip
-    elif source.label_is_guessed and found != 2:
-        logger.warning(
-            "%s: the labels are the last column, %s, which holds %d different value%s; is it that of the labels? Name "
-            "another by label= (--label).", source.description, source.label_name, found, "s" * (found > 1)
+            "%s: the %s are the last column, %s%s; if it is another, name that by label= (--label).",
+            source.description, what, source.label_name, held
         )  # fmt: skip
 
 
-def _check_rows(description: str, rows: Sequence[int], dropped: int) -> None:
-    if not any(rows):
-        raise InputError(f"{description}: no rows{f' left; all {dropped} miss a value' if dropped else ''}.")
-    if not all(rows):
-        raise InputError(f"the split of {sum(rows)} rows leaves one side without any; change test_size.")
+class MissingValuesError(InputError):
+    """Values are missing. ``found`` says which and where, without the advice of `ingest`."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(found)
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"{self.found}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
+
+
+class CompleteRows:
+    """The rows of a source that have no missing values.
+
+    Unless ``drop``, missing values are an error. It comes at the end of the source, since it tells how many there are;
+    until then blocks are empty. ``dropped`` is the number of rows left out so far.
+    """
+
+    def __init__(self, source: TableSource, *, drop: bool = False) -> None:
+        self._source = source
+        self._drop = drop
+        self.dropped = 0
+        self._first: str | None = None
+        self._counts = np.zeros(source.n_features, dtype=np.int64)
+        self._labels = 0
+        self._weights = 0
+
+    def blocks(self) -> Iterator[SourceBlock]:
+        """Yield the blocks of the source with complete rows only.
+
+        Raises MissingValuesError if values are missing and rows are not to be dropped. It names columns, counts and the
+        first place.
+        """
+        for block in self._source.blocks():
+            missing = self._missing(block)
+            if missing.any() and self._drop:
+                self.dropped += int(missing.sum())
+            elif missing.any() and self._first is None:
+                self._first = block.place(int(np.argmax(missing)))
+            if self._first is not None:
+                missing[:] = True
+            yield _without(block, missing) if missing.any() else block
+        if self._first is not None:
+            raise MissingValuesError(self._complaint(self._first))
+        if self.dropped:
+            logger.info("%s: %d rows with missing values dropped", self._source.description, self.dropped)
+
+    def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
+        """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
+        absent = np.isnan(block.X)
+        rows: npt.NDArray[np.bool_] = absent.any(axis=1)
+        if rows.any():
+            self._counts += absent.sum(axis=0)
+        if block.y is not None:
+            labels = missing_labels(block.y)
+            self._labels += int(labels.sum())
+            rows |= labels
+        if block.weight is not None:
+            weights = np.isnan(block.weight)
+            self._weights += int(weights.sum())
+            rows |= weights
+        return rows
+
+    def _complaint(self, first: str, most: int = 5) -> str:
+        """Say which columns miss values, ``most`` of them by name, and where the ``first`` is."""
+        where = self._source.description
+        label = self._source.label_name
+        columns = [("the weight", self._weights), (f"the label, {label}" if label else "the label", self._labels)]
+        order = np.argsort(-self._counts, kind="stable")[: max(1, np.count_nonzero(self._counts))]
+        columns += [(self._source.feature(int(i)), int(self._counts[i])) for i in order[:most]]
+        shown = [f"{name} ({count} row{'s' if count > 1 else ''})" for name, count in columns if count]
+        more = len(order) - most
+        if more > 0:
+            shown.append(f"{more} more column{'s' if more > 1 else ''}")
+        return f"{where}: missing values in {joined(shown)}, first at {first.removeprefix(f'{where}, ')}"
+
+
+def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
+    """Return a block without its ``missing`` rows."""
+    kept = np.flatnonzero(~missing)
+    place = block.place
+    y, weight = (None if each is None else each[kept] for each in (block.y, block.weight))
+    return replace(block, X=block.X[kept], y=y, weight=weight, place=lambda row: place(int(kept[row])))

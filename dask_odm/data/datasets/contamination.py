@@ -78,10 +78,9 @@ def contaminate_labels(
     InputError
         Not two classes, lengths that differ, or more bad shards than there are.
     """
-    labels = np.asarray(y)
-    classes, codes = np.unique(labels, return_inverse=True)
-    lies = _Lies(len(classes), len(labels), shard, flipped, random, positive, random_state)
-    return classes[lies.told(codes, 0)], lies.bad
+    classes, codes = np.unique(np.asarray(y), return_inverse=True)
+    lies, bad = _lies(codes, len(classes), shard, flipped, random, positive, random_state)
+    return classes[lies], bad
 
 
 def contaminate_store(
@@ -121,50 +120,40 @@ def contaminate_store(
     store = source if isinstance(source, Store) else Store.open(source)
     store.require_classes("contaminate_store")
     classes = store.classes or ()
-    lies = _Lies(len(classes), store.rows, shard, flipped, random, positive, random_state)
+    lies, bad = _lies(store.read_y(), len(classes), shard, flipped, random, positive, random_state)
     with StoreWriter(path, dtype=store.dtype.name, chunk_rows=store.chunk_rows, overwrite=overwrite) as writer:
         for block in store.blocks():
-            writer.append(block.X, lies.told(block.y, block.first), block.weight)
-        names = None if store.feature_names is None else list(store.feature_names)
-        return writer.finish(list(classes), feature_names=names, source=f"{store.source}, contaminated"), lies.bad
+            writer.append(block.X, lies[block.first : block.first + len(block.X)], block.weight)
+        source = f"{store.source}, contaminated"
+        return writer.finish(list(classes), feature_names=store.feature_names, source=source), bad
 
 
-class _Lies:
-    """Rule of false labels: which shards are flipped, and which are random with what share of positives."""
-
-    def __init__(
-        self,
-        classes: int,
-        rows: int,
-        shard: Any,
-        flipped: int,
-        random: int,
-        positive: tuple[float, float],
-        random_state: int,
-    ) -> None:
-        names, self._codes = np.unique(np.asarray(shard), return_inverse=True)
-        if classes != 2:
-            raise InputError(f"labels of two classes are needed to make some wrong. Got {classes}.")
-        if self._codes.shape != (rows,):
-            raise InputError(f"shard must hold one label for each of the {rows} rows. Got shape {self._codes.shape}.")
-        if flipped < 0 or random < 0 or flipped + random > len(names):
-            raise InputError(
-                f"flipped and random must not be negative, and at most {len(names)}, the number of shards, together. "
-                f"Got {flipped} and {random}."
-            )
-        if not 0.0 <= positive[0] <= positive[1] <= 1.0:
-            raise InputError(f"positive must be two shares of rows in ascending order. Got {positive!r}.")
-        chosen = np.random.default_rng(random_state).permutation(len(names))[: flipped + random]
-        self.bad = names[np.sort(chosen)]
-        self._seed = random_state
-        self._flips = np.isin(np.arange(len(names)), chosen[:flipped])
-        self._share = np.full(len(names), np.nan)
-        self._share[chosen[flipped:]] = np.linspace(*positive, random)
-
-    def told(self, truth: Any, first: int) -> NDArray[Any]:
-        """Return false codes of rows ``first`` on, given the true ones: 0, 1 or −1 (unknown)."""
-        codes = np.array(truth)
-        shard = self._codes[first : first + len(codes)]
-        drawn = uniforms_of(first + np.arange(len(codes)), self._seed) < self._share[shard]
-        lies = np.where(self._flips[shard], 1 - codes, np.where(np.isnan(self._share[shard]), codes, drawn))
-        return np.where(codes < 0, codes, lies).astype(codes.dtype)
+def _lies(
+    truth: Any,
+    classes: int,
+    shard: Any,
+    flipped: int,
+    random: int,
+    positive: tuple[float, float],
+    random_state: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return false codes of rows, given the true ones, 0, 1 or −1 (unknown), and the shards that have them."""
+    names, at = np.unique(np.asarray(shard), return_inverse=True)
+    rows = len(truth)
+    if classes != 2:
+        raise InputError(f"labels of two classes are needed to make some wrong. Got {classes}.")
+    if at.shape != (rows,):
+        raise InputError(f"shard must hold one label for each of the {rows} rows. Got shape {at.shape}.")
+    if flipped < 0 or random < 0 or flipped + random > len(names):
+        raise InputError(
+            f"flipped and random must not be negative, and at most {len(names)}, the number of shards, together. "
+            f"Got {flipped} and {random}."
+        )
+    if not 0.0 <= positive[0] <= positive[1] <= 1.0:
+        raise InputError(f"positive must be two shares of rows in ascending order. Got {positive!r}.")
+    chosen = np.random.default_rng(random_state).permutation(len(names))[: flipped + random]
+    share = np.full(len(names), np.nan)
+    share[chosen[flipped:]] = np.linspace(*positive, random)
+    drawn = uniforms_of(np.arange(rows), random_state) < share[at]
+    lies = np.where(np.isin(at, chosen[:flipped]), 1 - truth, np.where(np.isnan(share[at]), truth, drawn))
+    return np.where(truth < 0, truth, lies).astype(truth.dtype), names[np.sort(chosen)]

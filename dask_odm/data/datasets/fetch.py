@@ -1,27 +1,34 @@
-"""Real data sets, as arrays, files or stores: small ones of scikit-learn, and those of the LIBSVM site.
+"""Data sets of the LIBSVM site, as files or stores, and the download of a file.
 
 They are listed at https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html. The site publishes no checksums,
-so a file's digest is recorded when it is first fetched, and every later use is compared with it (`download`). The first
-download is trusted, and a later change is noticed.
+so a file's digest is recorded when it is first fetched, in ``name.sha256``, and every later use and download is
+compared with it. The first download is trusted, and a later change is noticed.
+
+A download resumes where it was cut off, and shows complete files only. Until then ``name.part`` holds what has arrived
+so far, and ``name.part.version`` says of which version of the file.
 """
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+import http.client
 import os
-from collections.abc import Callable, Mapping
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn import datasets
-
-from dask_odm.data.datasets.download import Patience, download
 from dask_odm.data.ingest import ingest
+from dask_odm.data.storage.files import sync, write_synced
+from dask_odm.data.storage.staging import take_lock
 from dask_odm.data.store.store import Store
-from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, StoreError
+from dask_odm.events import Progress, report
 from dask_odm.progress import shown_if_long
 
 LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
@@ -30,57 +37,45 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class LibsvmSet:
-    """Files of a data set on the site: training rows, and test rows if they are in a file of their own."""
+    """Files of a data set on the site by part: "train", and "test" if its test rows are in a file of their own."""
 
     n_features: int
-    files: tuple[str, ...]
-    rows: tuple[int, ...]
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """Files by part: "train" and "test"."""
-        return dict(zip(("train", "test"), self.files, strict=False))
+    parts: dict[str, str]
 
 
-def _with_test(n_features: int, name: str, rows: tuple[int, int], suffix: str = "") -> LibsvmSet:
-    return LibsvmSet(n_features, (f"{name}{suffix}", f"{name}.t{suffix}"), rows)
+def _with_test(n_features: int, name: str, suffix: str = "") -> LibsvmSet:
+    return LibsvmSet(n_features, {"train": f"{name}{suffix}", "test": f"{name}.t{suffix}"})
 
 
-def _alone(n_features: int, file: str, rows: int) -> LibsvmSet:
-    return LibsvmSet(n_features, (file,), (rows,))
+def _alone(n_features: int, file: str) -> LibsvmSet:
+    return LibsvmSet(n_features, {"train": file})
 
-
-# training rows of a1a to a8a and of w1a to w7a; their test rows are the rest of 32,561 and of 49,749
-_ADULT = (1605, 2265, 3185, 4781, 6414, 11220, 16100, 22696)
-_WEB = (2477, 3470, 4912, 7366, 9888, 17188, 24692)
 
 LIBSVM_SETS: dict[str, LibsvmSet] = {
-    **{f"a{i}a": _with_test(123, f"a{i}a", (rows, 32_561 - rows)) for i, rows in enumerate(_ADULT, 1)},
-    "a9a": _with_test(123, "a9a", (32_561, 16_281)),
-    **{f"w{i}a": _with_test(300, f"w{i}a", (rows, 49_749 - rows)) for i, rows in enumerate(_WEB, 1)},
-    "w8a": _with_test(300, "w8a", (49_749, 14_951)),
-    "australian": _alone(14, "australian_scale", 690),
-    "breast-cancer": _alone(10, "breast-cancer_scale", 683),
-    "cod-rna": _with_test(8, "cod-rna", (59535, 271617)),
-    "covtype": _alone(54, "covtype.libsvm.binary.scale.bz2", 581012),
-    "diabetes": _alone(8, "diabetes_scale", 768),
-    "epsilon": _with_test(2000, "epsilon_normalized", (400_000, 100_000), ".bz2"),
-    "fourclass": _alone(2, "fourclass_scale", 862),
-    "german": _alone(24, "german.numer_scale", 1000),
-    "gisette": _with_test(5000, "gisette_scale", (6000, 1000), ".bz2"),
-    "heart": _alone(13, "heart_scale", 270),
-    "HIGGS": _alone(28, "HIGGS.xz", 11_000_000),
-    "ijcnn1": _with_test(22, "ijcnn1", (49990, 91701), ".bz2"),
-    "ionosphere": _alone(34, "ionosphere_scale", 351),
-    "madelon": _with_test(500, "madelon", (2000, 600)),
-    "mushrooms": _alone(112, "mushrooms", 8124),
-    "phishing": _alone(68, "phishing", 11055),
-    "real-sim": _alone(20958, "real-sim.bz2", 72309),
-    "skin-nonskin": _alone(3, "skin_nonskin", 245_057),
-    "sonar": _alone(60, "sonar_scale", 208),
-    "splice": _with_test(60, "splice", (1000, 2175)),
-    "SUSY": _alone(18, "SUSY.xz", 5_000_000),
-    "svmguide1": _with_test(4, "svmguide1", (3089, 4000)),
+    **{f"a{i}a": _with_test(123, f"a{i}a") for i in range(1, 10)},
+    **{f"w{i}a": _with_test(300, f"w{i}a") for i in range(1, 9)},
+    "australian": _alone(14, "australian_scale"),
+    "breast-cancer": _alone(10, "breast-cancer_scale"),
+    "cod-rna": _with_test(8, "cod-rna"),
+    "covtype": _alone(54, "covtype.libsvm.binary.scale.bz2"),
+    "diabetes": _alone(8, "diabetes_scale"),
+    "epsilon": _with_test(2000, "epsilon_normalized", ".bz2"),
+    "fourclass": _alone(2, "fourclass_scale"),
+    "german": _alone(24, "german.numer_scale"),
+    "gisette": _with_test(5000, "gisette_scale", ".bz2"),
+    "heart": _alone(13, "heart_scale"),
+    "HIGGS": _alone(28, "HIGGS.xz"),
+    "ijcnn1": _with_test(22, "ijcnn1", ".bz2"),
+    "ionosphere": _alone(34, "ionosphere_scale"),
+    "madelon": _with_test(500, "madelon"),
+    "mushrooms": _alone(112, "mushrooms"),
+    "phishing": _alone(68, "phishing"),
+    "real-sim": _alone(20958, "real-sim.bz2"),
+    "skin-nonskin": _alone(3, "skin_nonskin"),
+    "sonar": _alone(60, "sonar_scale"),
+    "splice": _with_test(60, "splice"),
+    "SUSY": _alone(18, "SUSY.xz"),
+    "svmguide1": _with_test(4, "svmguide1"),
 }
 
 
@@ -130,13 +125,13 @@ def fetch_libsvm(
         raise InputError(f"{', '.join(options)}: only with store=.")
     known = LIBSVM_SETS.get(name)
     files = _files(name, known, part, custom=url is not None)
-    folder = os.path.join(_cache(cache), "libsvm")
+    cache = cache or os.environ.get("DASK_ODM_CACHE") or os.path.join("~", ".cache", "dask-odm")
+    folder = os.path.join(os.path.abspath(os.path.expanduser(cache)), "libsvm")
     base = (url or LIBSVM_URL).rstrip("/")
-    patience = Patience(timeout, retries, wait)
+    patience: Any = {"timeout": timeout, "retries": retries, "wait": wait}
     digests = sha256 or {}
     paths = tuple(
-        download(f"{base}/{file}", os.path.join(folder, file), sha256=digests.get(file), patience=patience)
-        for file in files
+        download(f"{base}/{file}", os.path.join(folder, file), sha256=digests.get(file), **patience) for file in files
     )
     if store is None:
         return paths
@@ -163,75 +158,167 @@ def _files(name: str, known: LibsvmSet | None, part: str | None, *, custom: bool
     return (parts[part],)
 
 
-def _cache(cache: Path | None) -> str:
-    chosen = cache or os.environ.get("DASK_ODM_CACHE") or os.path.join("~", ".cache", "dask-odm")
-    return os.path.abspath(os.path.expanduser(chosen))
+class _CutError(Exception):
+    """An attempt ended early, for the reason given; another one may succeed."""
 
 
-# name: its loader, and the two classes to keep if there are more
-_BUNDLED: dict[str, tuple[Callable[..., Any], tuple[int, int] | None]] = {
-    "breast_cancer": (datasets.load_breast_cancer, None),
-    "digits": (datasets.load_digits, (4, 9)),
-    "iris": (datasets.load_iris, (1, 2)),
-    "wine": (datasets.load_wine, (0, 1)),
-}
-BUNDLED = tuple(_BUNDLED)
+def download(
+    url: str, path: str, *, sha256: str | None = None, timeout: float = 30.0, retries: int = 4, wait: float = 1.0
+) -> str:
+    """Fetch ``url`` to ``path``, unless the file is there and unchanged, and return ``path``.
 
-
-def load_bundled(
-    name: str,
-    classes: tuple[Any, Any] | None = None,
-    *,
-    store: str | os.PathLike[str] | None = None,
-    dtype: str = "float64",
-    overwrite: bool = False,
-) -> tuple[NDArray[Any], NDArray[Any]] | Store:
-    """Load one of scikit-learn's bundled data sets, with two classes.
-
-    Parameters
-    ----------
-    name : ``breast_cancer`` (569 rows, 30 features), ``digits`` (64), ``iris`` (4) or ``wine`` (13)
-    classes : the two classes to keep, by the names y has, such as ``("setosa", "virginica")`` or ``(3, 8)``. By
-        default the digits 4 and 9, of iris versicolor and virginica, of wine class_0 and class_1
-    store : folder to write the rows to, with the names of features; None for arrays
-    dtype : ``float64``, as scikit-learn has them, or ``float32``
-    overwrite : replace an existing store
-
-    Returns
-    -------
-    (X, y) of shapes (rows, d) and (rows,), or with ``store`` the open Store. y holds the names of the classes, for
-    digits the digits
-
-    Raises
-    ------
-    InputError
-        No such data set, no such classes, or the output exists.
-    StoreError
-        The output cannot be written.
+    The file must have the hexadecimal digest ``sha256``, by default that of the first download. An attempt is given up
+    after ``timeout`` seconds without a byte. There are ``retries`` after the first attempt, not counting attempts that
+    received bytes; the first waits ``wait`` seconds, and every further one twice as long. Raises InputError if the
+    server has no such file, cannot be reached or sends something else; what has arrived is kept and resumed by the next
+    call. Raises StoreError if the folder cannot be written.
     """
-    if name not in _BUNDLED:
-        raise InputError(f"no bundled data set {name!r}; there are {', '.join(BUNDLED)}.")
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
-    loader, pair = _BUNDLED[name]
-    data = loader()
-    names = [each.item() for each in np.asarray(data.target_names)]
-    kept = _two_classes(name, names, classes or tuple(names[i] for i in pair or (0, 1)))
-    rows = np.isin(data.target, kept)
-    X = np.ascontiguousarray(data.data[rows], dtype=dtype)
-    codes = data.target[rows].astype(np.int64)
-    if store is None:
-        return X, np.array(names)[codes]
-    with StoreWriter(store, dtype=dtype, overwrite=overwrite) as writer:
-        writer.append(X, codes)
-        features = [str(feature) for feature in data.feature_names]
-        return writer.finish(names, feature_names=features, source=f"scikit-learn: {name}")
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"{url}: only http and https can be fetched.")
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        lock = take_lock(f"{path}.lock")
+        if lock is None:
+            raise InputError(f"{path}: another process is fetching this file; wait for it.")
+        try:
+            expected = (sha256 or _recorded(path)).lower()
+            kept = os.path.exists(path)
+            if not kept:
+                _fetch(url, f"{path}.part", timeout, retries, wait)
+            _accept(url, path, expected, kept=kept)
+        finally:
+            lock.remove()
+    except OSError as error:
+        raise StoreError(f"cannot write '{error.filename or path}': {error.strerror or error}.") from error
+    return path
 
 
-def _two_classes(name: str, names: list[Any], classes: Any) -> list[int]:
-    """Return the codes of the two classes to keep."""
-    chosen = list(classes) if isinstance(classes, tuple | list) else [classes]
-    if len(chosen) != 2 or chosen[0] == chosen[1] or any(each not in names for each in chosen):
-        known = ", ".join(map(repr, names))
-        raise InputError(f"classes must be two of those of {name}: {known}. Got {classes!r} instead.")
-    return [names.index(each) for each in chosen]
+def _accept(url: str, path: str, expected: str, *, kept: bool) -> None:
+    """Check the file, ``kept`` from before or just received, by the ``expected`` digest, which is recorded if empty."""
+    part = f"{path}.part"
+    with open(path if kept else part, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if expected and digest != expected and kept:
+        raise InputError(
+            f"{path}: SHA-256 is {digest}, not {expected}; the file was changed or damaged. Remove it to fetch it "
+            f"again from {url}."
+        )
+    if expected and digest != expected:
+        _discard(part)
+        raise InputError(
+            f"{url}: SHA-256 is {digest}, not {expected}. The download was damaged or the server's file was replaced; "
+            f"try again, and if you trust the new file remove {path}.sha256 or give its sha256."
+        )
+    if not (kept and expected):
+        write_synced(f"{path}.sha256", f"{digest}  {os.path.basename(path)}\n".encode())
+    if not kept:
+        sync(part)
+        os.replace(part, path)
+        _discard(part)
+
+
+def _recorded(path: str) -> str:
+    """Return the digest of the first download; empty if there was none."""
+    try:
+        with open(f"{path}.sha256", encoding="ascii", errors="replace") as file:
+            word = (file.read(200).split() or [""])[0]
+    except FileNotFoundError:
+        return ""
+    if not re.fullmatch("[0-9a-fA-F]{64}", word):
+        raise InputError(f"{path}.sha256: not a SHA-256 digest; remove the file.")
+    return word
+
+
+def _fetch(url: str, part: str, timeout: float, retries: int, wait: float) -> None:
+    """Attempt to fetch the file to ``part`` until it is complete."""
+    failures = 0
+    while True:
+        before = _size(part)
+        try:
+            return _attempt(url, part, timeout)
+        except _CutError as cut:
+            failures = 0 if _size(part) > before else failures + 1
+            if failures > retries:
+                kept = f"; the {_size(part)} bytes that came are kept" if _size(part) else ""
+                raise InputError(f"{url}: {cut}{kept}. Check the connection and try again.") from cut
+            time.sleep(min(wait * 2 ** max(0, failures - 1), 60.0))
+
+
+def _attempt(url: str, part: str, timeout: float) -> None:
+    """Request the missing bytes and append them; raise _CutError if the answer ends early."""
+    version = _version(url, part)
+    done = _size(part) if version else 0
+    headers = {"User-Agent": "dask-odm", "Accept-Encoding": "identity"}
+    if done:
+        headers |= {"Range": f"bytes={done}-", "If-Range": version}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and done:  # the server has nothing after these bytes: begin again
+            _discard(part)
+        elif error.code < 500 and error.code not in (408, 425, 429):  # another attempt would not help
+            hint = "no such file there" if error.code in (404, 410) else error.reason
+            raise InputError(
+                f"{url}: the server answers {error.code} ({hint}). Check the name, or give url=."
+            ) from error
+        raise _CutError(f"the server answers {error.code} ({error.reason})") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _CutError(f"cannot be reached ({getattr(error, 'reason', error)})") from error
+    with response:
+        found = _validator(response.headers)
+        if response.status != 206:
+            done = 0
+            _discard(part)
+            write_synced(f"{part}.version", f"{url}\n{found}".encode())
+        elif found not in ("", version):
+            _discard(part)
+            raise _CutError("the file changed while it was fetched")
+        _append(url, response, part, done)
+
+
+def _append(url: str, response: Any, part: str, done: int) -> None:
+    """Append the body of an answer to the ``done`` bytes that are there."""
+    total = None if response.length is None else done + response.length
+    report(Progress("download", done, total, "bytes"))
+    with open(part, "ab") as file:
+        while True:
+            try:
+                data = response.read(1 << 18)
+            except (OSError, http.client.HTTPException) as error:
+                raise _CutError(f"the connection broke after {done} bytes ({error or type(error).__name__})") from error
+            if not data:
+                break
+            if done == 0 and data.lstrip()[:1] == b"<":
+                raise InputError(f"{url}: the server sent a web page, not the file. Check address and connection.")
+            file.write(data)
+            done += len(data)
+            report(Progress("download", done, total, "bytes"))
+    if total not in (None, done):
+        raise _CutError(f"the answer ended after {done} of {total} bytes")
+
+
+def _validator(headers: Any) -> str:
+    """Return what identifies this version of the file: a strong ETag, else the time of its last change, else ""."""
+    tag = headers.get("ETag", "W/")
+    return str(headers.get("Last-Modified", "") if tag.startswith("W/") else tag)
+
+
+def _version(url: str, part: str) -> str:
+    """Return the validator of the version that a partial file is of; empty if it cannot be resumed."""
+    try:
+        with open(f"{part}.version", encoding="ascii", errors="replace") as file:
+            address, _, validator = file.read().partition("\n")
+    except FileNotFoundError:
+        return ""
+    return validator if address == url and validator.isascii() and validator.isprintable() else ""
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _discard(part: str) -> None:
+    for path in (f"{part}.version", part):
+        with suppress(FileNotFoundError):
+            os.remove(path)

@@ -1,31 +1,50 @@
-"""Generators of data sets, the functions of `dask_odm.datasets`: of any size, in memory or into a store.
+"""Data sets of `dask_odm.datasets` that need no network: made of any size, or bundled with scikit-learn.
 
-All share the parameters of `Where`. ``n_samples`` rows are taken, from row ``start`` on, of an endless sequence that
-``random_state`` and the distribution fix. So a test set of the same distribution has the same ``random_state`` and a
-``start`` behind the training rows. With ``store`` the rows are written there directly, in bounded memory, and are the
-same as in memory. Labels are -1 and 1 (``make_shells``: inner and outer).
+Made rows are taken, from row ``start`` on, of an endless sequence that ``random_state`` and the distribution fix. So a
+test set of the same distribution has the same ``random_state`` and a ``start`` behind the training rows. With ``store``
+the rows are written there directly, in bounded memory, and are the same as in memory. Labels are -1 and 1
+(``make_shells``: inner and outer).
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import wraps
+from numbers import Integral, Real
 from statistics import NormalDist
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import datasets
+from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from dask_odm.data.datasets.made_up import Duplicated, Gaussians, RowGenerator, Separable, Shells, Susy
+from dask_odm.data.datasets.made_up import Gaussians, RowGenerator, Separable, Shells, Susy
 from dask_odm.data.store.layout import FLOAT_TYPES
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 
-Path = str | os.PathLike[str]
 Made = tuple[NDArray[Any], NDArray[Any]] | Store
 F = TypeVar("F", bound=Callable[..., Made])
+_FROM_1 = Interval(Integral, 1, None, closed="left")
+_FROM_0 = Interval(Integral, 0, None, closed="left")
+_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_samples": [_FROM_1, None],
+    "n_features": [_FROM_1],
+    "margin": [Interval(Real, 0.0, None, closed="neither")],
+    "accuracy": [Interval(Real, 0.5, 1.0, closed="neither")],
+    "positive": [Interval(Real, 0.0, 1.0, closed="neither")],
+    "share": [Interval(Real, 0.0, 1.0, closed="left")],
+    "latent": [_FROM_1],
+    "noise": [Interval(Real, 0.0, None, closed="left")],
+    "start": [_FROM_0],
+    "random_state": [_FROM_0, None],
+    "dtype": [StrOptions(set(FLOAT_TYPES))],
+}
 _SHARED = """start : number of the first row in the endless sequence
 random_state : int from 0, or None for another sequence each time
 store : folder to write the rows to; None for arrays
@@ -45,58 +64,53 @@ StoreError
 """
 
 
-class Where(TypedDict, total=False):
-    """Parameters that all generators share: which rows of the sequence are made, and where they go."""
-
-    start: int
-    random_state: int | None
-    store: Path | None
-    dtype: str
-    overwrite: bool
-
-
-def _documented(function: F) -> F:
-    """Add what all generators share to the signature of one, and to its docstring, which ends with its parameters."""
-    function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{_SHARED}"
+def _maker(function: F) -> F:
+    """Have a function check its parameters, and document those that all generators share."""
     own = inspect.signature(function)
     parameters = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
-    parameters += [each for each in inspect.signature(_made).parameters.values() if each.name in Where.__annotations__]
-    function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return function
+    parameters += [each for each in inspect.signature(_made).parameters.values() if each.kind == each.KEYWORD_ONLY]
+    signature = own.replace(parameters=parameters)
+
+    @wraps(function)
+    def make(*args: Any, **given: Any) -> Made:
+        bound = signature.bind(*args, **given)
+        bound.apply_defaults()
+        _check(function.__name__, _CONSTRAINTS, bound.arguments)
+        return function(*args, **given)
+
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    make.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n{_SHARED}"
+    return cast(F, make)
 
 
 def _made(
-    kind: type[RowGenerator],
-    function: str,
+    generator: RowGenerator,
     n_samples: int,
-    n_features: int,
-    settings: dict[str, Any],
     *,
     start: int = 0,
     random_state: int | None = 0,
-    store: Path | None = None,
+    store: str | os.PathLike[str] | None = None,
     dtype: str = "float32",
     overwrite: bool = False,
 ) -> Made:
-    """Check the parameters that all generators share, and return rows of the ``kind`` with its own ``settings``."""
-    _whole(function, "n_samples", n_samples, 1)
-    _whole(function, "n_features", n_features, 1)
-    _whole(function, "start", start, 0)
-    if random_state is not None:
-        _whole(function, "random_state", random_state, 0)
-    if dtype not in FLOAT_TYPES:
-        raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
+    """Return rows of a generator, with the seed and the other parameters that all generators share."""
     seed = np.random.SeedSequence().generate_state(1, np.uint64)[0] if random_state is None else random_state
-    generator = kind(n_features, int(seed), **settings)
+    generator = replace(generator, seed=int(seed))
     if store is None:
         return generator.arrays(n_samples, start, dtype)
     return generator.write(store, n_samples, start, dtype=dtype, overwrite=overwrite)
 
 
-@_documented
-def make_separable(
-    n_samples: int = 10_000, n_features: int = 20, *, margin: float = 0.5, **where: Unpack[Where]
-) -> Made:
+def _check(function: str, constraints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise InputError, in scikit-learn's words, if a parameter of a function is out of its range."""
+    try:
+        validate_parameter_constraints(constraints, values, caller_name=function)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+@_maker
+def make_separable(n_samples: int = 10_000, n_features: int = 20, *, margin: float = 0.5, **where: Any) -> Made:
     """Make two classes that a plane through the origin separates by a margin.
 
     Rows are standard normal, and pushed apart along a random unit vector w. Every row has ``y·⟨w, x⟩ ≥ margin``, to
@@ -107,14 +121,11 @@ def make_separable(
     n_samples, n_features : rows and features
     margin : least distance of a row from the plane, positive
     """
-    _check("make_separable", "margin", margin, 0.0, math.inf)
-    return _made(Separable, "make_separable", n_samples, n_features, {"margin": margin}, **where)
+    return _made(Separable(n_features, margin=margin), n_samples, **where)
 
 
-@_documented
-def make_overlapping(
-    n_samples: int = 10_000, n_features: int = 20, *, accuracy: float = 0.9, **where: Unpack[Where]
-) -> Made:
+@_maker
+def make_overlapping(n_samples: int = 10_000, n_features: int = 20, *, accuracy: float = 0.9, **where: Any) -> Made:
     """Make two overlapping normal clouds of unit covariance, for which the best classifier's accuracy is known.
 
     The means are ``±Φ⁻¹(accuracy)·w`` for a random unit vector w. The best classifier is linear, the sign of
@@ -125,18 +136,12 @@ def make_overlapping(
     n_samples, n_features : rows and features
     accuracy : of the best classifier, in (0.5, 1)
     """
-    settings = {"distance": _distance("make_overlapping", accuracy)}
-    return _made(Gaussians, "make_overlapping", n_samples, n_features, settings, **where)
+    return _made(Gaussians(n_features, distance=_distance(accuracy)), n_samples, **where)
 
 
-@_documented
+@_maker
 def make_imbalanced(
-    n_samples: int = 10_000,
-    n_features: int = 20,
-    *,
-    positive: float = 0.05,
-    accuracy: float = 0.9,
-    **where: Unpack[Where],
+    n_samples: int = 10_000, n_features: int = 20, *, positive: float = 0.05, accuracy: float = 0.9, **where: Any
 ) -> Made:
     """Make data as `make_overlapping` does, with classes of unequal size.
 
@@ -150,19 +155,12 @@ def make_imbalanced(
     positive : probability of label 1 in each row, in (0, 1)
     accuracy : accuracy of the best classifier if the classes had equal size, in (0.5, 1)
     """
-    _check("make_imbalanced", "positive", positive, 0.0, 1.0)
-    settings = {"distance": _distance("make_imbalanced", accuracy), "positive": positive}
-    return _made(Gaussians, "make_imbalanced", n_samples, n_features, settings, **where)
+    return _made(Gaussians(n_features, distance=_distance(accuracy), positive=positive), n_samples, **where)
 
 
-@_documented
+@_maker
 def make_wide(
-    n_samples: int = 6_000,
-    n_features: int = 5000,
-    *,
-    informative: int = 50,
-    accuracy: float = 0.95,
-    **where: Unpack[Where],
+    n_samples: int = 6_000, n_features: int = 5_000, *, informative: int = 50, accuracy: float = 0.95, **where: Any
 ) -> Made:
     """Make rows with many features of which few matter, by default in the shape of gisette.
 
@@ -174,15 +172,19 @@ def make_wide(
     informative : features that matter, from 1 to n_features
     accuracy : of the best classifier, in (0.5, 1)
     """
-    _whole("make_wide", "n_features", n_features, 1)
-    _whole("make_wide", "informative", informative, 1, n_features)
-    settings = {"distance": _distance("make_wide", accuracy), "informative": informative}
-    return _made(Gaussians, "make_wide", n_samples, n_features, settings, **where)
+    constraints = {"informative": [Interval(Integral, 1, n_features, closed="both")]}
+    _check("make_wide", constraints, {"informative": informative})
+    return _made(Gaussians(n_features, distance=_distance(accuracy), informative=informative), n_samples, **where)
 
 
-@_documented
+def _distance(accuracy: float) -> float:
+    """Return δ with Φ(δ) = accuracy."""
+    return NormalDist().inv_cdf(accuracy)
+
+
+@_maker
 def make_duplicated(
-    n_samples: int = 10_000, n_features: int = 20, *, share: float = 0.5, accuracy: float = 0.9, **where: Unpack[Where]
+    n_samples: int = 10_000, n_features: int = 20, *, share: float = 0.5, accuracy: float = 0.9, **where: Any
 ) -> Made:
     """Make data as `make_overlapping` does, with a share of rows that repeat earlier ones exactly, label included.
 
@@ -195,13 +197,11 @@ def make_duplicated(
     share : share of the rows that are copies, in [0, 1)
     accuracy : of the best classifier, in (0.5, 1)
     """
-    _check("make_duplicated", "share", share, 0.0, 1.0, least=True)
-    settings = {"distance": _distance("make_duplicated", accuracy), "share": share}
-    return _made(Duplicated, "make_duplicated", n_samples, n_features, settings, **where)
+    return _made(Gaussians(n_features, distance=_distance(accuracy), share=share), n_samples, **where)
 
 
-@_documented
-def make_susy(n_samples: int | None = None, **where: Unpack[Where]) -> Made:
+@_maker
+def make_susy(n_samples: int | None = None, **where: Any) -> Made:
     """Make rows in the shape of SUSY: 18 features, two overlapping classes, 46 % of label 1.
 
     There are eight low-level features (skewed and positive, uniform, or symmetric) and ten noisy mixtures of them. The
@@ -214,12 +214,12 @@ def make_susy(n_samples: int | None = None, **where: Unpack[Where]) -> Made:
     """
     if n_samples is None:
         n_samples = 10_000 if where.get("store") is None else Susy.original_rows
-    return _made(Susy, "make_susy", n_samples, Susy.features, {}, **where)
+    return _made(Susy(), n_samples, **where)
 
 
-@_documented
+@_maker
 def make_shells(
-    n_samples: int = 10_000, n_features: int = 20, *, latent: int = 5, noise: float = 0.5, **where: Unpack[Where]
+    n_samples: int = 10_000, n_features: int = 20, *, latent: int = 5, noise: float = 0.5, **where: Any
 ) -> Made:
     """Make two classes, one around the other, that no linear classifier separates.
 
@@ -233,30 +233,68 @@ def make_shells(
     latent : dimensions behind the features, positive
     noise : standard deviation of the noise, not negative; a feature's own is 1
     """
-    _whole("make_shells", "latent", latent, 1)
-    _check("make_shells", "noise", noise, 0.0, math.inf, least=True)
-    return _made(Shells, "make_shells", n_samples, n_features, {"latent": latent, "noise": noise}, **where)
+    return _made(Shells(n_features, latent=latent, noise=noise), n_samples, **where)
 
 
-def _distance(function: str, accuracy: float) -> float:
-    """Return δ with Φ(δ) = accuracy."""
-    _check(function, "accuracy", accuracy, 0.5, 1.0)
-    return NormalDist().inv_cdf(accuracy)
+# name: its loader, and the two classes to keep if there are more
+_BUNDLED: dict[str, tuple[Callable[..., Any], tuple[int, int] | None]] = {
+    "breast_cancer": (datasets.load_breast_cancer, None),
+    "digits": (datasets.load_digits, (4, 9)),
+    "iris": (datasets.load_iris, (1, 2)),
+    "wine": (datasets.load_wine, (0, 1)),
+}
+BUNDLED = tuple(_BUNDLED)
 
 
-def _whole(function: str, name: str, value: Any, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        end = "inf)" if most is None else f"{most}]"
-        raise InputError(
-            f"The '{name}' parameter of {function} must be an int in the range [{least}, {end}. Got {value!r} instead."
-        )
+def load_bundled(
+    name: str,
+    classes: tuple[Any, Any] | None = None,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    dtype: str = "float64",
+    overwrite: bool = False,
+) -> tuple[NDArray[Any], NDArray[Any]] | Store:
+    """Load one of scikit-learn's bundled data sets, with two classes.
 
+    Parameters
+    ----------
+    name : ``breast_cancer`` (569 rows, 30 features), ``digits`` (64), ``iris`` (4) or ``wine`` (13)
+    classes : the two classes to keep, by the names y has, such as ``("setosa", "virginica")`` or ``(3, 8)``. By
+        default the digits 4 and 9, of iris versicolor and virginica, of wine class_0 and class_1
+    store : folder to write the rows to, with the names of features; None for arrays
+    dtype : ``float64``, as scikit-learn has them, or ``float32``
+    overwrite : replace an existing store
 
-def _check(function: str, name: str, value: Any, low: float, high: float, *, least: bool = False) -> None:
-    """Raise InputError unless ``value`` is a number between ``low``, which it may be if ``least``, and ``high``."""
-    if not isinstance(value, float | int | np.number) or not (low < value < high or (least and value == low)):
-        between = f"{'[' if least else '('}{low}, {high})"
-        raise InputError(
-            f"The '{name}' parameter of {function} must be a float in the range {between}. Got {value!r} instead."
-        )
+    Returns
+    -------
+    (X, y) of shapes (rows, d) and (rows,), or with ``store`` the open Store. y holds the names of the classes, for
+    digits the digits
+
+    Raises
+    ------
+    InputError
+        No such data set, no such classes, or the output exists.
+    StoreError
+        The output cannot be written.
+    """
+    if name not in _BUNDLED:
+        raise InputError(f"no bundled data set {name!r}; there are {', '.join(BUNDLED)}.")
+    if dtype not in ("float32", "float64"):
+        raise InputError(f"dtype must be 'float32' or 'float64'. Got {dtype!r} instead.")
+    loader, pair = _BUNDLED[name]
+    data = loader()
+    names = [each.item() for each in np.asarray(data.target_names)]
+    chosen = classes or tuple(names[i] for i in pair or (0, 1))
+    if not isinstance(chosen, tuple | list) or len(chosen) != 2 or len(set(chosen) & set(names)) != 2:
+        known = ", ".join(map(repr, names))
+        raise InputError(f"classes must be two of those of {name}: {known}. Got {classes!r} instead.")
+    kept = [names.index(each) for each in chosen]
+    rows = np.isin(data.target, kept)
+    X = np.ascontiguousarray(data.data[rows], dtype=dtype)
+    codes = data.target[rows].astype(np.int64)
+    if store is None:
+        return X, np.array(names)[codes]
+    with StoreWriter(store, dtype=dtype, overwrite=overwrite) as writer:
+        writer.append(X, codes)
+        features = [str(feature) for feature in data.feature_names]
+        return writer.finish(names, feature_names=features, source=f"scikit-learn: {name}")

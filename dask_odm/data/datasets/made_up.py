@@ -91,7 +91,7 @@ class RowGenerator(ABC):
 
 @dataclass(frozen=True)
 class Separable(RowGenerator):
-    """A standard normal cloud with a gap: ``y·⟨w, x⟩ ≥ margin`` for a unit vector w, with equally likely classes."""
+    """Rows of `make_separable`."""
 
     margin: float = 0.5
 
@@ -113,12 +113,14 @@ class Separable(RowGenerator):
 class Gaussians(RowGenerator):
     """Two normal clouds of unit covariance, ``x = ±distance·w + noise``.
 
-    ``positive`` is the probability of class 1. w spreads over ``informative`` random features, by default all.
+    ``positive`` is the probability of class 1. w spreads over ``informative`` random features, by default all. A
+    ``share`` of the rows are copies, labels included, of earlier rows of their chunk.
     """
 
     distance: float = 1.0
     positive: float = 0.5
     informative: int | None = None
+    share: float = 0.0
 
     @cached_property
     def direction(self) -> NDArray[np.float64]:
@@ -134,17 +136,6 @@ class Gaussians(RowGenerator):
         codes = (random.random(self.chunk_rows) < self.positive).astype(np.int64)
         X = random.standard_normal((self.chunk_rows, self.features))
         X += np.outer((2 * codes - 1) * self.distance, self.direction)
-        return X, codes
-
-
-@dataclass(frozen=True)
-class Duplicated(Gaussians):
-    """`Gaussians` of which a share of the rows are copies, labels included, of earlier rows of their chunk."""
-
-    share: float = 0.5
-
-    def chunk(self, number: int) -> Rows:
-        X, codes = super().chunk(number)
         copies = np.floor(np.arange(len(X) + 1) * self.share).astype(np.int64)
         original = np.flatnonzero(np.diff(copies) == 0)  # row 0 is one, since share < 1
         copy = np.flatnonzero(np.diff(copies))
@@ -156,10 +147,7 @@ class Duplicated(Gaussians):
 
 @dataclass(frozen=True)
 class Susy(RowGenerator):
-    """Rows in the shape of SUSY: 18 features that are skewed, angles, or correlated mixtures of the others.
-
-    Every row is an invertible image of a row of `Gaussians`, so the best accuracy is known.
-    """
+    """Rows of `make_susy`: invertible images of rows of `Gaussians`, so that the best accuracy is known."""
 
     features: int = 18
 
@@ -197,12 +185,7 @@ class Susy(RowGenerator):
 
 @dataclass(frozen=True)
 class Shells(RowGenerator):
-    """Two classes, one around the other, that no linear model separates.
-
-    A row is a normal point of ``latent`` dimensions, seen through many features of standard deviation 1 with added
-    noise of standard deviation ``noise``. Its class says whether the point lies inside the sphere that contains half of
-    all points.
-    """
+    """Rows of `make_shells`, which are made in float32."""
 
     latent: int = 5
     noise: float = 0.5

@@ -7,18 +7,18 @@ one or two record batches are held, mapped if they are not compressed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow
 from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
-from dask_odm.data.readers.tables import Batch, TableSource, refuse_kinds, table_of
+from dask_odm.data.readers.tables import Batch, TableSource, label_values, refuse_kinds, table_of
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
@@ -34,22 +34,17 @@ class ArrowTable:
         refuse_kinds(where, [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        numbers = np.empty((stop - start, len(wanted)), dtype=np.float64)
-        for k, column in enumerate(wanted):
-            part = self._batch.column(column).slice(start, stop - start).cast(pyarrow.float64(), safe=False)
-            numbers[:, k] = part.to_numpy(zero_copy_only=False)
+        part = self._batch.slice(start, stop - start).select(list(wanted))
+        if not {pyarrow.float32(), pyarrow.float64()}.issuperset(part.schema.types):
+            part = part.cast(pyarrow.schema([(name, pyarrow.float64()) for name in part.schema.names]), safe=False)
+        numbers: npt.NDArray[Any] = part.to_tensor(null_to_nan=True).to_numpy()
         return numbers
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         labels = self._batch.column(column)
-        try:
-            encoded = labels if hasattr(labels, "dictionary") else labels.dictionary_encode()
-        except NotImplementedError:
-            raise NotImplementedError(_kind(labels.type)[1]) from None
-        values: npt.NDArray[Any] = np.empty(len(encoded.dictionary) + 1, dtype=object)
-        values[:-1] = encoded.dictionary.to_pylist()
-        values[-1] = None
-        return values[encoded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)]
+        with suppress(NotImplementedError):  # of nested types, which are no labels
+            labels = labels.dictionary_encode()  # so that equal labels are one object
+        return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
 
 
 def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSource:

@@ -75,7 +75,7 @@ class CsvSource(TableSource):
             raise self._explain(text, ValueError("too many fields"))
         frame = self._read(text)
         odd = b'"' in text.data or text.data.count(b"\r") != text.data.count(b"\r\n")
-        if odd and len(frame) != sum(1 for _, line in text.lines() if _content(line)):
+        if odd and len(frame) != sum(1 for _ in text.lines(_content)):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
         if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
@@ -86,14 +86,13 @@ class CsvSource(TableSource):
         """Raise InputError if a line has too few fields, which pandas takes for missing values."""
         last = frame[self._columns.count - 1]
         suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
-        filled = (each for each in text.lines() if _content(each[1])) if suspects else ()
-        for row, (number, line) in enumerate(filled):
+        for row, (number, line) in enumerate(text.lines(_content) if suspects else ()):
             if row in suspects and len(_split(text.path, number, line, self._separator)) < self._columns.count:
                 raise self._explain(text, ValueError("too few fields"))
 
     def _begins_too_wide(self, text: TextBlock) -> bool:
         """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
-        number, first = next((number, line) for number, line in text.lines() if _content(line))
+        number, first = next(text.lines(_content))
         if first.count(self._separator.encode()) < self._columns.count:
             return False
         return len(_split(text.path, number, first, self._separator)) > self._columns.count
@@ -150,9 +149,7 @@ class CsvSource(TableSource):
 
     def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
-        for number, line in text.lines():
-            if not _content(line):
-                continue
+        for number, line in text.lines(_content):
             if _MARK in line:
                 return InputError(f"{text.path}, line {number}: a byte order mark; were files joined?")
             try:

@@ -27,7 +27,6 @@ from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 
-TEXT_FORMATS = ("libsvm", "csv")
 _SUFFIXES = {
     "libsvm": (".libsvm", ".svm", ".svmlight"),
     "csv": (".csv", ".tsv"),
@@ -35,7 +34,6 @@ _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
 }
-FORMATS = tuple(_SUFFIXES)
 _MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
@@ -74,7 +72,7 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
     if reading.header is not None and kind != "csv":
         raise InputError(f"header is for CSV text, not for {kind}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
-    if piped and kind in FORMATS and kind not in TEXT_FORMATS:
+    if piped and kind in ("numpy", "parquet", "arrow"):
         raise InputError(f"{piped[0]}: must be LIBSVM or CSV text, not {kind}; save it to a file first.")
     if kind == "csv":
         return CsvSource(paths, reading)
@@ -86,7 +84,7 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
     if kind == "numpy":
         return numpy_source(paths, reading)
     if kind != "libsvm":
-        raise InputError(f"format must be one of {', '.join(FORMATS)}. Got {kind!r} instead.")
+        raise InputError(f"format must be one of {', '.join(_SUFFIXES)}. Got {kind!r} instead.")
     if reading.weight is not None or not isinstance(reading.label, bool | None):
         raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
     return LibsvmSource(paths, reading)
@@ -146,10 +144,9 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
             yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight)
 
     columns = Columns(store.feature_names, store.features, None, None)
-    label_name = "y" if labelled else None
-    source = TableSource(where, columns, batches, reading, size=store.rows * row_bytes, label_name=label_name)
-    if labelled:
-        source.y_kind = store.y_kind
+    size = store.rows * row_bytes
+    source = TableSource(where, columns, batches, reading, size=size, label_name="y" if labelled else None)
+    source.y_kind = store.y_kind if labelled else None
     return source
 
 

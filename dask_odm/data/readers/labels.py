@@ -37,13 +37,13 @@ class LabelEncoder:
         self._auto = target == "auto"
         self.is_real = target == "real"
         self._codes: dict[Any, int] = {}
-        self._numbers: list[float] = []
+        self.values: list[float] = []  # the number behind each code that was returned before labels became real
         self._all_whole = True
 
     def encode(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return codes of labels, int32 of shape (rows,), or the values of real targets, float64.
 
-        When it first returns values, codes that it returned before stand for `values`. Raises InputError, with
+        Raises InputError, with
         ``place``, if a label is missing or of a wrong type, there are more than 32767 different ones, or a real target
         is not finite.
         """
@@ -59,7 +59,10 @@ class LabelEncoder:
         for i, value in enumerate(distinct):
             label = _plain(value)
             if label is None:
-                raise InputError(f"{place(int(np.argmax(local == i)))}: {_complaint(value)}")
+                raise InputError(
+                    f"{place(int(np.argmax(local == i)))}: {_shown(value)} is not a label; use numbers, strings or "
+                    "booleans, or another column by label= (--label)."
+                )
             table[i] = self._codes.setdefault(label, len(self._codes))
             if self._auto and self._found_real(label):
                 break
@@ -74,12 +77,12 @@ class LabelEncoder:
 
     def _found_real(self, label: Label) -> bool:
         """Look at the next label, in order of appearance, and return whether labels have turned out to be real."""
-        if len(self._numbers) < len(self._codes):  # a label not seen before
+        if len(self.values) < len(self._codes):  # a label not seen before
             number = _number(label, self._text)
             if number is None:  # labels are classes, whatever follows
                 self._auto = False
                 return False
-            self._numbers.append(number)
+            self.values.append(number)
             self._all_whole = self._all_whole and number.is_integer()
         self.is_real = len(self._codes) > MAX_REAL_CLASSES and not self._all_whole
         return self.is_real
@@ -100,11 +103,6 @@ class LabelEncoder:
             )
         return values
 
-    @property
-    def values(self) -> list[float]:
-        """The number behind each code that was returned before labels were found to be real."""
-        return self._numbers
-
     def classes(self) -> tuple[Label, ...]:
         """Return the labels in the order of their codes. Equal ones may occur twice, spelled differently."""
         if self.is_real:
@@ -120,7 +118,9 @@ def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     local, distinct = _distinct(labels)
-    return np.array([_is_missing(value) for value in distinct], dtype=bool)[local]
+    blank = [isinstance(value, str | bytes) and not value.strip() for value in distinct]
+    missing: npt.NDArray[np.bool_] = (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
+    return missing
 
 
 def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
@@ -161,28 +161,14 @@ def _plain(value: Any) -> Label | None:
 
 def _number(label: Label | None, text: bool) -> float | None:
     """Return the finite number that a label is, or that text spells; else None."""
-    if isinstance(label, str):
-        try:
-            label = float(label) if text and "_" not in label else None
-        except ValueError:
-            return None
-    if label is None or isinstance(label, bool | str):
+    if label is None or isinstance(label, bool) or (isinstance(label, str) and not (text and "_" not in label)):
         return None
-    number = float(label) if abs(label) < 1e308 else math.inf
+    try:
+        number = float(label)
+    except (ValueError, OverflowError):
+        return None
     return number if math.isfinite(number) else None
 
 
 def _shown(value: Any) -> str:
     return " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())[:60]
-
-
-def _complaint(value: Any) -> str:
-    if _is_missing(value):
-        return "the label is missing."
-    return f"{_shown(value)} is not a label; use a number, a string or a boolean."
-
-
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str | bytes):
-        return not value.strip()
-    return bool(pd.api.types.is_scalar(value) and pd.isna(value))

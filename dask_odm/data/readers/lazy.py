@@ -85,8 +85,11 @@ def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -
     if X.ndim != 2:
         raise InputError(f"{where}: X must have two dimensions. Got {X.dims} instead.")
     y = None if label is False else y
-    rows, features = _dimensions(X, y)
-    X = X.transpose(rows, features)
+    rows = "sample" if "sample" in X.dims else X.dims[0]
+    if isinstance(y, xr.DataArray) and y.ndim == 1 and y.dims[0] in X.dims:
+        rows = y.dims[0]
+    X = X.transpose(rows, ...)
+    features = X.dims[1]
     step = reading.block_rows(X.shape[1])
     data = X.data if X.chunks is not None else X.chunk({rows: step, features: -1}).data
     names = [str(each) for each in X.coords[features].values] if features in X.coords else None
@@ -100,16 +103,6 @@ def _variable(dataset: xr.Dataset, name: str, *, required: bool) -> Any:
     if name not in dataset and required:
         raise InputError(f"the Dataset has no variable '{name}'; it has {', '.join(sorted(map(str, dataset)))}.")
     return dataset.get(name)
-
-
-def _dimensions(X: xr.DataArray, y: Any) -> tuple[Any, Any]:
-    """Return the names of the sample dimension and the feature dimension."""
-    first, second = X.dims
-    if isinstance(y, xr.DataArray) and y.ndim == 1 and y.dims[0] in X.dims:
-        rows = y.dims[0]
-    else:
-        rows = "sample" if "sample" in X.dims else first
-    return rows, second if rows == first else first
 
 
 def _batches(where: str, X: Any, y: Any, weight: Any) -> Iterator[Batch]:

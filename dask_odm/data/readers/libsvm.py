@@ -23,6 +23,8 @@ from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 
+_INDEX = re.compile(rb"[+-]?[0-9]{1,4000}")  # longer numbers are too long for Python
+
 
 class LibsvmSource(TableSource):
     """Rows of one or more LIBSVM files, read one after another.
@@ -95,7 +97,9 @@ class LibsvmSource(TableSource):
     def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
         # scikit-learn's reader would take 20 times the bytes of a line with more pairs than features
-        if len(text.data) > 2 * self._reading.block_bytes and _has_too_many_pairs(text, self.n_features):
+        most = self.n_features + 1  # one more for qid:n
+        long = len(text.data) > 2 * self._reading.block_bytes
+        if long and any(_content(line).count(b":") > most for _, line in text.lines()):
             raise explain(text, self.n_features, ValueError("more pairs than features"))
         try:
             rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
@@ -124,11 +128,6 @@ def _content(line: bytes) -> bytes:
 def _place(text: TextBlock, row: int) -> str:
     """Return the place of a row of the block, by its line."""
     return f"{text.path}, line {text.line_of(row, _content)}"
-
-
-def _has_too_many_pairs(text: TextBlock, n_features: int) -> bool:
-    """Return whether a line has more pairs than there are features, so that indices cannot ascend."""
-    return any(_content(line).count(b":") > n_features + 1 for _, line in text.lines())  # one more for qid:n
 
 
 def _labelled(text: TextBlock) -> TextBlock:
@@ -195,9 +194,9 @@ def _complaint(line: bytes, n_features: int) -> str | None:
                 return f"{shown(pair)} is not qid:number."
             continue
         index, colon, value = pair.partition(b":")
-        number = _whole(index)
-        if not colon or number is None:
+        if not colon or not _INDEX.fullmatch(index):
             return f"{shown(pair)} is not index:value."
+        number = int(index)
         if number < 1:
             return f"index {_digits(number)}; LIBSVM indices begin at 1."
         if number <= last:
@@ -208,13 +207,6 @@ def _complaint(line: bytes, n_features: int) -> str | None:
             return f"value {shown(value)} of index {_digits(number)} is not a number."
         last = number
     return None
-
-
-def _whole(token: bytes) -> int | None:
-    try:
-        return None if b"_" in token else int(token)
-    except ValueError:
-        return None
 
 
 def _digits(number: int) -> str:

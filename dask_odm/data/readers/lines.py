@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import IO, Any, cast
 
@@ -44,13 +45,14 @@ class TextBlock:
     first_line: int
     position: int
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and content of each line, including blank ones."""
-        yield from enumerate(self.data.split(b"\n"), self.first_line)
+    def lines(self, content: Callable[[bytes], bytes] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Return number and bytes of each line, or of those that have ``content``, which hold a row each."""
+        lines = enumerate(self.data.split(b"\n"), self.first_line)
+        return lines if content is None else ((number, line) for number, line in lines if content(line))
 
     def line_of(self, row: int, content: Callable[[bytes], bytes]) -> int:
-        """Return the number of the line that holds row ``row`` of the block: lines without ``content`` hold none."""
-        return next(islice((number for number, line in self.lines() if content(line)), row, None))
+        """Return the number of the line that holds row ``row`` of the block."""
+        return next(islice(self.lines(content), row, None))[0]
 
 
 def is_far_more(made: int, text: int) -> bool:
@@ -59,43 +61,27 @@ def is_far_more(made: int, text: int) -> bool:
 
 
 class PipedText(str):
-    """Name of text that comes through a binary stream, which is read once; its beginning may be looked at before.
+    """Name in messages of text that comes through a binary stream, which is read once.
 
-    gzip, bzip2 and xz are recognised by their first bytes. ``name`` is the stream's name in messages.
+    gzip, bzip2 and xz are recognised by their first bytes.
     """
 
-    _raw: _Pipe
-    _text: _Pipe | None
-    _begun: bool
+    pipe: _Pipe
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
         """Make the name, and keep its stream."""
         piped = super().__new__(cls, name)
-        piped._raw = _Pipe(stream)
-        piped._text = None
-        piped._begun = False
+        piped.pipe = _Pipe(stream)
         return piped
 
-    def look(self) -> bytes:
-        """Return the beginning of the text: its first lines, or all of it."""
-        return self._unread().look(_has_a_line)
-
-    def open(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return the stream of text from its beginning, and the pipe. It can be called once."""
-        text = self._unread()
-        self._begun = True
-        return cast(IO[bytes], text), cast(IO[bytes], self._raw)
-
-    def _unread(self) -> _Pipe:
-        if self._begun:
-            raise InputError(f"{self}: cannot be read twice.")
-        if self._text is None:
-            self._text = _Pipe(_decompressed(self._raw, self._raw.look(lambda head: len(head) >= 6)))
-        return self._text
+    @cached_property
+    def text(self) -> _Pipe:
+        """The decompressed text."""
+        return _Pipe(_decompressed(self.pipe, self.pipe.look(lambda head: len(head) >= 6)))
 
 
 class _Pipe:
-    """A stream with the bytes that were already read of it put back in front."""
+    """A stream of which the beginning can be looked at before it is read."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -117,10 +103,6 @@ class _Pipe:
 
     def tell(self) -> int:
         return self._read
-
-
-def _has_a_line(text: bytes) -> bool:
-    return b"\n" in text.lstrip() or len(text) > MAX_LINE_BYTES
 
 
 def file_size(path: str) -> int:
@@ -145,7 +127,7 @@ def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """
     with _explained(path):
         if isinstance(path, PipedText):
-            yield path.open()
+            yield cast(IO[bytes], path.text), cast(IO[bytes], path.pipe)
             return
         with open_source(path) as file:
             head = file.read(6)
@@ -262,9 +244,10 @@ def first_bytes(path: str) -> bytes:
 
 
 def _looked_at(path: PipedText) -> list[TextBlock]:
-    """Return the beginning of piped text, which can still be read."""
+    """Return the beginning of piped text, which can still be read: its first lines, or all of it."""
     with _explained(path):
-        return [TextBlock(path, _without_mark(path, path.look()), 1, 0)]
+        head = path.text.look(lambda text: b"\n" in text.lstrip() or len(text) > MAX_LINE_BYTES)
+    return [TextBlock(path, _without_mark(path, head), 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:

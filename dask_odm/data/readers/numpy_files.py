@@ -8,7 +8,6 @@ import re
 import shutil
 import struct
 import tempfile
-import tokenize
 import weakref
 import zipfile
 import zlib
@@ -17,7 +16,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from tokenize import TokenError
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -37,83 +38,76 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_NO_HEADER = (ValueError, SyntaxError, TokenError)  # errors of NumPy for a bad header
 # errors of zipfile for an archive that is damaged, encrypted (RuntimeError) or packed in an unknown way
-_DAMAGED = (EOFError, OSError, RuntimeError, struct.error, zipfile.BadZipFile, zlib.error)
-_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError)  # errors of NumPy for a bad array header
+_DAMAGED = (EOFError, OSError, RuntimeError, struct.error, BadZipFile, zlib.error)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Raise errors of an unreadable array or archive as InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (*_NO_HEADER, *_DAMAGED) as error:
+        raise InputError(f"{what}: the file is damaged, or no .npy file of numbers or strings ({error}).") from error
 
 
 class _ArrayRows:
     """An array in ``.npy`` form, in a file or in an archive, of which rows are read in order.
 
-    ``open`` opens its bytes. Unless they are ``packed``, they may be read in any order.
+    ``open`` opens its bytes.
     """
 
-    def __init__(self, what: str, open: Callable[[], IO[bytes]], *, packed: bool) -> None:
+    def __init__(self, what: str, open: Callable[[], IO[bytes]]) -> None:
         self._what = what
         self._open = open
-        self._packed = packed
-        with self._opened() as stream:
-            self.shape, fortran, self.dtype = self._header(stream)
+        with _explained(what), open() as stream:
+            self.shape, fortran, self.dtype = read_array_header(stream)
         if self.dtype.hasobject:
             raise InputError(f"{what}: Python objects; save numbers, or strings as a NumPy string array.")
         self._by_columns = fortran and len(self.shape) > 1
 
     def slices(self, step: int) -> Iterator[npt.NDArray[Any]]:
         """Yield all rows, ``step`` at a time."""
-        with ExitStack() as stack:
-            stream = stack.enter_context(self._opened())
-            self._header(stream)
-            begin = stream.tell()
-            if self._by_columns and self._packed:
-                copy = stack.enter_context(tempfile.TemporaryFile(prefix="dask-odm-", buffering=0))
-                with self._damage():
-                    shutil.copyfileobj(stream, copy, 1 << 20)
-                stream = copy
-                begin = 0
-            for start in range(0, self.shape[0], step):
-                stop = min(start + step, self.shape[0])
-                if self._by_columns:
-                    yield self._gathered(stream, begin, start, stop)
-                    continue
-                rows = self._read(stream, (stop - start, *self.shape[1:]))
-                if stop == self.shape[0]:
-                    with self._damage():
-                        stream.read(1)  # at the end of a member zipfile compares checksums
+        count = self.shape[0]
+        with _explained(self._what), self._open() as stream:
+            read_array_header(stream)
+            if self._by_columns:
+                yield from self._gathered(stream, step)
+                return
+            for start in range(0, count, step):
+                rows = self._read(stream, (min(step, count - start), *self.shape[1:]))
+                if start + step >= count:
+                    stream.read(1)  # at the end of a member zipfile compares checksums
                 yield rows
                 del rows  # before the next ones are read
 
-    def _gathered(self, stream: IO[bytes], begin: int, start: int, stop: int) -> npt.NDArray[Any]:
-        """Return rows of an array that is stored column by column from byte ``begin`` on."""
-        rows = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
-        for j in range(self.shape[1]):  # read, not mapped, since a map keeps far more pages
-            stream.seek(begin + (j * self.shape[0] + start) * self.dtype.itemsize)
-            rows[:, j] = self._read(stream, (stop - start,))
-        return rows
+    def _gathered(self, stream: IO[bytes], step: int) -> Iterator[npt.NDArray[Any]]:
+        """Yield the rows of an array that is stored column by column. Members of an archive are unpacked before."""
+        with ExitStack() as stack:
+            begin = stream.tell()
+            if isinstance(stream, zipfile.ZipExtFile):
+                copy = stack.enter_context(tempfile.TemporaryFile(prefix="dask-odm-", buffering=0))
+                shutil.copyfileobj(stream, copy, 1 << 20)
+                stream = copy
+                begin = 0
+            count, width = self.shape
+            for start in range(0, count, step):
+                rows = np.empty((min(step, count - start), width), dtype=self.dtype)
+                for j in range(width):  # read, not mapped, since a map keeps far more pages
+                    stream.seek(begin + (j * count + start) * self.dtype.itemsize)
+                    rows[:, j] = self._read(stream, (len(rows),))
+                yield rows
+                del rows
 
     def _read(self, stream: IO[bytes], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         size = math.prod(shape) * self.dtype.itemsize
-        with self._damage():
-            data = stream.read(size)
+        data = stream.read(size)
         if len(data) != size:
             raise InputError(f"{self._what}: the file is cut off.")
         return np.frombuffer(data, dtype=self.dtype).reshape(shape)
-
-    def _opened(self) -> IO[bytes]:
-        with self._damage():
-            return self._open()
-
-    @contextmanager
-    def _damage(self) -> Iterator[None]:
-        try:
-            yield
-        except _DAMAGED as error:
-            raise InputError(f"{self._what}: the file is damaged, or cannot be unpacked ({error}).") from error
-
-    def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-        try:
-            return read_array_header(stream)
-        except (*_NO_HEADER, *_DAMAGED) as error:
-            raise InputError(f"{self._what}: not a .npy file of numbers or strings ({error}).") from error
 
 
 @dataclass(frozen=True)
@@ -165,7 +159,8 @@ def numpy_source(paths: Sequence[str], reading: Reading) -> TableSource:
         if is_address(path):
             raise InputError(f"{path}: NumPy files are read from this machine only; copy it here, or use Parquet.")
         file_size(path)
-        part_of = _npz_part if _is_archive(path) else _npy_part
+        with _explained(path), open_whole(path) as file:
+            part_of = _npz_part if zipfile.is_zipfile(file) else _npy_part
         parts.append(part_of(path, reading.label, reading.weight))
     first = parts[0]
     width = first.X.shape[1]
@@ -193,25 +188,13 @@ def _npy_part(path: str, label: str | int | bool | None, weight: str | int | Non
 
 
 def _npy(path: str) -> _ArrayRows:
-    return _ArrayRows(path, partial(open_whole, path), packed=False)
-
-
-def _is_archive(path: str) -> bool:
-    try:
-        with open_whole(path) as file:
-            return zipfile.is_zipfile(file)
-    except OSError:  # the reader will raise a proper error
-        return False
+    return _ArrayRows(path, partial(open_whole, path))
 
 
 def _npz_part(path: str, label: str | int | bool | None, weight: str | int | None) -> _Part:
-    file = open_whole(path)  # closed with the archive, when its last reader is gone
-    try:
-        archive = zipfile.ZipFile(file)
-    except _DAMAGED as error:
-        file.close()
-        raise InputError(f"{path}: the file is damaged ({error}).") from error
-    weakref.finalize(archive, file.close)
+    with _explained(path), ExitStack() as opened:
+        archive = zipfile.ZipFile(opened.enter_context(open_whole(path)))
+        weakref.finalize(archive, opened.pop_all().close)  # when its last reader is gone
     names = [os.path.splitext(name)[0] for name in archive.namelist() if name.endswith(".npy")]
     if {"indices", "indptr"} <= set(names):
         raise InputError(f"{path}: a sparse matrix; write it as LIBSVM text (sklearn.datasets.dump_svmlight_file).")
@@ -224,11 +207,11 @@ def _npz_part(path: str, label: str | int | bool | None, weight: str | int | Non
         if isinstance(wanted, int):
             return None if wanted is False else wanted
         name = wanted or default
-        if name not in names and wanted is not None:
+        if name in names:
+            return _ArrayRows(f"{path}, array '{name}'", partial(archive.open, f"{name}.npy"))
+        if wanted is not None:
             raise InputError(f"{path}: no array '{name}' among {', '.join(names)}.")
-        if name not in names:
-            return None
-        return _ArrayRows(f"{path}, array '{name}'", partial(archive.open, f"{name}.npy"), packed=True)
+        return None
 
     X = member(None, "X" if "X" in names else names[0])
     return _Part(path, X, member(label, "y"), member(weight, "weight"), f"array '{label or 'y'}'")

@@ -109,11 +109,6 @@ class Columns:
         """Names of the features."""
         return None if self.names is None else tuple(self.names[i] for i in self.features)
 
-    @property
-    def label_name(self) -> str | None:
-        """Name of the label column in messages."""
-        return None if self.label is None else self.name(self.label)
-
     def name(self, i: int) -> str:
         """Return a column's name in messages."""
         return column_name(i, self.names)
@@ -137,17 +132,32 @@ def choose_columns(
     weight, or if two columns have one name.
     """
     texts = _texts(where, names)
-    at_weight = None if weight is None else _position(where, "weight", weight, texts, names, count)
-    at = {name: i for i, name in enumerate(texts or ())} if drop else {}  # searching for many names is slow
-    dropped = tuple(at[x] if x in at else _position(where, "dropped", x, texts, names, count) for x in drop)
-    if label is False or (label is None and not guess):
-        at_label = None
-    elif label is None:
-        at_label = _guessed(texts, Columns(texts, count, None, at_weight, dropped=dropped).features)
-    else:
-        at_label = _position(where, "label", label, texts, names, count)
-    named = at_label is not None and texts is not None and texts[at_label].lower() in LABEL_NAMES
-    guessed = at_label is not None and label is None and not named
+    at = {name: i for each in (texts, names) for i, name in enumerate(each or ())}
+
+    def position(what: str, column: str | int) -> int:
+        if column in at:
+            return at[column]
+        try:
+            number = int(column)
+        except ValueError:
+            some = ", ".join((texts or ())[:20])
+            known = "the columns have no names" if texts is None else f"the columns are {some}"
+            raise InputError(f"{where}: no {what} column '{column}'; {known}.") from None
+        if not -count <= number < count:
+            raise InputError(f"{where}: no {what} column {number}; there are {count} columns.")
+        return number % count
+
+    at_weight = None if weight is None else position("weight", weight)
+    dropped = tuple(position("dropped", each) for each in drop)
+    at_label = None
+    guessed = False
+    if label is None and guess:
+        among = Columns(texts, count, None, at_weight, dropped=dropped).features
+        usual = [i for name in LABEL_NAMES if texts is not None for i in among if texts[i].lower() == name]
+        guessed = not usual
+        at_label = usual[0] if usual else among[-1] if among else None
+    elif label is not None and label is not False:
+        at_label = position("label", label)
     columns = Columns(texts, count, at_label, at_weight, guessed, dropped)
     _check(where, columns)
     return columns
@@ -176,30 +186,3 @@ def _texts(where: str, names: Sequence[Any] | None) -> tuple[str, ...] | None:
         twice = next(name for name, times in Counter(texts).items() if times > 1)
         raise InputError(f"{where}: two columns are named {twice[:60]!r}.")
     return texts
-
-
-def _guessed(names: tuple[str, ...] | None, among: Sequence[int]) -> int | None:
-    for wanted in LABEL_NAMES:
-        for i in among:
-            if names is not None and names[i].lower() == wanted:
-                return i
-    return among[-1] if among else None
-
-
-def _position(
-    where: str, what: str, column: str | int, texts: tuple[str, ...] | None, names: Sequence[Any] | None, count: int
-) -> int:
-    """Return the position of a column given by name or number."""
-    if names is not None and column in list(names):
-        return list(names).index(column)
-    if texts is not None and column in texts:
-        return texts.index(str(column))
-    try:
-        position = int(column)
-    except ValueError:
-        some = ", ".join((texts or ())[:20])
-        known = "the columns have no names" if texts is None else f"the columns are {some}"
-        raise InputError(f"{where}: no {what} column '{column}'; {known}.") from None
-    if not -count <= position < count:
-        raise InputError(f"{where}: no {what} column {position}; there are {count} columns.")
-    return position % count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -52,7 +52,7 @@ class Table(Protocol):
         """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
 
     def labels(self, column: int) -> npt.NDArray[Any]:
-        """Return a column as labels, shape (rows,); raise NotImplementedError(type) if there are none."""
+        """Return a column as labels, shape (rows,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,16 +67,6 @@ class Batch:
     weight: npt.NDArray[Any] | None = None  # as y
     line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
     is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
-
-    def place(self, start: int) -> Callable[[int], str]:
-        """Return what tells the place of rows from ``start`` on. Blocks keep it, so it does not hold the table."""
-        return partial(_place, self.where, self.first + start, self.line)
-
-    def check_lengths(self) -> None:
-        """Raise InputError unless there is a label and a weight for every row."""
-        for what, column in (("y", self.y), ("weight", self.weight)):
-            if column is not None and len(column) != self.table.rows:
-                raise InputError(f"{self.where}: {what} has {len(column)} rows where X has {self.table.rows}.")
 
 
 def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) -> str:
@@ -110,7 +100,7 @@ class TableSource:
         self._reading = reading
         self.n_features = len(columns.features)
         self.feature_names = columns.feature_names
-        self.label_name = columns.label_name or label_name
+        self.label_name = label_name if columns.label is None else columns.name(columns.label)
         self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
         if reading.n_features not in (None, self.n_features):
             raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
@@ -122,8 +112,10 @@ class TableSource:
         begin = 0
         for batch in self._batches():
             batch.table.require_numbers(batch.where, columns, wanted)
-            batch.check_lengths()
-            y = batch.y if columns.label is None else self._labels(batch, columns.label)
+            for what, column in (("y", batch.y), ("weight", batch.weight)):
+                if column is not None and len(column) != batch.table.rows:
+                    raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
+            y = batch.y if columns.label is None else batch.table.labels(columns.label)
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
@@ -135,22 +127,13 @@ class TableSource:
         """Return the name of a feature in messages."""
         return column_name(i, self.feature_names)
 
-    def _labels(self, batch: Batch, column: int) -> npt.NDArray[Any]:
-        try:
-            return batch.table.labels(column)
-        except NotImplementedError as error:
-            raise InputError(
-                f"{batch.where}: {self._columns.name(column)} ({error}) holds no labels, which are numbers, strings or "
-                "booleans; choose another column with label= (--label), or make strings of this one first."
-            ) from None
-
     def _cut(self, batch: Batch, y: Any, weight: Any, begin: int) -> Iterator[SourceBlock]:
         """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
         rows = batch.table.rows
         step = self._reading.block_rows(self.n_features)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            place = batch.place(start)
+            place = partial(_place, batch.where, batch.first + start, batch.line)  # without the table, blocks keep it
             numbers = batch.table.numbers(self._columns.features, start, stop)
             X = narrow(numbers, self._reading.dtype)
             if not batch.is_checked:
@@ -209,10 +192,7 @@ class PandasTable:
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
         self.rows = len(frame)
-
-    @cached_property
-    def _dtypes(self) -> Any:
-        return self._frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
+        self._dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         dtypes = self._dtypes

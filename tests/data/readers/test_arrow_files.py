@@ -136,14 +136,14 @@ def test_labels_that_are_nested(tmp_path, kind, what):
         kind, pa.table({"a": np.arange(6.0), "c": NESTED[what]()}), tmp_path / f"a.{kind.replace('stream', 'arrow')}"
     )
     for target in ("classes", "real"):
-        with pytest.raises(InputError, match=rf"{path}: column 'c' \(.*\) holds no labels, .* label="):
+        with pytest.raises(InputError, match=rf"{path}, row 0: .* label="):
             ingest(path, tmp_path / "s.zarr", label="c", target=target)
 
 
 def test_labels_of_a_dictionary_of_lists_or_in_memory(tmp_path):
     lists = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 3), pa.array([[1], [2]]))
     table = pa.table({"a": np.arange(6.0), "c": lists})
-    with pytest.raises(InputError, match=r"a.feather, row 0: \[1\] is not a label; use"):
+    with pytest.raises(InputError, match=r"a.feather, row 0: .*1.* is not a label; use"):
         ingest(_write("feather", table, tmp_path / "a.feather"), tmp_path / "s.zarr", label="c")
     with pytest.raises(InputError, match=r"the DataFrame, row 0: .*1.* is not a label; use"):
         ingest(table.to_pandas(), tmp_path / "s.zarr", label="c")
