@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter
+from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter, seal
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
-from dask_odm.data.store.layout import seal
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner

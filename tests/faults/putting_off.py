@@ -23,10 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.rows.scaling import load_scaling
-from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.rows.stored import StoredPartitions, seal
 from dask_odm.data.storage.files import make_folders
 from dask_odm.data.storage.storage import storage_of
-from dask_odm.data.store.layout import seal
 from dask_odm.data.store.store import Store
 from dask_odm.engine.rounds import _load
 from dask_odm.errors import DaskODMError

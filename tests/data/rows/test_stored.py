@@ -12,9 +12,8 @@ import pytest
 
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter
+from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter, seal
 from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
-from dask_odm.data.store.layout import seal
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
