@@ -17,7 +17,6 @@ from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.rows import RowOptions, row_options
 from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, progress_shown, say
-from dask_odm.data.storage.locations import location_of
 from dask_odm.events import Ingested, listen
 
 
@@ -130,6 +129,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
     in it, and other columns that are no features of the model, are left out.
     """
+    from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
     if proba and scores:

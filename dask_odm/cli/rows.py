@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from dask_odm.cli.shell import gathered, option_field, say
-from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError, StoreError
 
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
@@ -55,6 +54,8 @@ class RowOptions:
                 raise click.UsageError(
                     "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
                 )
+            from dask_odm.data.storage.locations import is_address
+
             if not is_address(source) and not os.path.exists(source):
                 raise StoreError(f"'{source}' does not exist; check the path.")
             yield Store.open(source)
@@ -138,6 +139,8 @@ def _some(columns: list[str], most: int = 5) -> str:
 
 def is_files(source: str) -> bool:
     """Return whether a source is files to ingest: standard input, a file, a folder of files, or a pattern."""
+    from dask_odm.data.storage.locations import is_address
+
     if is_address(source):
         from dask_odm.data.store.records import read_kind
 

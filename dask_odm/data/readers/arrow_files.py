@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
@@ -34,10 +35,10 @@ class ArrowTable:
         refuse_kinds(where, [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted])
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        part = self._batch.slice(start, stop - start).select(list(wanted))
-        if not {pyarrow.float32(), pyarrow.float64()}.issuperset(part.schema.types):
-            part = part.cast(pyarrow.schema([(name, pyarrow.float64()) for name in part.schema.names]), safe=False)
-        numbers: npt.NDArray[Any] = part.to_tensor(null_to_nan=True).to_numpy()
+        numbers = np.empty((stop - start, len(wanted)))
+        for k, column in enumerate(wanted):
+            part = self._batch.column(column).slice(start, stop - start).cast(pyarrow.float64(), safe=False)
+            numbers[:, k] = part.to_numpy(zero_copy_only=False)
         return numbers
 
     def labels(self, column: int) -> npt.NDArray[Any]:

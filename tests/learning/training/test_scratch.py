@@ -12,7 +12,7 @@ from pathlib import Path
 import dask
 import pytest
 
-from dask_odm.data.storage import locks
+from dask_odm.data.storage.staging import Holder, node
 from dask_odm.errors import InputError
 from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
 
@@ -95,7 +95,7 @@ def test_a_removal_that_was_cut_off_is_taken_up(parent):
 
 
 def test_nothing_is_removed_that_is_not_ours(parent, tmp_path):
-    holder = locks.Holder(locks.node(), 1 << 30, "0", locks=False).text()
+    holder = Holder(node(), 1 << 30, "0", locks=False).text()
     for name in ("dask-odm-thesis", ".dask-odm.0123456a", ".dask-odm.0123456b", "results"):  # some have a lock
         (parent / name).mkdir()
         (parent / name / "thesis.tex").touch()

@@ -160,13 +160,6 @@ def test_memory_and_threads_change_no_bit(dtype):
     assert len(set(solutions)) == 1
 
 
-def test_seed_decides():
-    p = small_problem(300, SETTINGS[1])
-    one, same, other = (solve_tiled(p, seed=seed).dual for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
-
-
 def test_rescaled_is_inversely_proportional_to_the_weight():
     p = small_problem(30)
     solution = solve(p)
