@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import dask_odm
-from dask_odm.cli import main
-from dask_odm.cli.commands import demo
+from dask_odm.cli import demo, main
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.errors import InputError
 

@@ -78,11 +78,11 @@ HOWS = ["Missing chunk", "Truncated chunk", "Flipped bit", "Link in place of a f
 def test_a_damaged_chunk_of_a_store(folder, how, kind, name, i):
     path = folder / f"{kind}.zarr"
     opened = Store.open(path)
-    chunk = path / getattr(opened.layout, name).chunk_key(i)
+    chunk = path / opened.layout.of_rows()[name].chunk_key(i)
     whole = chunk.read_bytes()
     damage(chunk, how)
     before = tree(folder)
-    array = f"array '{name}', chunk {getattr(opened.layout, name).chunk_label(i)}: "
+    array = f"array '{name}', chunk {opened.layout.of_rows()[name].chunk_label(i)}: "
     assert array in str(raises(how, lambda: Store.open(path).verify()))
     with pytest.raises(ValueError, match=array):
         opened.read(i)  # also where the damage came after opening
@@ -99,7 +99,7 @@ def test_a_damaged_chunk_of_a_store(folder, how, kind, name, i):
 @pytest.mark.parametrize("name", ["X", "weight"])
 def test_swapped_chunks_of_a_store(folder, name):
     path = folder / "plain.zarr"
-    layout = getattr(Store.open(path).layout, name)
+    layout = Store.open(path).layout.of_rows()[name]
     first, second = (path / layout.chunk_key(i) for i in (1, 2))
     first.rename(path / "between")
     second.rename(first)

@@ -16,7 +16,15 @@ from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_feature_names, _check_sample_weight, _check_y, column_or_1d, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    _check_y,
+    check_array,
+    column_or_1d,
+    validate_data,
+)
 
 from dask_odm.data.rows.memory import SparseRows, describe_not_finite
 from dask_odm.data.store.store import Store
@@ -78,7 +86,7 @@ def as_input_error(validate: Callable[[], Any]) -> Any:
 
 @input_errors()
 def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **options: Any) -> CheckedRows:
-    """Check rows and labels in memory, with ``options`` of `validate_data`, which leaves ``estimator`` as it was."""
+    """Check rows and labels in memory, with ``options`` of `check_array`, which leaves ``estimator`` as it was."""
     X, y, weight, names = _validated(estimator, X, y, sample_weight, options)
     numbers = y.ndim == 1 and y.dtype.kind in "biu"
     classes, codes = distinct(y) if numbers else (None, None)
@@ -150,10 +158,15 @@ def _require_labels_of_classes(y: Array) -> None:
 
 @input_errors()
 def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
-    """Check rows in memory for prediction, with ``options`` of `validate_data`, and return finite floats (n, d)."""
-    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
-    checked: Array = validate_data(estimator, rows_of(X), reset=False, **given)
-    require_finite(checked, getattr(estimator, "feature_names_in_", None))
+    """Check rows in memory for prediction, with ``options`` of `check_array`, and return finite floats (n, d)."""
+    given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
+    # `validate_data`'s order of checks: names, values, then the number of features
+    rows = rows_of(X)
+    _check_feature_names(estimator, rows, reset=False)
+    checked: Array = check_array(rows, input_name="X", **given)
+    names = getattr(estimator, "feature_names_in_", None)
+    require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
+    _check_n_features(estimator, checked, reset=False)
     return checked
 
 
