@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -149,6 +150,14 @@ def test_never_ends_worse_than_it_starts(setting):
             solution = solve_tiled(p, start, max_iter=max_iter)
             assert solution.start.primal == pytest.approx(p.primal(start), rel=1e-6) or not start.any()  # by float32
             assert solution.point.primal <= solution.start.primal * (1 + 1e-6)
+
+
+def test_seed_decides():
+    p = small_problem(300, SETTINGS[1])
+    limits = replace(TILED, direct_rows=0)  # Cholesky would end all seeds at the same solution
+    one, same, other = (solve(p, seed=seed, limits=limits).dual for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
