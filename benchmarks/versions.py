@@ -99,8 +99,8 @@ def memory_rows() -> Iterator[tuple[str, Callable[[Path], Work]]]:
     model = odm.ODMClassifier("linear", lam=11_314.0, theta=0.0, upsilon=0.2, random_state=0)
     yield "news20, 20 classes", _fit(model, lambda: load("news20"))
     for name in ("svmguide1", "a7a"):
-        tuned = {"solver": "landmark", **DATA_SETS[name].landmark}
-        yield f"{name}, loo", _fit(odm.ODMClassifier(loo=True, random_state=0, **tuned), lambda name=name: published(name, DATA))
+        model = odm.ODMClassifier(**{"solver": "landmark", "random_state": 0, "loo": True, **DATA_SETS[name].landmark})
+        yield f"{name}, loo", _fit(model, lambda name=name: published(name, DATA))
     for name in ("svmguide1", "phishing", "cod-rna"):
         yield (
             f"{name}, ODMClassifierCV",
