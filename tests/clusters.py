@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 import dask
 import pytest
 from distributed import Client, LocalCluster
+from threadpoolctl import threadpool_limits
 
 from quick_workers import quick_settings
 
@@ -27,9 +28,13 @@ SETTINGS = {
 
 @contextmanager
 def workers(count: int, **settings) -> Iterator[Client]:
-    """A client of ``count`` worker processes of one thread and 1 GB each."""
+    """A client of ``count`` worker processes of one thread and 1 GB each.
+
+    BLAS has two threads in this process and one in workers: no bit may depend on it.
+    """
     with (
         trim_restored(),
+        threadpool_limits(2, "blas"),
         dask.config.set({**quick_settings(), **SETTINGS, **settings}),
         LocalCluster(
             n_workers=count,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+# NumPy reads it, here and in processes that tests start. Threads of BLAS spin while they wait, which takes more of the
+# processors than the products of small problems.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
 import gc
 import lzma
-import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

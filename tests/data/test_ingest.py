@@ -386,7 +386,13 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     assert int(result.stdout) * 1024 < allowed
 
 
-@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.train", "cod-rna", "ijcnn1.train", "cadata"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("svmguide1.train", "iris", "a7a.train", "cadata"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("cod-rna", "ijcnn1.train")),
+    ],
+)
 def test_real_data(tmp_path, data_dir, load_svm, name):
     X, y = load_svm(name)
     store = ingest(data_dir / f"{name}.svm.xz", tmp_path / "a.zarr", n_features=X.shape[1], chunk_rows=5000)

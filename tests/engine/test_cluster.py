@@ -67,6 +67,15 @@ def bits(model: ODMClassifier, X: np.ndarray) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
+@pytest.fixture(scope="module")
+def on_workers(client, path, tmp_path_factory):
+    """A model that workers made, and how the fit went: what it left in its scratch folder, and who ran its tasks."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    with dask.config.set({"temporary-directory": str(scratch)}), get_task_stream(client) as stream:
+        model = ODMClassifier(**SETTINGS).fit(path)
+    return model, os.listdir(scratch), [(str(task["key"]), task["worker"]) for task in stream.data]
+
+
 @pytest.mark.slow
 def test_same_bits_on_any_number_of_workers(in_process, path, rows, start_workers, scale_workers):
     with start_workers(1, **{"distributed.worker.multiprocessing-method": "spawn"}) as client:
@@ -111,17 +120,7 @@ def test_rows_in_memory_keep_their_feature_names(client, rows):
     assert ODMClassifier(**SETTINGS).fit(X, y).feature_names_in_.tolist() == list("abcd")
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([0, 1]),
-        np.array(["no", "yes"]),
-        np.array([False, True]),
-        np.array([2.0, 3.0]),
-        *(np.array(v, dtype) for v, dtype in (([-1, 1], "int8"), ([1, 2], "float32"), (["a", "b"], object))),
-    ],
-    ids=lambda a: a.dtype.str,
-)
+@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["a", "b"], object)], ids=lambda a: a.dtype.str)
 def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
     y = labels[(rows[1][:300] == "yes").astype(int)]
     fitted = ODMClassifier(**SETTINGS | {"solver": SODM(2)}).fit(rows[0][:300], y)
@@ -144,18 +143,15 @@ def test_checkpoints_and_resume_on_workers(client, path, rows, tmp_path, in_proc
     assert bits(resumed, rows[0]) == in_process
 
 
-def test_fit_leaves_nothing_behind(client, path, tmp_path):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    with dask.config.set({"temporary-directory": str(scratch)}):
-        ODMClassifier(**SETTINGS).fit(path)
-    assert list(scratch.iterdir()) == []
+def test_fit_leaves_nothing_behind(client, on_workers):
+    _, left, _ = on_workers
+    assert left == []
     gc.collect()
     assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.total_occupancy) == 0.0
 
 
-def test_prediction_runs_on_the_workers(client, path, rows):
-    model = ODMClassifier(**SETTINGS).fit(path)
+def test_prediction_runs_on_the_workers(on_workers, path, rows):
+    model, _, _ = on_workers
     expected = model.decision_function(rows[0])
     for X in (path, open_store(path), da.from_array(rows[0], chunks=(300, 4))):
         np.testing.assert_allclose(model.decision_function(X).compute(), expected, rtol=1e-4, atol=1e-4)
@@ -169,28 +165,20 @@ def large_models(monkeypatch):
 
 
 @pytest.mark.usefixtures("large_models")
-def test_a_large_model_reaches_workers_by_path(client, path, rows):
-    model = ODMClassifier(**SETTINGS).fit(path)
-    expected = model.decision_function(rows[0])
-    np.testing.assert_allclose(model.decision_function(path).compute(), expected, rtol=1e-4, atol=1e-4)
-    assert clone(model).get_params() == model.get_params()
-
-
-@pytest.mark.usefixtures("large_models")
 def test_a_large_model_is_sent_again_after_the_next_fit(client, path, rows):
-    model = ODMClassifier(**SETTINGS).fit(path)
-    model.decision_function(path).compute()
-    model.set_params(gamma=5.0).fit(path)
-    expected = model.decision_function(rows[0])
-    np.testing.assert_allclose(model.decision_function(path).compute(), expected, rtol=1e-4, atol=1e-4)
+    model = ODMClassifier(**SETTINGS)
+    for gamma in (0.5, 5.0):
+        model.set_params(gamma=gamma).fit(path)
+        expected = model.decision_function(rows[0])
+        np.testing.assert_allclose(model.decision_function(path).compute(), expected, rtol=1e-4, atol=1e-4)
+        assert clone(model).get_params() == model.get_params()
 
 
 @pytest.mark.usefixtures("large_models")
-def test_lazy_predictions_outlive_the_estimator(client, path, rows, tmp_path):
-    model = ODMClassifier(**SETTINGS).fit(path)
+def test_lazy_predictions_outlive_the_estimator(on_workers, path, rows, tmp_path):
+    model, _, _ = on_workers
     expected = model.decision_function(rows[0])
     model.save(tmp_path / "m.zarr")
-    del model
     lazy = load_model(tmp_path / "m.zarr").decision_function(path)
     gc.collect()
     np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-4, atol=1e-4)
@@ -351,10 +339,8 @@ def test_a_cluster_without_workers(start_workers, path):
         ODMClassifier(**SETTINGS).fit(path)
 
 
-def test_partitions_are_spread_over_the_workers(client, path):
-    with get_task_stream(client) as stream:
-        ODMClassifier(**SETTINGS).fit(path)
-    ran = [task["worker"] for task in stream.data if str(task["key"]).startswith("solve_8_partitions")]
+def test_partitions_are_spread_over_the_workers(on_workers):
+    ran = [worker for key, worker in on_workers[2] if key.startswith("solve_8_partitions")]
     assert len(ran) == 8
     assert len(set(ran)) == 2, "a common input would draw all of them to the worker that holds it"
 

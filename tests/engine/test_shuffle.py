@@ -27,8 +27,11 @@ def on_disk(tmp_path, X, y, partitioner, *, scaling=PLAIN, cluster=HERE, **optio
     return partition_store(store, TwoClasses(), scaling, partitioner, str(tmp_path / "scratch"), cluster)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Linear(1.0), None], ids=["rbf", "linear", "random"])
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [(RBF(1.0, 0.5), "float32"), (RBF(1.0, 0.5), "float64"), (Linear(1.0), "float32"), (None, "float64")],
+    ids=["rbf-float32", "rbf-float64", "linear", "random"],
+)
 @pytest.mark.parametrize(("parts", "chunk_rows"), [(1, 100), (4, 300), (7, 60), (300, 100)])
 def test_memory_and_disk_agree(tmp_path, parts, chunk_rows, kernel, dtype):
     X, y = blobs(900)

@@ -37,6 +37,7 @@ def test_workers_are_as_asked_for_and_can_be_joined():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_a_worker_that_dies_again_and_again_is_started_again():
     """Dask forgets one that is away for some time after it died, here at once: none is left for what comes."""
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "1ms"}), local_workers(1, 1, "700MB") as client:
@@ -82,6 +83,7 @@ def test_workers_that_do_not_start(monkeypatch):
     assert active_client() is None
 
 
+@pytest.mark.usefixtures("quick_workers")
 def test_who_joins_may_wait_for_workers():
     with local_workers(1, 1, "700MB") as client:
         address = client.scheduler.address

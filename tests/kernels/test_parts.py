@@ -31,11 +31,9 @@ def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):
         whole = Gram(kernel, X, PLENTY).matvec(v)
         K = matrix(kernel, X.X)
         assert np.abs(whole - K @ v).max() <= {"float32": 1e-5, "float64": 1e-12}[dtype] * (np.abs(K) @ np.abs(v)).max()
-        for of in (1, 2, 4, 8):
-            for threads in (1, 2):
-                for budget in (0, PLENTY):
-                    parts = (Gram(kernel, X, budget, threads, (i, of)).matvec(v) for i in range(of))
-                    assert tree_sum(parts).tobytes() == whole.tobytes()
+        for of, threads, budget in ((1, 2, 0), (2, 1, PLENTY), (4, 2, PLENTY), (8, 1, 0), (8, 2, 0)):
+            parts = (Gram(kernel, X, budget, threads, (i, of)).matvec(v) for i in range(of))
+            assert tree_sum(parts).tobytes() == whole.tobytes()
 
 
 @pytest.mark.usefixtures("small_tiles")

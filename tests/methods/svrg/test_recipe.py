@@ -244,6 +244,7 @@ def test_rows_too_large(rows, solver):
         made(solver).fit(rows[0] * 1e160, rows[1])
 
 
+@pytest.mark.slow
 def test_real_rows(load_svm):
     """ijcnn1 with features in [0, 1]: below a gap of 1e-3 in a few epochs, where Newton ends."""
     parts = [load_svm("ijcnn1.train"), load_svm("ijcnn1.test")]

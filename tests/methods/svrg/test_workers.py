@@ -191,9 +191,10 @@ def test_same_bits_on_any_number_of_workers(in_process, store, start_workers, sc
 
 
 @pytest.mark.usefixtures("client")
+@pytest.mark.filterwarnings("ignore:The solver stopped at a relative gap")
 @pytest.mark.parametrize("solver", [DSVRG(), DSVRG(stage_steps=90), DSVRG("bb"), DSVRG(n_partitions=3)], ids=str)
 def test_same_bits_on_two_workers(store, without_workers, solver):
-    settings = {**SETTINGS, "solver": solver}
+    settings = {**SETTINGS, "solver": solver, "max_iter": 6}
     on_workers = ODMClassifier("linear", **settings).fit(store.path)
     assert len(on_workers.history_) > 4
     with without_workers():
