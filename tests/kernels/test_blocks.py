@@ -142,4 +142,5 @@ def test_peak_memory_of_a_pass_is_projected(kernel, n, d, dtype, threads):
     finally:
         tracemalloc.stop()
     projected = tiling.scratch_bytes(threads, kernel)
-    assert projected / 4 < peak <= projected <= tiling.scratch_bytes(threads)
+    alone = tiling.scratch_bytes(1, kernel)  # on a busy machine one thread may have done all before another began
+    assert alone / 4 < peak <= projected <= tiling.scratch_bytes(threads)
