@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -120,10 +121,21 @@ def test_tiling_covers_every_row_once(n, d):
 
 @dataclass(frozen=True, eq=False)
 class GatheredRows(ArrayRows):
-    """Rows that are copied whenever they are read."""
+    """Rows that are copied whenever they are read.
+
+    The second copy of each thread is returned when all have theirs. So all hold rows when the first of them packs
+    them, even on a busy machine, where one might otherwise do all work before another begins.
+    """
+
+    together: threading.Barrier
+    here: threading.local = field(default_factory=threading.local)
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        return self.X[np.arange(start, stop)]
+        copy = self.X[np.arange(start, stop)]
+        self.here.reads = getattr(self.here, "reads", 0) + 1
+        if self.here.reads == 2:
+            self.together.wait(timeout=60)
+        return copy
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -137,7 +149,7 @@ def test_peak_memory_of_a_pass_is_projected(kernel, n, d, dtype, threads):
     tracemalloc.start()
     try:
         with single_threaded_blas:
-            Gram(kernel, GatheredRows(X), 0, threads).matvec(v)
+            Gram(kernel, GatheredRows(X, threading.Barrier(threads)), 0, threads).matvec(v)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
