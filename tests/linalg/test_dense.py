@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.systems import factored, mended, solve_positive
+from dask_odm.linalg.systems import factored, lower_product, mended, solve_positive
 
 
 def test_is_the_solution():
@@ -51,3 +51,10 @@ def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
     for wrong in (-1.0, np.inf):
         A[-1, -1] = wrong
         assert not factored(A.copy())
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 300])
+def test_products_of_a_triangle_are_those_of_the_whole_matrix(n):
+    rng = np.random.default_rng(n)
+    lower, B = np.tril(rng.normal(size=(n, n))), rng.normal(size=(n, 5))
+    np.testing.assert_allclose(lower_product(lower, B), lower @ B, atol=1e-12)

@@ -17,13 +17,14 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
+from dask_odm.linalg.systems import lower_product
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
@@ -60,10 +61,13 @@ class Woodbury:
 
         def group(rows: Array) -> Array:
             total = np.zeros_like(self.inner)
-            for start in range(0, len(rows), 1024):
-                some = rows[start : start + 1024]
-                values = self.features[some].astype(np.float64)
-                total += (values * change[some, None]).T @ values
+            for rising in (True, False):
+                chosen = rows[(change[rows] > 0) == rising]
+                for start in range(0, len(chosen), 1024):
+                    some = chosen[start : start + 1024]
+                    values = self.features[some] * np.sqrt(np.abs(change[some]))[:, None]
+                    product = values.T @ values  # of a matrix with itself: half the work of any other
+                    total = np.add(total, product, total) if rising else np.subtract(total, product, total)
             return total
 
         for part in run_threads(group, np.array_split(moved, self._groups // 2), self._threads):
@@ -223,7 +227,7 @@ class BlockPreconditioner:
         """
         r = self.features.shape[1]
         groups: list[list[_Block]] = [[] for _ in range(BLOCK_GROUPS)]
-        totals = [np.zeros((r, r), order="F") for _ in range(BLOCK_GROUPS)]
+        totals = [np.zeros((r, r)) for _ in range(BLOCK_GROUPS)]
         each = 2 * self.products.dtype.itemsize * self.products.rows(np.zeros(1, np.int64)).shape[1]
         most = self.products.n * GATHERED_BYTES // (each * max(map(len, cells)))
         step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
@@ -237,7 +241,7 @@ class BlockPreconditioner:
                     if len(cell):
                         block, Z = self._block(cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
                         groups[g].append(block)
-                        totals[g] = blas.dsyrk(1.0, Z, beta=1.0, c=totals[g], trans=1, lower=1, overwrite_c=1)
+                        totals[g] += Z.T @ Z
 
             run_threads(factor, range(BLOCK_GROUPS), self.threads)
         return groups, totals
@@ -249,7 +253,8 @@ class BlockPreconditioner:
         system -= B @ B.T
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
-        return _Block(rows, at, root, factor), blas.dtrsm(1.0, factor.lower.T, B, lower=0, trans_a=1)
+        inverse = np.tril(lapack.dtrtri(factor.lower.T, lower=0)[0].T)
+        return _Block(rows, at, root, factor), lower_product(inverse, B)
 
 
 def landmark_count(n: int) -> int:

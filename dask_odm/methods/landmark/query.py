@@ -13,7 +13,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.features import Affine
@@ -21,6 +20,7 @@ from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
+from dask_odm.linalg.systems import lower_product
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -208,12 +208,10 @@ class SpanQuery:
 
         ``inverse`` (r, r) is lower triangular.
         """
-        multiply = blas.strmm if inverse.dtype == np.float32 else blas.dtrmm
         pair = np.zeros((2, len(block)))
         for active, K, _ in self._active(block, a, pair[0]):
-            # K · inverseᵀ; half of the inverse is zero
-            white = multiply(1.0, inverse.T, K.astype(inverse.dtype, copy=False).T, trans_a=1, overwrite_b=1).T
-            pair[1, active] = np.einsum("ij,ij->i", white, white)
+            white = lower_product(inverse, K.astype(inverse.dtype, copy=False).T)
+            pair[1, active] = np.einsum("ij,ij->j", white, white)
         return [pair]
 
     def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
