@@ -78,7 +78,7 @@ def held_as_predicted(
     tol = fit.solver.tol
     rise, square = _rounding(model, claim, kernel, data, fit)
     if rise + square <= NEGLIGIBLE * claim.primal and _in_float64(model, data):
-        return trained
+        return replace(trained, was_finite=True)  # within a finite bound of the solver's scores
     solved = claim
     enough = max(NEGLIGIBLE, tol if claim.gap <= tol else claim.gap + tol)
     half_norm = _half_norm(model, kernel) if claim.half_norm is None else claim.half_norm

@@ -13,7 +13,6 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -102,13 +101,13 @@ class LocalStorage:
         """Return the location of the bytes that are current now. In an object store no other store ever has it."""
         return self.location
 
-    @contextmanager
-    def opened(self, key: str) -> Iterator[BufferedReader]:
+    def opened(self, key: str) -> BufferedReader:
         """Open a regular file. Anything else, such as a pipe that would never end, is refused at once."""
-        with open_whole(os.open(os.path.join(self.location, key), _FLAGS)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a file")
-            yield file
+        file = open_whole(os.open(os.path.join(self.location, key), _FLAGS))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            raise OSError(errno.EINVAL, "not a file")
+        return file
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,13 @@ def current_storage(location: str) -> Storage:
     return storage_of(storage_of(location).resolved())
 
 
-def _regular_files(root: str, prefix: str = "") -> Iterator[tuple[str, int]]:
+def _regular_files(root: str) -> Iterator[tuple[str, int]]:
     """Yield name and size of every file below ``root``, without following links."""
-    with os.scandir(os.path.join(root, prefix)) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _regular_files(root, f"{prefix}{entry.name}/")
-            elif entry.is_file(follow_symlinks=False):
-                yield prefix + entry.name, entry.stat(follow_symlinks=False).st_size
+    prefixes = [""]
+    for prefix in prefixes:  # which grow
+        with os.scandir(os.path.join(root, prefix)) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    prefixes.append(f"{prefix}{entry.name}/")
+                elif stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
+                    yield prefix + entry.name, found.st_size

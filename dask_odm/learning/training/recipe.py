@@ -47,7 +47,7 @@ class Trained:
     attributes: dict[str, Any] = field(default_factory=dict)  # fitted attributes: ``history_``, ``n_iter_``, …
     warning: str | None = None  # given if the solver stopped short of the tolerance
     path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
-    was_finite: bool = False  # whether the model has predicted finite values for all training rows
+    was_finite: bool = False  # whether the model's values are known to be finite for all training rows
 
     @property
     def history(self) -> list[dict[str, Any]]:
