@@ -36,7 +36,7 @@ class LandmarkState:
     """State of a run after a step, from which it can resume.
 
     ``sketched`` (r,), or empty, are the coefficients at which the preconditioner was made, from rows drawn in pass
-    ``drawn``. ``double_precision`` says whether passes are in float64 by now.
+    ``drawn``. ``double_precision`` says whether P is in float64 by now.
     """
 
     a: Array
@@ -85,15 +85,19 @@ class _SpanNewton(Newton[SpanSums]):
     confirm: bool
     on_state: Callable[[LandmarkState], object]
     sketch: SketchedHessian
+    judge: SpanProblem = field(init=False)  # of P, its gradient and slopes; systems are those of the span
     sketched: Array = field(default_factory=lambda: np.empty(0), init=False)  # coefficients of the preconditioner
     drawn: int = field(default=0, init=False)  # pass that drew the sample for it
     sample: PrioritySample | None = field(default=None, init=False)
     tired: bool = field(default=True, init=False)  # whether the next step needs another preconditioner
 
+    def __post_init__(self) -> None:
+        self.judge = self.span
+
     def resume(self, state: LandmarkState) -> None:
         self.take_up(state.history, state.steps)
         if state.double_precision:
-            self.span = self.span.in_float64()
+            self.judge = self.span.in_float64()
         if len(state.sketched):
             self._make_sketch(self.look(state.sketched, state.drawn, None))
             self.tired = False
@@ -104,8 +108,8 @@ class _SpanNewton(Newton[SpanSums]):
 
     @property
     def double(self) -> bool:
-        """Whether kernel values are in float64."""
-        return self.span.query.dtype == np.float64
+        """Whether P and its gradient are of kernel values in float64."""
+        return self.judge.query.dtype == np.float64
 
     def look(self, x: Array, number: int, known: SpanSums | None) -> SpanIterate:
         """Take a pass at ``x``, and draw a sample of the rows if the next step needs one."""
@@ -113,7 +117,7 @@ class _SpanNewton(Newton[SpanSums]):
         if self.tired:
             seed = int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
             draw = Draw(SKETCH * len(self.landmarks), seed)
-        sums = self.span.sums(x, draw) if known is None else known
+        sums = self.judge.sums(x, draw) if known is None else known
         return Iterate.of(x, self.landmarks.gram @ x, sums, number, self._whitened)
 
     def _whitened(self, gradient: Array) -> Array:
@@ -168,7 +172,7 @@ class _SpanNewton(Newton[SpanSums]):
         return self.landmarks.gram @ v
 
     def loss_slopes(self, at: SpanIterate, direction: Array, steps: Array) -> Array:
-        return self.span.slopes(at.x, direction, steps)
+        return self.judge.slopes(at.x, direction, steps)
 
     def rounds(self, at: SpanIterate, after: SpanIterate, slope: float) -> bool:
         return after.gap <= self.tol
@@ -182,7 +186,7 @@ class _SpanNewton(Newton[SpanSums]):
         """Return the same coefficients with a gap that holds in float64.
 
         The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
-        all later passes are in float64.
+        P and its gradient are in float64 from then on; the Hessian of a step stays in float32.
         """
         if not self.confirm or self.double:
             return at
@@ -190,7 +194,7 @@ class _SpanNewton(Newton[SpanSums]):
             self._make_sketch(at)
         gap = self._enlarged(at)
         if at.gap <= self.tol and not gap <= self.tol:
-            self.span = self.span.in_float64()
+            self.judge = self.span.in_float64()
             self.tired = True
             self.passes += 1
             at = self.look(at.x, at.number, None)
