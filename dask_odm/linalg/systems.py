@@ -100,15 +100,14 @@ def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, 
     return True
 
 
-def lower_product(lower: Array, B: Array) -> Array:
-    """Return ``lower @ B`` (n, m) of a lower triangular matrix (n, n), without the products by most of its zeros.
+def times_transpose(A: Array, lower: Array) -> Array:
+    """Return ``A @ lower.T`` (m, n) for a lower triangular matrix (n, n), without the products by most of its zeros.
 
     SciPy's triangular products and solves keep all other threads waiting; NumPy's products do not.
     """
-    n = len(lower)
-    out = np.empty((n, B.shape[1]), B.dtype)
-    for k in range(0, n, 128):
-        out[k : k + 128] = lower[k : k + 128, : k + 128] @ B[: k + 128]
+    out = np.empty(A.shape, A.dtype)
+    for k in range(0, len(lower), 128):
+        out[:, k : k + 128] = A[:, : k + 128] @ lower[k : k + 128, : k + 128].T
     return out
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_odm.linalg.systems import factored, lower_product, mended, solve_positive
+from dask_odm.linalg.systems import factored, mended, solve_positive, times_transpose
 
 
 def test_is_the_solution():
@@ -56,5 +56,5 @@ def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
 @pytest.mark.parametrize("n", [1, 127, 128, 129, 300])
 def test_products_of_a_triangle_are_those_of_the_whole_matrix(n):
     rng = np.random.default_rng(n)
-    lower, B = np.tril(rng.normal(size=(n, n))), rng.normal(size=(n, 5))
-    np.testing.assert_allclose(lower_product(lower, B), lower @ B, atol=1e-12)
+    A, lower = rng.normal(size=(5, n)), np.tril(rng.normal(size=(n, n)))
+    np.testing.assert_allclose(times_transpose(A, lower), A @ lower.T, atol=1e-12)

@@ -24,7 +24,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
-from dask_odm.linalg.systems import lower_product
+from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
@@ -241,20 +241,20 @@ class BlockPreconditioner:
                     if len(cell):
                         block, Z = self._block(cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
                         groups[g].append(block)
-                        totals[g] += Z.T @ Z
+                        totals[g] += Z @ Z.T
 
             run_threads(factor, range(BLOCK_GROUPS), self.threads)
         return groups, totals
 
     def _block(self, rows: Array, at: Array, root: Array, X: Array) -> tuple[_Block, Array]:
-        """Factor the block of ``rows`` (m,), which the kernel sees as ``X`` (m, d); also return ``F⁻¹ √c L`` (m, r)."""
+        """Factor the block of ``rows`` (m,), seen by the kernel as ``X`` (m, d); also return ``(F⁻¹ √c L)ᵀ`` (r, m)."""
         B = root[:, None] * self.features[rows].astype(np.float64)
         system = scaled_gram(self.products.kernel, X, root)
         system -= B @ B.T
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
         inverse = np.tril(lapack.dtrtri(factor.lower.T, lower=0)[0].T)
-        return _Block(rows, at, root, factor), lower_product(inverse, B)
+        return _Block(rows, at, root, factor), times_transpose(B.T, inverse)
 
 
 def landmark_count(n: int) -> int:
@@ -266,14 +266,14 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
     """Return float32 features L (n, r) of landmarks drawn from the rows; the inverse factor is rounded to float32."""
     index = np.sort(rng.choice(products.n, landmark_count(products.n), replace=False))
     landmarks = Landmarks.of(products.kernel, products.rows(index), index)
-    whitening = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).T.astype(np.float32)
+    inverse = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).astype(np.float32)
     right = products.kernel.pack_right(landmarks.rows.astype(np.float32))
     found = np.empty((products.n, len(landmarks)), np.float32)
 
     def fill(start: int) -> None:
         rows = products.rows(np.arange(start, min(products.n, start + 2 * BLOCK)))
         tile = products.kernel.tile_packed(products.kernel.pack_left(rows.astype(np.float32)), right)
-        found[start : start + len(rows)] = tile @ whitening
+        found[start : start + len(rows)] = times_transpose(tile, inverse)
 
     run_threads(fill, range(0, products.n, 2 * BLOCK), threads)
     return found

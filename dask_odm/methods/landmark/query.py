@@ -20,7 +20,7 @@ from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.linalg.systems import lower_product
+from dask_odm.linalg.systems import times_transpose
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -210,8 +210,8 @@ class SpanQuery:
         """
         pair = np.zeros((2, len(block)))
         for active, K, _ in self._active(block, a, pair[0]):
-            white = lower_product(inverse, K.astype(inverse.dtype, copy=False).T)
-            pair[1, active] = np.einsum("ij,ij->j", white, white)
+            white = times_transpose(K.astype(inverse.dtype, copy=False), inverse)
+            pair[1, active] = np.einsum("ij,ij->i", white, white)
         return [pair]
 
     def _active(self, block: RowBlock, a: Array, scores: Array) -> Iterator[tuple[Array, Array, Array]]:
