@@ -36,11 +36,14 @@ def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: A
     upsilon = zero + terms[4]
     total = 0.0
     weighted = weight.size > 0
+    # If it seems to the loop that an array that it writes overlaps one that it may read, it adds in another order and
+    # takes twice as long. An empty weight seems as long as the scores, and overlaps whatever lies behind it in memory.
+    weights = weight if weighted else np.empty(scores.size)
     for i in range(scores.size):
         is_positive = codes[i] == 1
         c = terms[1] if is_positive else terms[0]
         if weighted:
-            c *= weight[i]
+            c *= weights[i]
         c = 0.0 if codes[i] < 0 else c
         y = 1.0 if is_positive else -1.0
         m = y * scores[i]

@@ -11,7 +11,9 @@ from scipy.sparse import csr_array
 from dask_odm.kernels import RBF
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
+from dask_odm.learning.problem.linear_loops import row_losses
 from dask_odm.learning.problem.losses import BandLoss, Loss, ODMSettings
+from dask_odm.linalg.jit import frozen
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery
 from squared_loss import SquaredLoss
@@ -41,6 +43,19 @@ def test_derivatives_are_those_of_the_value(loss, weighted):
         ahead, behind = (loss.evaluate(scores[one] + step, *row) for step in (h, -h))
         assert -dual[i] == pytest.approx((ahead[0] - behind[0]) / (2 * h), rel=1e-5, abs=1e-5)
         assert curvature[i] == pytest.approx((behind[1][0] - ahead[1][0]) / (2 * h), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_lies_behind_an_empty_weight_in_memory_moves_no_bit(dtype):
+    scores, y, _ = targets(LOSSES[0], False)
+    memory = np.zeros((3, N), dtype)
+
+    def sums(weight: np.ndarray) -> list:
+        total = row_losses(scores.astype(dtype), y, frozen(weight), LOSSES[0].terms, *memory[1:])
+        return [total, memory[1:].tobytes()]
+
+    apart = sums(np.empty(0))
+    assert all(sums(row.view(np.float64)[:0]) == apart for row in memory)
 
 
 @EVERY_LOSS
