@@ -35,7 +35,7 @@ class SpanProblem:
     ``passes`` are over blocks in the form that the query takes. If all rows are in memory, ``rows`` (n, d) are these as
     the kernel sees them, or sparse rows that return such an array when indexed; ``y`` and ``weight`` (n,) go with them,
     and an empty ``weight`` means 1. A sample is drawn from these at once, which is faster than drawing one per group
-    and merging them, and gives the same sample.
+    and merging them, and gives the same sample. ``budget`` bounds the bytes of kernel values that are kept for them.
     """
 
     query: SpanQuery
@@ -43,6 +43,7 @@ class SpanProblem:
     rows: Any = None
     y: Array | None = None
     weight: Array = field(default_factory=lambda: np.empty(0))
+    budget: int = 0
     threads: int = 1
 
     @classmethod
@@ -65,7 +66,7 @@ class SpanProblem:
         if kept:
             run_threads(query.fill, blocks, threads, "kernel values")
         passes = ThreadPasses([[block] for block in blocks], threads)
-        return cls(query, passes, rows, y, weight, threads)
+        return cls(query, passes, rows, y, weight, budget, threads)
 
     @classmethod
     def over_passes(cls, query: SpanQuery, passes: Passes) -> SpanProblem:
@@ -73,12 +74,14 @@ class SpanProblem:
         return cls(replace(query, streamed=passes.streamed), passes)
 
     def in_float64(self) -> SpanProblem:
-        """Return the same problem with kernel values that every pass computes in float64 from the same rows."""
+        """Return the same problem with kernel values in float64, which are kept if they are few."""
         query = replace(self.query, double=True)
         if self.rows is None:
             return replace(self, query=query)
         assert self.y is not None
-        return SpanProblem.over_rows(query, self.rows, self.y, self.weight, 0, self.threads)
+        held = len(self.rows) * self.query.value_bytes
+        left = self.budget - held if held <= self.budget else self.budget
+        return SpanProblem.over_rows(query, self.rows, self.y, self.weight, min(left, 16 << 20), self.threads)
 
     def sums(self, a: Array, draw: Draw | None = None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
