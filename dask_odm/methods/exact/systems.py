@@ -62,9 +62,11 @@ def solver_bytes(n: int, d: int, itemsize: int, limits: ExactLimits = LIMITS) ->
     r = landmark_count(n)
     m = min(n, limits.direct_rows)
     held = 2 * 4 * n * n + 3 * 4 * n * (n // 10) + packed if limits.holds(n, d, double=False) else 0
-    landmarks = 4 * n * r + 8 * 8 * r * r + 3 * 1024 * (d + r) * itemsize
+    landmarks = 4 * n * r + 2 * 8 * r * r
+    making = 6 * 8 * r * r + 3 * 1024 * (d + r) * itemsize  # of the landmarks' preconditioner
     blocks, scratch = block_bytes(n, r, d)
-    return max(held, 8 * m * (m + 2 * d), scratch) + landmarks + rows + blocks  # the former one after the other
+    # the former one after the other, but for a matrix that is held
+    return max(held + making, 8 * m * (m + 2 * d), scratch) + landmarks + rows + blocks
 
 
 @dataclass(frozen=True, eq=False)
