@@ -216,8 +216,10 @@ class _SpanNewton(Newton[SpanSums]):
         query = self.span.query
         loss = query.loss.of_stiff_rows()
 
+        few = STEP // 4  # so that the float64 values of these rows do not add to the peak of memory
+
         def difference(start: int) -> tuple[Array, float, float]:
-            some = slice(start, start + STEP)
+            some = slice(start, start + few)
             root = np.sqrt(weight[some])
             rounded = query.tile(rows[some])
             exact = values[some] / root[:, None]
@@ -229,10 +231,11 @@ class _SpanNewton(Newton[SpanSums]):
             stiffness = drawn * np.divide(drawn, curvature, out=np.ones_like(drawn), where=curvature > 0)
             total, dual, _ = loss.evaluate(scores, y[some], stiffness)
             more = loss.evaluate(exact_scores, y[some], stiffness)[0] - total
-            return (exact - rounded).T @ dual, more + float(dual @ (exact_scores - scores)), more
+            exact -= rounded
+            return exact.T @ dual, more + float(dual @ (exact_scores - scores)), more
 
         image, young, more = np.zeros(len(at.x)), 0.0, 0.0
-        for part in run_threads(difference, range(0, len(rows), STEP), self.sketch.threads):
+        for part in run_threads(difference, range(0, len(rows), few), self.sketch.threads):
             image, young, more = image + part[0], young + part[1], more + part[2]
         white = self._whitened(image)
         root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))

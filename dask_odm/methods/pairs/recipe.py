@@ -114,7 +114,7 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
 
 
 class _Pairs:
-    """Data from which threads solve pairs, by class: scaled rows, packed for either side, weights, and kernel values.
+    """Data from which threads solve pairs, by class: row numbers, rows packed for either side, weights, kernel values.
 
     The kernel and its values are without ``bias``, and ``error`` bounds the rounding of a value.
     """
@@ -127,16 +127,22 @@ class _Pairs:
         self.kernel = replace(seen.kernel, bias=0.0)
         self.bias = seen.kernel.bias
         self.tiles = tiles = tiles_of(self.kernel, scaled)
-        self.rows = [scaled[each].astype(dtype, copy=False) for each in numbers]
+        self.scaled = scaled
+        self.numbers = numbers
         self.weights = [weight[each] for each in numbers]
-        self.packed = run_threads(lambda X: (tiles.pack_left(X), tiles.pack_right(X)), self.rows, CPU_COUNT)
+
+        def packed(each: Array) -> tuple[Any, Any]:
+            X = scaled[each].astype(dtype, copy=False)
+            return tiles.pack_left(X), tiles.pack_right(X)
+
+        self.packed = run_threads(packed, numbers, CPU_COUNT)
         self.own: list[Array] = run_threads(lambda sides: tiles.tile_packed(*sides), self.packed, CPU_COUNT)
         self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
         self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
     def solved(self, pair: tuple[int, int]) -> PairSolution:
         """Solve one pair of classes."""
-        y = np.repeat([-1.0, 1.0], [len(self.rows[code]) for code in pair])
+        y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
         settings = self.fit.solver
         tol = self.fit.solver.tol
@@ -155,13 +161,13 @@ class _Pairs:
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
         """Yield the kernel values of a pair."""
-        n = len(self.rows[negative])
-        m = len(self.rows[positive])
+        n = len(self.numbers[negative])
+        m = len(self.numbers[positive])
         try:
             room = self.free.pop()
         except IndexError:
-            largest = sorted(len(X) for X in self.rows)[-2:]
-            room = np.empty((2, largest[0] * largest[1]), self.rows[0].dtype)
+            largest = sorted(map(len, self.numbers))[-2:]
+            room = np.empty((2, largest[0] * largest[1]), self.own[0].dtype)
         across = room[0, : n * m].reshape(n, m)
         back = room[1, : n * m].reshape(m, n)
         self.tiles.tile_packed(self.packed[negative][0], self.packed[positive][1], across)
@@ -173,7 +179,7 @@ class _Pairs:
         """Return the kernel matrix of both classes' rows in float64."""
         if values.across.dtype == np.float64:
             return values.matrix()
-        X = np.concatenate([self.rows[code] for code in pair]).astype(np.float64)
+        X = self.scaled[np.concatenate([self.numbers[code] for code in pair])].astype(np.float64)
         return self.kernel.tile(X, X) + self.bias
 
 
