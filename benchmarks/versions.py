@@ -4,7 +4,8 @@
 
 BEFORE and AFTER are checkouts (AFTER: this one). Each row is prepared in a process for each version, which first runs
 it once to compile; then the processes take turns. A line is Markdown: the least seconds of both, their ratio (above 1:
-AFTER is slower), and the peaks of memory of both processes in MB. Rows that get slower by a tenth are marked.
+AFTER is slower), and the peaks of memory of both processes in MB. Rows that get slower by a tenth are marked. Compiling
+takes memory, so peaks of a checkout's first run are not those of later ones.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from dask_odm.learning.problem.losses import PredictedLoss
 from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.settings import ODMFit
-from dask_odm.models.models import KernelModel
+from dask_odm.models.models import PREDICTED_ROWS, KernelModel
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
@@ -163,7 +163,8 @@ def _settled(
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
-    primal = claim.half_norm + float(data.passes(0).run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
+    passes = data.passes(0, most_rows=2 * PREDICTED_ROWS if isinstance(model, KernelModel) else None)
+    primal = claim.half_norm + float(passes.run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
 

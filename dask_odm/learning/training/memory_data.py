@@ -186,8 +186,8 @@ class MemoryData(TrainingData):
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
-    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
-        step = block_rows(self.features, self.X)
+    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> ThreadPasses:
+        step = min(block_rows(self.features, self.X), most_rows or self.rows)
         most = group_count(weights, full=full)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 

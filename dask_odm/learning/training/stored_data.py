@@ -135,7 +135,7 @@ class StoredData(TrainingData):
                 weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
-    def passes(self, weights: int, *, full: bool = False) -> StorePasses:
+    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

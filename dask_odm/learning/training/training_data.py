@@ -159,10 +159,11 @@ class TrainingData(ABC):
         """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
 
     @abstractmethod
-    def passes(self, weights: int, *, full: bool = False) -> Passes:
+    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> Passes:
         """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
-        ``full`` sums have the square of that many entries, however many there are.
+        ``full`` sums have the square of that many entries, however many there are. ``most_rows`` bounds the blocks of
+        rows in memory, for work that takes long for a row.
         """
 
     @abstractmethod
