@@ -179,8 +179,14 @@ class _SpanNewton(Newton[SpanSums]):
 
     def accepted(self, at: SpanIterate, after: SpanIterate) -> SpanIterate:
         # a step that gains less than this share of P has reached the end of float64
-        self.stuck = not after.primal < at.primal - 1e-13 * at.primal and after.gap > 0.5 * at.gap
-        return at if self.stuck else after
+        if after.primal < at.primal - 1e-13 * at.primal or after.gap <= 0.5 * at.gap:
+            return after
+        self.stuck = self.sketched is at.x
+        if self.stuck:
+            return at
+        self.tired = True  # by the preconditioner of an earlier iterate the system may not have been solved
+        self.passes += 1
+        return self.look(at.x, at.number, None)
 
     def confirmed(self, at: SpanIterate) -> SpanIterate:
         """Return the same coefficients with a gap that holds in float64.
@@ -190,10 +196,11 @@ class _SpanNewton(Newton[SpanSums]):
         """
         if not self.confirm or self.double:
             return at
-        if self.sample is None:
+        if self.sample is None or self.doubts(at):
             self._make_sketch(at)
+            self.tired = False
         gap = self._enlarged(at)
-        if at.gap <= self.tol and not gap <= self.tol:
+        if not gap <= self.tol + (at.gap if at.gap > self.tol else 0.0):
             self.judge = self.span.in_float64()
             self.tired = True
             self.passes += 1
@@ -202,6 +209,10 @@ class _SpanNewton(Newton[SpanSums]):
             at = replace(at, gap=gap)
         self.log.amend(gap=at.gap, objective=at.primal, passes=self.passes)
         return at
+
+    def doubts(self, at: SpanIterate) -> bool:
+        # a new preconditioner has what tells whether further steps in float32 would be in vain
+        return self.confirm and not self.double and self.tired and self.tol < at.gap < 1.0
 
     def _enlarged(self, at: SpanIterate) -> float:
         """Return the gap at ``at`` plus what kernel values in float64 may add to it and to P.
