@@ -28,7 +28,7 @@ from dask_odm.learning.problem.losses import Loss, RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.probabilities import fit_link
 from dask_odm.typing import Array
 

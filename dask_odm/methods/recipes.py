@@ -17,8 +17,8 @@ from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
-from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
 from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree
 

@@ -17,8 +17,9 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
-from dask_odm.methods.settings import Landmark, ODMFit
+from dask_odm.methods.settings import Landmark
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")

@@ -20,7 +20,7 @@ from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)

@@ -39,8 +39,8 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
-from dask_odm.methods.settings import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
