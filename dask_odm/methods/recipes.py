@@ -12,6 +12,7 @@ from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
@@ -44,6 +45,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "landmark": Recipe(
         train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks, at_once=machines_at_once
     ),
+    "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
     "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
     "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
@@ -51,7 +53,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "csvrg": Recipe(train_csvrg, linear=True),
 }
 
-LEAVE_OUT = ("newton", "landmark", "exact")  # solvers with leave-one-out in closed form
+LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
 EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
 
 

@@ -58,6 +58,28 @@ class Landmark(SolverObject):
 
 
 @with_parameters
+class Cells(SolverObject):
+    """An exact machine for each region of the feature space: for narrow kernels and any number of rows.
+
+    Regions are the leaves of a tree that splits rows at medians. A row is predicted by the machine of its region alone.
+    The gap is that of the machines, each for its own rows, not that of one machine for all rows.
+
+    Parameters
+    ----------
+    cell_rows : int, default=4000
+        Most rows of a region. More come closer to one machine for all rows; time grows with them.
+
+    References
+    ----------
+    Thomann, Blaschzyk, Meister, Steinwart: *Spatial Decompositions for Large Scale SVMs*, AISTATS 2017.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"cell_rows": _COUNT}
+
+    cell_rows: int = 4000
+
+
+@with_parameters
 class _Tree(SolverObject):
     """What the solvers have in common that merge partitions in a tree.
 
@@ -201,4 +223,4 @@ class CSVRG(SVRG):
     n_strata: int = 64
 
 
-ODM_SOLVERS: SolverClasses = (Exact, Landmark, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)
+ODM_SOLVERS: SolverClasses = (Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)
