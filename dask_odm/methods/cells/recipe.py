@@ -33,7 +33,14 @@ from dask_odm.learning.training.recipe import Machines, Trained, report_step, re
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow
-from dask_odm.methods.cells.workers import SLAB, CellSettings, KnownStatistics, SolvedBin, solve_bin, solve_stored_bin
+from dask_odm.methods.cells.workers import (
+    CellSettings,
+    KnownStatistics,
+    SolvedBin,
+    slabs_of,
+    solve_bin,
+    solve_stored_bin,
+)
 from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes
 from dask_odm.methods.odm_fit import ODMFit
@@ -104,13 +111,14 @@ def train_machines_in_cells(data: TrainingData, fit: ODMFit, machines: Machines,
 
 
 def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
-    if not fit.kernel.is_named:
-        fit.kernel.require_named("cells, which divide the space of the features")
+    if fit.kernel.kernel == "linear":
+        raise InputError("solver='cells' is for kernels other than 'linear', which solver='newton' learns exactly.")
+    fit.kernel.require_named("cells, which divide the space of the features")
     began = time.perf_counter()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
-    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows)
+    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, not data.in_memory)
     itemsize = data.dtype.itemsize
     bin_rows = max(settings.cell_rows, min(BIN_CELLS * settings.cell_rows, BIN_BYTES // (data.features * itemsize)))
     rows = data.labelled_rows
@@ -148,13 +156,15 @@ def _bins(
     seen: KernelData, fit: ODMFit, top: CellTree, left: list[int], settings: CellSettings, cell_bytes: int
 ) -> Iterator[Iterator[tuple[int, SolvedBin]]]:
     """Yield number and solution of the bins ``left``, as they are solved."""
+    if not left:
+        yield iter(())
+        return
     data = seen.data
     held = data.held
     whole = KnownStatistics(data.statistics())
     if held is not None:
         data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
-        starts = range(0, held.rows, SLAB)
-        bins = np.concatenate(run_threads(lambda i: top(seen.scaled[i : i + SLAB]), starts, CPU_COUNT))
+        bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         plain = replace(held, weight=held.total_weights, factors=tuple(1.0 for _ in held.factors), whole=whole)
         yield ((k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT)) for k in left)
         return
@@ -180,7 +190,7 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
     except ValueError:
         return False
     return (
-        solved.support.shape == (support, data.features)
+        solved.support.shape == (0 if data.in_memory else support, data.features)
         and solved.coefficients.shape == (settings.machines, support)
         and solved.intercept.shape == (cells, settings.machines)
         and solved.sizes.sum() == support
@@ -232,11 +242,17 @@ def _finish(
     require_finite_solution(coefficients, intercept)
     if not coefficients.shape[1]:
         raise InputError("no cell has rows of two classes: choose a larger cell_rows, or solver='exact'.")
+    numbers = np.concatenate([each.numbers for each in bins]).astype(np.int64)
+    held = data.held
+    if held is None:
+        support = np.concatenate([each.support for each in bins])
+    else:
+        support = held.raw(np.searchsorted(held.kept, numbers))
     figures = np.concatenate([each.figures for each in bins])
     model = CellModel(
         replace(kernel, bias=0.0),
         scaling,
-        np.concatenate([each.support for each in bins]),
+        support,
         coefficients,
         intercept,
         len(settings.factors) if settings.pairs else 0,
@@ -249,7 +265,7 @@ def _finish(
         "dual_gap_": history[-1]["gap"],
         "history_": history,
         "n_iter_": max(1, int(figures[:, :, 2].max())),
-        "support_": np.concatenate([each.numbers for each in bins]).astype(np.int64),
+        "support_": numbers,
     }
     warning = None
     over = int(np.count_nonzero(gaps > fit.solver.tol))

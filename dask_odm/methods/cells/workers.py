@@ -31,7 +31,8 @@ from dask_odm.methods.pairs.recipe import train_pairs
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
-SLAB = 1 << 14  # rows that are scaled at a time
+SLAB_BYTES = 16 << 20  # of rows that are scaled and looked up at a time
+DENSE_BYTES = 1 << 28  # of a cell's rows, up to which sparse ones are made dense
 FIGURES = 4  # numbers of each machine of a cell: P, D, steps, and whether it predicts in float64
 
 
@@ -42,8 +43,8 @@ class SolvedBin:
     planes: Array  # of the tree, see `CellTree`
     thresholds: Array
     children: Array
-    support: Array  # raw rows with a coefficient, in the order of the cells, (n_support, d)
-    numbers: Array  # of these rows in the given data
+    numbers: Array  # of the rows with a coefficient in the given data, in the order of the cells, (n_support,)
+    support: Array  # those rows, raw, (n_support, d) if they are on disk, else (0, d)
     coefficients: Array  # (machines, n_support)
     sizes: Array  # support rows of every cell
     intercept: Array  # (cells, machines)
@@ -100,6 +101,7 @@ class CellSettings:
     pairs: bool
     total_weight: float
     cell_rows: int
+    stored: bool  # whether the rows are on disk, so that solved bins bring their support rows
 
     @property
     def machines(self) -> int:
@@ -109,12 +111,19 @@ class CellSettings:
         return classes * (classes - 1) // 2 if self.pairs else classes
 
 
+def slabs_of(scaled: Any) -> list[slice]:
+    """Return slices of scaled rows that take `SLAB_BYTES` when they are dense."""
+    n, d = scaled.shape
+    step = max(1, SLAB_BYTES // (d * scaled.dtype.itemsize))
+    return [slice(start, start + step) for start in range(0, n, step)]
+
+
 def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads: int) -> SolvedBin:
     """Divide the rows of a bin into cells, and solve them by ``threads`` threads, which changes no bit."""
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
     tree = grow(scaled, settings.cell_rows, seed)
-    cells = np.concatenate([tree(scaled[start : start + SLAB]) for start in range(0, bin_rows.rows, SLAB)])
+    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
     index = [np.flatnonzero(cells == c) for c in range(tree.count)]
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 
@@ -251,8 +260,8 @@ def _joined(
         tree.planes,
         tree.thresholds,
         tree.children,
-        rows.raw(support),
         rows.kept[support],
+        rows.X[support] if settings.stored else np.empty((0, rows.features)),
         np.concatenate([cell.coefficients for cell in cells], axis=1),
         np.array([len(cell.numbers) for cell in cells]),
         np.stack([cell.intercept for cell in cells]),
