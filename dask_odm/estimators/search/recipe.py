@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,9 +15,11 @@ from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, 
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.trials import CellTrials, chosen_cells
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
 from dask_odm.methods.settings import Landmark
@@ -145,12 +148,27 @@ class _Trials:
             self._samples[stage] = self._data.sample(TUNING.rows[stage], self._fit.run.seed)
         return self._samples[stage]
 
+    def cells(self, stage: int) -> list[MemoryData]:
+        """Return the cells of a stage; those of the first have a quarter of the rows."""
+        if stage not in self._samples:
+            fit = self._fit.first._settings(self._fit.run)
+            rows = max(1, fit.own.cell_rows // (4 if stage == COARSE else 1))
+            self._samples[stage] = chosen_cells(self._data, fit.kernel, rows, fit.run.seed)
+        return self._samples[stage]
+
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""
+        if self._in_cells:
+            return sum(cell.rows for cell in self.cells(stage))
         return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
+        if self._in_cells:
+            fit = self._chosen(settings[0])[2]
+            trials = CellTrials(self.cells(stage), replace(fit, run=self._fit.run), self._data.class_weights)
+            splits = [partial(self._splits.parts, k=k) for k in range(self._splits.count)]
+            return trials.scores([(each.share, each.upsilon, each.theta) for each in settings], splits)
         if stage == WHOLE and self._many:
             return np.array([[self._on_all(setting)] for setting in settings])
         rows = self._seen(stage, settings[0])
@@ -174,6 +192,10 @@ class _Trials:
         return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
 
     @property
+    def _in_cells(self) -> bool:
+        return solver_word(self._fit.first.solver) == "cells"
+
+    @property
     def _many(self) -> bool:
         """Whether all rows are many more than the larger sample."""
         return self._data.labelled_rows > TUNING.many * TUNING.rows[FINE]
@@ -188,8 +210,10 @@ class _Trials:
         """Whether a last stage is worth its time.
 
         With many more rows than the sample, it is if their leave-one-out error is available. Else it is if the kernel
-        may need more landmarks, and has room for them.
+        may need more landmarks, and has room for them. Cells were tried as they are.
         """
+        if self._in_cells:
+            return False
         if not self._many:
             asked = setting.kernel == "linear" or setting.n_landmarks is not None
             enough = TUNING.needed * TUNING.landmarks[FINE]
