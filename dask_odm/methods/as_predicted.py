@@ -30,8 +30,8 @@ from dask_odm.kernels.named import RBF, Laplacian, Polynomial
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.losses import PredictedLoss
-from dask_odm.learning.training.recipe import Trained
+from dask_odm.learning.problem.losses import PredictedLoss, relative_gap
+from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import PREDICTED_ROWS, KernelModel
@@ -60,7 +60,8 @@ class Claim:
 
     @property
     def gap(self) -> float:
-        return max(0.0, self.primal - self.bound) / max(self.primal, TINY)
+        square = 0.0 if self.half_norm is None else 2.0 * self.half_norm
+        return relative_gap(self.primal, self.primal - self.bound, square)
 
 
 def held_as_predicted(
@@ -72,7 +73,7 @@ def held_as_predicted(
     ``kernel`` is that of the training, with its bias. ``figures`` says which of "gap" and "objective" in the last
     record are the model's.
     """
-    if not math.isfinite(claim.primal):
+    if not math.isfinite(claim.primal) or math.isinf(claim.gap):
         return trained
     model = trained.model
     tol = fit.solver.tol
@@ -151,7 +152,9 @@ def _settled(
     history = [*before, last | {name: told[name] for name in figures}]
     attributes = trained.attributes | {"dual_gap_": gap, "history_": history}
     warning = trained.warning
-    if gap > enough:
+    if math.isinf(gap):
+        warning = stopped_at(gap, tol)
+    elif gap > enough:
         warning = (
             f"Rounding leaves the model, as it predicts, at a relative gap of {gap:.1e}, above tol={tol:g}: its "
             "coefficients are too large for the digits of its kernel. Scale the features (scale='minmax'), or decrease "

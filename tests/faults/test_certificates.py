@@ -69,3 +69,17 @@ def test_rounding_that_nothing_mends_is_said():
     assert issubclass(heard[0].category, ConvergenceWarning)
     for part in ("Rounding leaves the model", "Scale the features", "decrease lam"):
         assert part in str(heard[0].message)
+
+
+@pytest.mark.parametrize("solver", ["exact", "sodm"])
+@pytest.mark.parametrize("kernel", ["precomputed", "callable"])
+def test_a_kernel_matrix_that_is_not_positive_semidefinite_certifies_nothing(solver, kernel):
+    """Values of a wide kernel in float32: ‖w‖² is negative where coefficients are large."""
+    problem = Problem.drawn(147, generator(10, "certificates", 147))
+    assert np.linalg.eigvalsh(problem.given.astype(np.float64)).min() < 0
+    model = problem.model().set_params(solver=solver)
+    if kernel == "callable":
+        model.set_params(kernel=lambda A, B: problem.function(A.astype(np.float32), B.astype(np.float32)))
+    with pytest.warns(ConvergenceWarning, match="not positive semidefinite"):
+        model.fit(problem.given if kernel == "precomputed" else problem.X, problem.y, sample_weight=problem.weight)
+    assert model.dual_gap_ > 1.0

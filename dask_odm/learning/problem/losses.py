@@ -19,6 +19,7 @@ model, whoever found it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -263,6 +264,17 @@ class Point:
     gap: float
 
 
+def relative_gap(primal: float, left: float, square: float) -> float:
+    """Return ``left``/P, which is P − D of a model with ``‖w‖²`` = ``square``.
+
+    It is infinite if the square is negative by more than rounding of P: the kernel matrix is then not positive
+    semidefinite, and D bounds nothing.
+    """
+    if not square >= -1e-8 * abs(primal):
+        return math.inf
+    return max(0.0, left) / max(primal, np.finfo(float).tiny)
+
+
 def scaled_dual(losses: RowLosses, s: Array, square: float) -> float:
     """Return the largest D(c s) over c ≥ 0, a lower bound of P everywhere.
 
@@ -294,7 +306,7 @@ def own_gap(losses: RowLosses, coefficients: Array, scores: Array) -> Point:
     margins = losses.y * scores
     primal = losses.primal(coefficients, scores)
     left = float(losses.row_gaps(losses.y * coefficients, margins).sum())
-    return Point(primal, primal - left, left / max(primal, np.finfo(float).tiny))
+    return Point(primal, primal - left, relative_gap(primal, left, float(coefficients @ scores)))
 
 
 def span_gap(
@@ -318,4 +330,4 @@ def span_gap(
 def _point(losses: RowLosses, margins: Array, square_norm: float, s: Array, square: float) -> Point:
     primal = 0.5 * square_norm + float(losses.losses(margins).sum())
     bound = scaled_dual(losses, s, square)
-    return Point(primal, bound, max(0.0, primal - bound) / max(primal, np.finfo(float).tiny))
+    return Point(primal, bound, relative_gap(primal, primal - bound, min(square_norm, square)))

@@ -7,6 +7,7 @@ become, with the records of the steps, before its figures become attributes.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -230,6 +231,11 @@ def finish_weights(features: FeatureMap, solution: PrimalSolution[Any], tol: flo
 
 def stopped_at(gap: float, tol: float) -> str:
     """Return the first sentence of the warning of a solver that stopped short."""
+    if math.isinf(gap):
+        return (
+            "‖w‖² is negative, so that no gap is known: the kernel matrix is not positive semidefinite. Compute it in "
+            "float64, add a little to its diagonal, or decrease lam."
+        )
     return f"The solver stopped at a relative gap of {gap:.1e}, above tol={tol:g}."
 
 

@@ -97,6 +97,8 @@ def _fits(state: ExactState, n: int) -> bool:
 def _warning(solution: ExactSolution, fit: ODMFit) -> str | None:
     if solution.converged:
         return None
+    if np.isinf(solution.point.gap):
+        return stopped_at(solution.point.gap, fit.solver.tol)
     if len(solution.history) > fit.solver.max_iter:
         advice = f"Increase max_iter ({fit.solver.max_iter} steps), scale the features, or decrease lam."
     else:

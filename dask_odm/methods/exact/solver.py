@@ -31,7 +31,7 @@ from scipy.linalg import LinAlgError
 from dask_odm.errors import InputError
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import least_row_step
-from dask_odm.learning.problem.losses import Point, RowLosses, scaled_dual
+from dask_odm.learning.problem.losses import Point, RowLosses, relative_gap, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
 from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.threads import single_threaded_blas
@@ -277,7 +277,8 @@ class _Run:
         if primal is None:
             primal = self.losses.primal(state.coefficients, state.scores)
         bound = max(state.bound, self._dual(state.coefficients, state.scores))
-        gap = float(max(0.0, primal - bound) / max(primal, TINY)) if np.isfinite(primal) else np.inf
+        square = float(state.coefficients @ state.scores)
+        gap = relative_gap(primal, float(primal - bound), square) if np.isfinite(primal) else np.inf
         seconds = time.perf_counter() - self.began
         record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
         return state.changed(bound=bound, history=[*state.history, record])
