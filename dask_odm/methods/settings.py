@@ -68,15 +68,23 @@ class Cells(SolverObject):
     ----------
     cell_rows : int, default=4000
         Most rows of a region. More come closer to one machine for all rows; time grows with them.
+    overlap : float, default=0.0
+        A region also learns from rows beyond its planes, up to this share of the standard deviation of the rows that
+        a plane divides.
 
     References
     ----------
     Thomann, Blaschzyk, Meister, Steinwart: *Spatial Decompositions for Large Scale SVMs*, AISTATS 2017.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"cell_rows": _COUNT}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "cell_rows": _COUNT,
+        "overlap": [Interval(Real, 0.0, None, closed="left")],
+    }
 
     cell_rows: int = 4000
+    _: KW_ONLY
+    overlap: float = 0.0
 
 
 @with_parameters

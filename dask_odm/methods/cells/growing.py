@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
@@ -18,13 +19,15 @@ LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
 DIRECTIONS = 4  # principal directions that are tried, one after the other
 
 
-def grow(rows: Any, most: int, seed: int) -> CellTree:
+def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array]:
     """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
 
-    Equal rows stay together, so that a cell of rows that hardly differ may have more.
+    Equal rows stay together, so that a cell of rows that hardly differ may have more. For every node, the second array
+    has the standard deviation of its rows along its direction.
     """
     planes: list[Array] = []
     thresholds: list[float] = []
+    widths: list[float] = []
     children: list[list[int]] = []
     cells = 0
     # nodes to divide: their rows, and the node above with the side they are on
@@ -38,18 +41,60 @@ def grow(rows: Any, most: int, seed: int) -> CellTree:
         if found is None:
             cells += 1
             continue
-        plane, threshold, right = found
+        plane, threshold, width, right = found
+        widths.append(width)
         planes.append(plane)
         thresholds.append(threshold)
         children.append([0, 0])
         waiting += [(index[right], number, 1), (index[~right], number, 0)]
     if not planes:
-        return CellTree.single(rows.shape[1])
-    return CellTree(np.stack(planes), np.array(thresholds), np.array(children, np.int64))
+        return CellTree.single(rows.shape[1]), np.empty(0)
+    return CellTree(np.stack(planes), np.array(thresholds), np.array(children, np.int64)), np.array(widths)
 
 
-def _plane(rows: Any, index: Array, seed: np.random.SeedSequence) -> tuple[Array, float, Array] | None:
-    """Return a plane, its threshold and which rows at ``index`` are on its right; None if they cannot be divided."""
+def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Array]:
+    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell.
+
+    A row is near both sides of a node's plane if it is within the node's margin of it.
+    """
+    arguments = np.ascontiguousarray(rows), tree.planes, tree.thresholds, tree.children, margins
+    count = _reach(*arguments, np.empty((0, 2), np.int64))
+    pairs = np.empty((count, 2), np.int64)
+    _reach(*arguments, pairs)
+    return pairs[:, 0], pairs[:, 1]
+
+
+@compiled_in_order
+def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins: Array, out: Array) -> int:
+    """Write row and cell of every pair to ``out``, if there is room, and return their number."""
+    count = 0
+    waiting = np.empty(len(thresholds) + 2, np.int64)
+    for i in range(len(X)):
+        waiting[0] = 0 if len(thresholds) else -1
+        left = 1
+        while left > 0:
+            left -= 1
+            node = waiting[left]
+            if node < 0:
+                if count < len(out):
+                    out[count, 0] = i
+                    out[count, 1] = -1 - node
+                count += 1
+                continue
+            along = 0.0
+            for j in range(X.shape[1]):
+                along += planes[node, j] * X[i, j]
+            if along > thresholds[node] or along >= thresholds[node] - margins[node]:
+                waiting[left] = children[node, 1]
+                left += 1
+            if not along > thresholds[node] or along <= thresholds[node] + margins[node]:
+                waiting[left] = children[node, 0]
+                left += 1
+    return count
+
+
+def _plane(rows: Any, index: Array, seed: np.random.SeedSequence) -> tuple[Array, float, float, Array] | None:
+    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
     rng = np.random.default_rng(seed)
     some = index
     if len(index) > SAMPLE_ROWS:
@@ -60,7 +105,7 @@ def _plane(rows: Any, index: Array, seed: np.random.SeedSequence) -> tuple[Array
         right = along > threshold
         share = np.count_nonzero(right) / len(right)
         if LEAST_SHARE <= share <= 1.0 - LEAST_SHARE:
-            return plane, threshold, right
+            return plane, threshold, float(along.std()), right
     return None
 
 

@@ -118,7 +118,9 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
-    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, not data.in_memory)
+    settings = CellSettings(
+        plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap, not data.in_memory
+    )
     itemsize = data.dtype.itemsize
     bin_rows = max(settings.cell_rows, min(BIN_CELLS * settings.cell_rows, BIN_BYTES // (data.features * itemsize)))
     rows = data.labelled_rows
@@ -126,7 +128,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     if rows > bin_rows:
         sample = data.sample(min(SAMPLE_ROWS, max(1, BIN_BYTES // (data.features * itemsize))), fit.run.seed)
         scaled = sample.seen_by(fit.kernel).scaled
-        top = grow(scaled, max(1, round(bin_rows * len(scaled) / rows)), fit.run.seed)
+        top, _ = grow(scaled, max(1, round(bin_rows * len(scaled) / rows)), fit.run.seed)
     cell_bytes = solver_bytes(settings.cell_rows, data.features, itemsize)
     resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}

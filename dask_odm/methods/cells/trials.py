@@ -38,7 +38,7 @@ def chosen_cells(data: TrainingData, choice: KernelChoice, cell_rows: int, seed:
     sample = data.sample(SAMPLE_ROWS, seed)
     assert sample.held is not None
     scaled = sample.seen_by(choice).scaled
-    tree = grow(scaled, max(1, round(cell_rows * sample.rows / data.labelled_rows)), seed)
+    tree, _ = grow(scaled, max(1, round(cell_rows * sample.rows / data.labelled_rows)), seed)
     cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
     codes = np.unique(sample.held.y, return_inverse=True)[1]
     counts = np.zeros((tree.count, codes.max() + 1))
@@ -113,7 +113,7 @@ class CellTrials:
         odm = ODMSettings(share * learning.total_weight, upsilon, theta)
         solver = replace(self.fit.solver, tol=max(TRIAL_TOL, self.fit.solver.tol))
         fit = replace(self.fit, odm=odm, solver=solver, loo=parts is None)
-        own = CellSettings(fit, self.factors, False, learning.total_weight, cell.rows, False)
+        own = CellSettings(fit, self.factors, False, learning.total_weight, cell.rows, 0.0, False)
         solved = solve_cell(learning, own)
         validating = cell
         predicted = solved.left.T

@@ -23,7 +23,7 @@ from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.cells.growing import grow
+from dask_odm.methods.cells.growing import grow, rows_within
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
@@ -101,6 +101,7 @@ class CellSettings:
     pairs: bool
     total_weight: float
     cell_rows: int
+    overlap: float
     stored: bool  # whether the rows are on disk, so that solved bins bring their support rows
 
     @property
@@ -122,9 +123,14 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     """Divide the rows of a bin into cells, and solve them by ``threads`` threads, which changes no bit."""
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
-    tree = grow(scaled, settings.cell_rows, seed)
+    tree, widths = grow(scaled, settings.cell_rows, seed)
     cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
-    index = [np.flatnonzero(cells == c) for c in range(tree.count)]
+    near = [rows_within(scaled[span], tree, settings.overlap * widths) for span in slabs_of(scaled)]
+    firsts = [span.start for span in slabs_of(scaled)]
+    rows = np.concatenate([first + rows for first, (rows, _) in zip(firsts, near, strict=True)])
+    of_rows = np.concatenate([of for _, of in near])
+    index = [rows[of_rows == c] for c in range(tree.count)]  # those near a cell learn with it
+    own = [cells[each] == c for c, each in enumerate(index)]
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 
     def solved(c: int) -> SolvedCell:
@@ -133,7 +139,7 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
         return Context().run(solve_cell, cell, settings)  # nobody hears of its steps
 
     found = dict(zip(order, run_threads(solved, order, threads), strict=True))
-    return _joined(tree, bin_rows, settings, index, [found[c] for c in range(tree.count)])
+    return _joined(tree, bin_rows, settings, index, own, [found[c] for c in range(tree.count)])
 
 
 @memory_returned()
@@ -249,13 +255,20 @@ def _figures(trained: Trained, machines: int) -> Array:
 
 
 def _joined(
-    tree: CellTree, rows: MemoryData, settings: CellSettings, index: list[Array], cells: list[SolvedCell]
+    tree: CellTree,
+    rows: MemoryData,
+    settings: CellSettings,
+    index: list[Array],
+    own: list[Array],
+    cells: list[SolvedCell],
 ) -> SolvedBin:
-    """Join the cells of a bin."""
-    support = np.concatenate([own[cell.numbers] for own, cell in zip(index, cells, strict=True)])
-    order = np.concatenate(index)
-    left_rows = rows.kept[order] if settings.fit.loo else np.empty(0, np.int64)
+    """Join the cells of a bin, whose rows are at ``index``; ``own`` tells which of them the cell predicts."""
+    support = np.concatenate([each[cell.numbers] for each, cell in zip(index, cells, strict=True)])
+    left_rows = np.empty(0, np.int64)
     left = np.concatenate([cell.left for cell in cells], axis=1)
+    if settings.fit.loo:
+        left_rows = rows.kept[np.concatenate([each[mine] for each, mine in zip(index, own, strict=True)])]
+        left = left[:, np.concatenate(own)]
     return SolvedBin(
         tree.planes,
         tree.thresholds,

@@ -86,6 +86,16 @@ def test_left_out_values_are_those_of_the_cells(scheme):
         assert abs(model.loo_score_ - model.score(*board(3000, classes, 1))) < 0.05
 
 
+def test_cells_overlap():
+    X, y = board(1200)
+    apart = ODMClassifier(**SETTINGS, solver=Cells(100), loo=True).fit(X, y)
+    model = ODMClassifier(**SETTINGS, solver=Cells(100, overlap=0.3), loo=True).fit(X, y)
+    assert model.history_[-1]["rows"] > 1300 > apart.history_[-1]["rows"] == 1200
+    assert np.isfinite(model.loo_decision_function_).all(), "each row is left out of its own cell"
+    assert model.loo_score_ > apart.loo_score_
+    assert model.score(*board(4000, 2, 1)) > apart.score(*board(4000, 2, 1))
+
+
 def test_stores_workers_and_bins(tmp_path, start_workers):
     X, y = board(3000, 3)
     path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=700).path
