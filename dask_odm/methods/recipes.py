@@ -78,8 +78,8 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     logger.info("solver=%r: %s", name, why)
     if fit.loo and name not in LEAVE_OUT:
         raise InputError(
-            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
-            "loo to False."
+            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark', 'exact' or 'cells', "
+            "or set loo to False."
         )
     return Choice(name, why, RECIPES[name])
 
