@@ -34,6 +34,7 @@ from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow
 from dask_odm.methods.cells.workers import (
+    FIGURES,
     CellSettings,
     KnownStatistics,
     SolvedBin,
@@ -141,15 +142,20 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
         require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
     left = [k for k in range(top.count) if k not in solved]
     every = -(-top.count // SAVES)
+    told = every * len(history)  # bins, in their order, that the history tells of
     with _bins(seen, fit, top, left, settings, cell_bytes) as found, Meter("cells", top.count, "bins") as meter:
         meter.add(len(solved))
         for k, each in found:
             solved[k] = each
             meter.add()
-            if len(solved) % every == 0 or len(solved) == top.count:
-                history.append(_record(solved, history, settings, rows, time.perf_counter() - began))
+            after = min(told + every, top.count)
+            while told < top.count and all(each in solved for each in range(told, after)):
+                seconds = time.perf_counter() - began
+                history.append(_record([solved[each] for each in range(after)], len(history), rows, seconds))
                 save(CellsState.of(solved, history))
                 report_step(history[-1])
+                told = after
+                after = min(told + every, top.count)
     return _finish(data, seen.scaling, seen.kernel, top, [solved[k] for k in range(top.count)], history, settings)
 
 
@@ -186,18 +192,28 @@ def _bins(
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
     """Return whether a bin of a checkpoint has the shapes of one of this fit."""
     cells = len(solved.thresholds) + 1
+    machines = settings.machines
     support = len(solved.numbers)
+    shapes = {
+        "planes": (cells - 1, data.features),
+        "support": (0 if data.in_memory else support, data.features),
+        "coefficients": (machines, support),
+        "sizes": (cells,),
+        "intercept": (cells, machines),
+        "figures": (cells, machines, FIGURES),
+        "counts": (cells, 2),
+        "left": (machines, len(solved.left_rows)),
+        "parameters": (cells,),
+    }
     try:
         solved.tree.require_sound()
     except ValueError:
         return False
-    return (
-        solved.support.shape == (0 if data.in_memory else support, data.features)
-        and solved.coefficients.shape == (settings.machines, support)
-        and solved.intercept.shape == (cells, settings.machines)
-        and solved.sizes.sum() == support
-        and len(solved.sizes) == len(solved.figures) == len(solved.counts) == cells
-    )
+    given = data.row_numbers[0]
+    numbers = np.concatenate([solved.numbers, solved.left_rows])
+    inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
+    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all())
+    return inside and whole and all(getattr(solved, name).shape == shape for name, shape in shapes.items())
 
 
 def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
@@ -209,16 +225,13 @@ def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
     return primal.sum(axis=0), short.sum(axis=0), gaps
 
 
-def _record(
-    solved: dict[int, SolvedBin], history: list[dict[str, Any]], settings: CellSettings, rows: int, seconds: float
-) -> dict[str, Any]:
-    """Return the record of the cells that are solved so far."""
-    bins = [solved[k] for k in sorted(solved)]
+def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> dict[str, Any]:
+    """Return the record of the bins that are solved so far."""
     primal, short, gaps = _gaps(bins)
     counts = np.concatenate([each.counts for each in bins])
     done = int(counts[:, 0].sum())
     gap = float((short / np.maximum(primal, np.finfo(np.float64).tiny)).max())
-    told = step_record(len(history), gap, float(primal.sum()), done / rows, seconds)
+    told = step_record(number, gap, float(primal.sum()), done / rows, seconds)
     return told | {
         "rows": done,
         "cells": len(counts),
