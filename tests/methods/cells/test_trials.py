@@ -8,7 +8,6 @@ import pytest
 
 from dask_odm import ODMClassifier, ODMClassifierCV, open_store
 from dask_odm.data.rows.targets import TwoClasses
-from dask_odm.data.store.store import Store
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
@@ -35,7 +34,7 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
     store = store_of(tmp_path / "rows.zarr", X, y.astype(int), chunk_rows=700)
-    stored = StoredData(FitRun(3), Store(store.path), TwoClasses())
+    stored = StoredData(FitRun(3), store, TwoClasses())
     for one, other in zip(cells, chosen_cells(stored, CHOICE, 500, 3), strict=True):
         np.testing.assert_array_equal(one.kept, other.kept)
         np.testing.assert_array_equal(one.X, other.X)
