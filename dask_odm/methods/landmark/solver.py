@@ -192,15 +192,15 @@ class _SpanNewton(Newton[SpanSums]):
         """Return the same coefficients with a gap that holds in float64.
 
         The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
-        P and its gradient are in float64 from then on; the Hessian of a step stays in float32.
+        or a gap of zero, P and its gradient are in float64 from then on; the Hessian of a step stays in float32.
         """
         if not self.confirm or self.double:
             return at
         if self.sample is None or self.doubts(at):
             self._make_sketch(at)
             self.tired = False
-        gap = self._enlarged(at)
-        if not gap <= self.tol + (at.gap if at.gap > self.tol else 0.0):
+        gap, least = self._enlarged(at)
+        if not (gap if at.gap <= self.tol else least) <= self.tol:
             self.judge = self.span.in_float64()
             self.tired = True
             self.passes += 1
@@ -214,8 +214,8 @@ class _SpanNewton(Newton[SpanSums]):
         # a new preconditioner has what tells whether further steps in float32 would be in vain
         return self.confirm and not self.double and self.tired and self.tol < at.gap < 1.0
 
-    def _enlarged(self, at: SpanIterate) -> float:
-        """Return the gap at ``at`` plus what kernel values in float64 may add to it and to P.
+    def _enlarged(self, at: SpanIterate) -> tuple[float, float]:
+        """Return the gap at ``at``, and a gap of zero, plus what kernel values in float64 may add to it and to P.
 
         With the dual variables u of the rounded scores, D is that of the float64 problem over the landmarks. So the gap
         there is ``½ ‖L⁻¹(Gα − Kᵀu)‖² + Σ_i loss_i(f_i) + loss_i*(−u_i) + u_i f_i`` with K and f in float64. The second
@@ -249,8 +249,10 @@ class _SpanNewton(Newton[SpanSums]):
         for part in run_threads(difference, range(0, len(rows), few), self.sketch.threads):
             image, young, more = image + part[0], young + part[1], more + part[2]
         white = self._whitened(image)
-        root = np.sqrt(at.gap * at.primal) + np.sqrt(0.5 * float(white @ white))
-        return float((root**2 + young + abs(more)) / at.primal)
+        root = np.sqrt(0.5 * float(white @ white))
+        added = young + abs(more)
+        found = [((np.sqrt(gap * at.primal) + root) ** 2 + added) / at.primal for gap in (at.gap, 0.0)]
+        return float(found[0]), float(found[1])
 
 
 def rough_solution(
