@@ -220,9 +220,8 @@ def first_line(path: str) -> tuple[int, bytes]:
 def shown(text: str | bytes, most: int = 60) -> str:
     """Quote text for a message of one line, and shorten it if it is long."""
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    if len(words) <= most:
-        return repr(words)
-    return f"{words[:most]!r}… ({len(words)} characters)"
+    kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
+    return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
 
 
 def is_number(word: str | bytes) -> bool:

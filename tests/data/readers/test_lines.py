@@ -50,6 +50,7 @@ def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
         (b"\xff\n", "'\ufffd\\n'"),
         ("x" * 60, f"'{'x' * 60}'"),
         ("x" * 61, f"'{'x' * 60}'\u2026 (61 characters)"),
+        ("\0" * 60, "'" + "\\x00" * 15 + "'\u2026 (60 characters)"),
     ],
 )
 def test_text_in_messages_is_short_and_printable(text, expected):
