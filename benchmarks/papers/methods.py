@@ -25,8 +25,8 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import tree_recipe
-from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.recipe import TreeRule, at_random, by_clusters, by_means, by_strata
 
 Settings = dict[str, float]

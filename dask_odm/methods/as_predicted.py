@@ -33,7 +33,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss, relative_gap
 from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import PREDICTED_ROWS, KernelModel
 from dask_odm.typing import Array
 

@@ -15,7 +15,6 @@ from typing import Any
 import dask
 import numpy as np
 from dask.utils import parse_bytes
-from sklearn.utils import check_random_state
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
@@ -38,6 +37,8 @@ def read_limit() -> int:
 
 def drawn(random_state: Any) -> int:
     """Draw a seed from scikit-learn's parameter ``random_state``."""
+    from sklearn.utils import check_random_state  # not at the top: tasks load this module
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

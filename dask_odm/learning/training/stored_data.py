@@ -27,7 +27,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
@@ -40,7 +40,7 @@ class StoredData(TrainingData):
     run: FitRun
     store: Store
     targets: Targets
-    whole: TrainingData | None = None
+    whole: HasStatistics | None = None
 
     @property
     def rows(self) -> int:

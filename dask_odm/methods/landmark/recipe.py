@@ -45,7 +45,7 @@ from dask_odm.methods.landmark.solver import (
     with_support,
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 

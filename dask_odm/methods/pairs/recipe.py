@@ -39,8 +39,8 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.exact.solver import solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
-from dask_odm.methods.settings import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
@@ -63,8 +63,13 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     return _sizes(data.held)[1] <= PAIR_ROWS
 
 
-def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-    """Train a machine for every two of ``pairs`` classes; return None if the data do not suit."""
+def train_pairs(
+    data: TrainingData, fit: ODMFit, machines: Machines, pairs: int, *, at_rest: bool = True
+) -> Trained | None:
+    """Train a machine for every two of ``pairs`` classes; return None if the data do not suit.
+
+    With ``at_rest``, rows may be shifted so that most values are 0, which is quicker; the model has that scaling.
+    """
     if not pairs or not suits_pairs(data, fit):
         return None
     assert isinstance(data, MemoryData)
@@ -74,7 +79,7 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
-    if fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+    if at_rest and fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
         scaling = scaling.at_rest(data.X, statistics)
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]

@@ -43,7 +43,7 @@ from dask_odm.learning.training.training_data import KernelData, PartitionedRows
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.tree.node_workers import Begin, PassUp, TreeJob, pass_all, pass_support, recluster
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.workers import (
