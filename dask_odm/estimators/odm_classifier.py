@@ -202,7 +202,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         known, as of "landmark" without its ``certify``. Of several machines it is the worst's.
     history_ : list of dict
         One entry per step, epoch or level: gap, objective, passes over the rows, seconds; the first also has the
-        solver, and why. Of several machines the entries of each follow those of the one before.
+        solver, and why. Of several machines the entries of each follow those of the one before. Cells begin with
+        one entry per level of their tree: nodes, cells, rows of the smallest and the largest, seconds.
     n_iter_ : int
         Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
         most.

@@ -147,7 +147,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     return fitted
 
 
-_HISTORY = mapping(dict.fromkeys(("gap", "objective", "seconds"), real(finite=False)), rest=scalar)
+_FIGURE = real(finite=False)
+_HISTORY = mapping({"seconds": _FIGURE}, {"gap": _FIGURE, "objective": _FIGURE}, rest=scalar)
 _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "support_": ("i", 1),
     "dual_coef_": ("f", 2),

@@ -134,11 +134,7 @@ class CellModel(KernelModel):
         return values
 
     def arrays(self) -> dict[str, Any]:
-        tree = self.tree
-        more = (tree.planes, tree.thresholds, tree.children, self.starts)
-        names = self.parts[len(KernelModel.parts) :]
-        held = (self.scaling.shift, self.scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(KernelModel.parts, held, strict=True)) | dict(zip(names, more, strict=True))
+        return super().arrays() | vars(self.tree) | {"starts": self.starts}
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> CellModel:

@@ -6,50 +6,66 @@ Segata and Blanzieri, *Fast and scalable local kernel machines* (JMLR 11, 2010),
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 
+from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 4000  # rows of a node that its directions are found from
 LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
 DIRECTIONS = 4  # principal directions that are tried, one after the other
 
 
-def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array]:
+def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
     """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
 
     Equal rows stay together, so that a cell of rows that hardly differ may have more. For every node, the second array
-    has the standard deviation of its rows along its direction.
+    has the standard deviation of its rows along its direction, the third the seconds that dividing them took.
     """
-    planes: list[Array] = []
-    thresholds: list[float] = []
-    widths: list[float] = []
+    nodes: list[tuple[Array, float, float, float]] = []  # planes, thresholds, widths and seconds
     children: list[list[int]] = []
     cells = 0
     # nodes to divide: their rows, and the node above with the side they are on
     waiting: list[tuple[Array, int, int]] = [(np.arange(len(rows)), -1, 0)]
     while waiting:
         index, above, side = waiting.pop()
-        number = len(children)
-        found = None if len(index) <= most else _plane(rows, index, np.random.SeedSequence([seed, number]))
+        number = len(nodes)
+        began = time.perf_counter()
+        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
         if above >= 0:
             children[above][side] = -1 - cells if found is None else number
         if found is None:
             cells += 1
             continue
         plane, threshold, width, right = found
-        widths.append(width)
-        planes.append(plane)
-        thresholds.append(threshold)
+        nodes.append((plane, threshold, width, time.perf_counter() - began))
         children.append([0, 0])
         waiting += [(index[right], number, 1), (index[~right], number, 0)]
-    if not planes:
-        return CellTree.single(rows.shape[1]), np.empty(0)
-    return CellTree(np.stack(planes), np.array(thresholds), np.array(children, np.int64)), np.array(widths)
+    if not nodes:
+        return CellTree.single(rows.shape[1]), np.empty(0), np.empty(0)
+    planes, thresholds, widths, seconds = (np.array(each) for each in zip(*nodes, strict=True))
+    return CellTree(planes, thresholds, np.array(children, np.int64)), widths, seconds
+
+
+def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str, Any]]:
+    """Return a record for each level of a tree, from the root on, of the rows of its cells and its nodes' seconds."""
+    nodes = len(tree.thresholds)
+    rows = np.concatenate([np.zeros(nodes, np.int64), cell_rows[::-1]])  # cell c is at −1 − c, as in `children`
+    for node in reversed(range(nodes)):  # those below have higher numbers
+        rows[node] = rows[tree.children[node]].sum()
+    level = np.array([0 if nodes else -1])
+    found: list[dict[str, Any]] = []
+    while len(level):
+        inner = level[level >= 0]
+        record = {"level": len(found), "nodes": len(inner), "cells": len(level) - len(inner)}
+        record |= {"least_rows": int(rows[level].min()), "most_rows": int(rows[level].max())}
+        found.append(record | {"seconds": float(seconds[inner].sum())})
+        level = tree.children[inner].ravel()
+    return found
 
 
 def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Array]:
@@ -93,14 +109,16 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
     return count
 
 
-def _plane(rows: Any, index: Array, seed: np.random.SeedSequence) -> tuple[Array, float, float, Array] | None:
-    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
-    rng = np.random.default_rng(seed)
-    some = index
-    if len(index) > SAMPLE_ROWS:
-        some = index[np.sort(rng.choice(len(index), SAMPLE_ROWS, replace=False))]
+def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
+    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided.
+
+    Directions are found from ``most`` of the rows, as many as a cell may have.
+    """
+    some = index[np.sort(rng.choice(len(index), most, replace=False))]
+    along = np.empty(len(index))
     for plane in _directions(rows[some].astype(np.float64), rng):
-        along = np.concatenate([rows[each] @ plane for each in _parts(index)])
+        for span in slabs_of(rows, len(index)):
+            _project(rows[index[span]], plane, along[span])
         threshold = _median(along)
         right = along > threshold
         share = np.count_nonzero(right) / len(right)
@@ -109,13 +127,21 @@ def _plane(rows: Any, index: Array, seed: np.random.SeedSequence) -> tuple[Array
     return None
 
 
-def _parts(index: Array) -> list[Array]:
-    return [index[span] for span in slabs_of(len(index))]
+@compiled_in_order
+def _project(X: Array, plane: Array, out: Array) -> None:
+    """Write the products of rows and plane to ``out``, to the bit as a tree finds them; BLAS parts equal rows."""
+    for i in range(len(X)):
+        along = 0.0
+        for j in range(X.shape[1]):
+            along += plane[j] * X[i, j]
+        out[i] = along
 
 
-def slabs_of(n: int, step: int = 1 << 14) -> list[slice]:
-    """Return slices of at most ``step`` of ``n`` rows."""
-    return [slice(i, i + step) for i in range(0, n, step)]
+def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
+    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are dense."""
+    n, d = scaled.shape
+    step = max(1, PANEL_BYTES // (d * scaled.dtype.itemsize))
+    return [slice(start, start + step) for start in range(0, n if count is None else count, step)]
 
 
 def _median(along: Array) -> float:

@@ -13,32 +13,35 @@ support vector machines* (ICML 2014), whose early prediction is the same with ke
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.partitioners import GroupDealer, Partitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.learning.solution import step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
+from dask_odm.learning.training.run import KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.cells.growing import grow
+from dask_odm.methods.cells.growing import grow, levels_of, slabs_of
 from dask_odm.methods.cells.workers import (
     FIGURES,
     CellSettings,
     KnownStatistics,
     SolvedBin,
-    slabs_of,
     solve_bin,
     solve_stored_bin,
 )
@@ -48,10 +51,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
-SAMPLE_ROWS = 1 << 17  # rows that the tree of the bins is grown on
-BIN_CELLS = 16  # cells of a bin, about
-BIN_BYTES = 64 << 20  # most bytes of the rows of a bin, about
-SAVES = 16  # checkpoints of a fit, about
+STEPS = 16  # lines of the history, and checkpoints, of a fit, about
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,22 +68,18 @@ class CellsState:
     def of(cls, solved: dict[int, SolvedBin], history: list[dict[str, Any]]) -> CellsState:
         packed = [solved[k].packed() for k in sorted(solved)]
         sizes = np.array([float(len(numbers)) for numbers, _ in packed])
-        # left-out values that are not known are NaN, which no checkpoint holds
-        numbers = np.nan_to_num(np.concatenate([numbers for numbers, _ in packed]), nan=UNKNOWN)
+        numbers = np.concatenate([numbers for numbers, _ in packed])
         return cls(np.array(sorted(solved), np.float64), sizes, numbers, np.stack([s for _, s in packed]), history)
 
-    def solved(self, dtype: np.dtype[Any]) -> dict[int, SolvedBin]:
+    def solved(self) -> dict[int, SolvedBin]:
         """Return the bins; raise ValueError if numbers and shapes do not fit each other."""
         ends = np.cumsum(self.sizes).astype(np.int64)
-        numbers = np.split(np.where(self.numbers == UNKNOWN, np.nan, self.numbers), ends)
+        numbers = np.split(self.numbers, ends)
         if len(numbers[-1]) or not len(self.bins) == len(self.sizes) == len(self.shapes):
             raise ValueError(f"{len(self.numbers)} numbers of {len(self.bins)} bins")
         bins = self.bins.astype(np.int64).tolist()
         found = zip(bins, numbers, self.shapes, strict=False)  # nothing is left of the numbers
-        return {k: SolvedBin.unpacked(own, shapes, dtype) for k, own, shapes in found}
-
-
-UNKNOWN = -1e300
+        return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
 
 
 @dataclass(frozen=True)
@@ -119,62 +115,85 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
-    settings = CellSettings(
-        plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap, not data.in_memory
-    )
-    itemsize = data.dtype.itemsize
-    bin_rows = max(settings.cell_rows, min(BIN_CELLS * settings.cell_rows, BIN_BYTES // (data.features * itemsize)))
+    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap)
     rows = data.labelled_rows
-    top = CellTree.single(data.features)
-    if rows > bin_rows:
-        sample = data.sample(min(SAMPLE_ROWS, max(1, BIN_BYTES // (data.features * itemsize))), fit.run.seed)
-        scaled = sample.seen_by(fit.kernel).scaled
-        top, _ = grow(scaled, max(1, round(bin_rows * len(scaled) / rows)), fit.run.seed)
-    cell_bytes = solver_bytes(settings.cell_rows, data.features, itemsize)
+    sample, scaled = sampled(data, fit.kernel, fit.run.seed)
+    # a cell does not see rows of other bins, so that bins have several cells if these overlap
+    bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
+    bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
+    top, _, grown = grow(scaled, max(1, round(bin_rows * sample.rows / rows)), fit.run.seed)
     resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
     history: list[dict[str, Any]] = []
+    every = -(-top.count // STEPS)
     if resume is not None:
         try:
-            solved, history = resume.solved(data.raw_dtype), list(resume.history)
+            solved, history = resume.solved(), list(resume.history)
         except (ValueError, IndexError):
             require_state(fit, False)
         require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
+        require_state(fit, all(k in solved for k in range(min(every * len(history), top.count))))
+        began -= history[-1]["seconds"]
+
+    def tell() -> None:
+        """Add the records of the bins that are solved now, in the order of the bins; save them, and report them."""
+        before = len(history)
+        while (told := every * len(history)) < top.count:
+            after = min(told + every, top.count)
+            if not all(k in solved for k in range(told, after)):
+                break
+            bins = [solved[k] for k in range(after)]
+            history.append(_record(bins, len(history), rows, time.perf_counter() - began))
+        if len(history) > before:
+            save(CellsState.of(solved, history))
+        for record in history[before:]:
+            report_step(record)
+
+    tell()  # of bins that a checkpoint has, but not yet a record of
     left = [k for k in range(top.count) if k not in solved]
-    every = -(-top.count // SAVES)
-    told = every * len(history)  # bins, in their order, that the history tells of
-    with _bins(seen, fit, top, left, settings, cell_bytes) as found, Meter("cells", top.count, "bins") as meter:
+    with closing(_bins(seen, fit, top, left, settings)) as found, Meter("cells", top.count, "bins") as meter:
         meter.add(len(solved))
         for k, each in found:
             solved[k] = each
             meter.add()
-            after = min(told + every, top.count)
-            while told < top.count and all(each in solved for each in range(told, after)):
-                seconds = time.perf_counter() - began
-                history.append(_record([solved[each] for each in range(after)], len(history), rows, seconds))
-                save(CellsState.of(solved, history))
-                report_step(history[-1])
-                told = after
-                after = min(told + every, top.count)
-    return _finish(data, seen.scaling, seen.kernel, top, [solved[k] for k in range(top.count)], history, settings)
+            tell()
+    return _finish(data, seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
 
 
-@contextmanager
+def rows_of_bytes(data: TrainingData) -> int:
+    """Return how many rows take `COPIED_BYTES` when they are dense: those of a sample, and the most of a bin, about."""
+    return max(1, COPIED_BYTES // (data.features * data.dtype.itemsize))
+
+
+def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> tuple[MemoryData, Any]:
+    """Return the sample of the rows that a tree is grown on, and its rows as they are scaled."""
+    held = data.sample(rows_of_bytes(data), seed).held
+    assert held is not None
+    return held, held.seen_by(choice).scaled
+
+
 def _bins(
-    seen: KernelData, fit: ODMFit, top: CellTree, left: list[int], settings: CellSettings, cell_bytes: int
-) -> Iterator[Iterator[tuple[int, SolvedBin]]]:
-    """Yield number and solution of the bins ``left``, as they are solved."""
+    seen: KernelData, fit: ODMFit, top: CellTree, left: list[int], settings: CellSettings
+) -> Generator[tuple[int, SolvedBin], None, None]:
+    """Yield number and solution of the bins ``left`` as they are solved; without workers, group by group."""
     if not left:
-        yield iter(())
         return
     data = seen.data
     held = data.held
     whole = KnownStatistics(data.statistics())
+    cell_bytes = solver_bytes(settings.cell_rows, data.features, data.dtype.itemsize)
+    cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
+    group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
         data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         plain = replace(held, weight=held.total_weights, factors=tuple(1.0 for _ in held.factors), whole=whole)
-        yield ((k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT)) for k in left)
+
+        def solve(k: int) -> tuple[int, SolvedBin]:
+            return k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT // group)
+
+        for i in range(0, len(left), group):
+            yield from run_threads(solve, left[i : i + group], CPU_COUNT)
         return
     with seen.partitions(BinPartitioner(top, top.count, fit.run.seed), always=True) as rows:
         partitions = rows.partitions
@@ -183,10 +202,14 @@ def _bins(
         largest = max(partitions.counts)
         needed = 3 * largest * partitions.features * partitions.dtype.itemsize + cell_bytes
         cluster.require(needed, len(left), f"Solving the cells of {largest} rows")
-        _, threads = cluster.share(len(left))
+        if cluster.client is not None:
+            group = len(left)
+        _, threads = cluster.share(group)
         run = delayed(solve_stored_bin, pure=False)
-        tasks = [run(partitions, whole, settings, k, threads) for k in left]
-        yield ((left[i], each) for i, each in cluster.results(tasks))
+        for i in range(0, len(left), group):
+            some = left[i : i + group]
+            for j, each in cluster.results([run(partitions, whole, settings, k, threads) for k in some]):
+                yield some[j], each
 
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
@@ -196,12 +219,12 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
     support = len(solved.numbers)
     shapes = {
         "planes": (cells - 1, data.features),
-        "support": (0 if data.in_memory else support, data.features),
         "coefficients": (machines, support),
         "sizes": (cells,),
         "intercept": (cells, machines),
-        "figures": (cells, machines, FIGURES),
-        "counts": (cells, 2),
+        "figures": (cells, machines, len(FIGURES)),
+        "counts": (cells, 3),
+        "seconds": (cells - 1,),
         "left": (machines, len(solved.left_rows)),
         "parameters": (cells,),
     }
@@ -244,9 +267,9 @@ def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> di
 
 def _finish(
     data: TrainingData,
-    scaling: Scaling,
-    kernel: Any,
+    seen: KernelData,
     top: CellTree,
+    grown: Array,
     bins: list[SolvedBin],
     history: list[dict[str, Any]],
     settings: CellSettings,
@@ -260,25 +283,29 @@ def _finish(
     numbers = np.concatenate([each.numbers for each in bins]).astype(np.int64)
     held = data.held
     if held is None:
-        support = np.concatenate([each.support for each in bins])
+        assert isinstance(data, StoredData)
+        support = data.store.read_rows(numbers).X
     else:
         support = held.raw(np.searchsorted(held.kept, numbers))
     figures = np.concatenate([each.figures for each in bins])
+    tree = top.grafted([each.tree for each in bins])
     model = CellModel(
-        replace(kernel, bias=0.0),
-        scaling,
+        replace(seen.kernel, bias=0.0),
+        seen.scaling,
         support,
         coefficients,
         intercept,
         len(settings.factors) if settings.pairs else 0,
         bool(figures[:, :, 3].any()),
-        tree=top.grafted([each.tree for each in bins]),
+        tree=tree,
         starts=np.cumsum([0, *np.concatenate([each.sizes for each in bins])]).astype(np.int64),
     )
     gaps = _gaps(bins)[2]
+    cell_rows = np.concatenate([each.counts[:, 2] for each in bins]).astype(np.int64)
+    levels = levels_of(tree, cell_rows, np.concatenate([grown, *(each.seconds for each in bins)]))
     attributes = {
         "dual_gap_": history[-1]["gap"],
-        "history_": history,
+        "history_": levels + history,
         "n_iter_": max(1, int(figures[:, :, 2].max())),
         "support_": numbers,
     }
@@ -311,7 +338,12 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
         shares = counted / np.array(settings.factors)[codes]
         return of_two_classes(scores[0], codes == 1, counted, shares, parameters)
     classes = len(settings.factors)
-    positive = range(classes) if not settings.pairs else [b for a in range(classes) for b in range(a + 1, classes)]
+    positive = list(range(classes))
+    if settings.pairs:
+        pairs = list(combinations(range(classes), 2))
+        positive = [b for _, b in pairs]
+        for of_pair, pair in zip(scores, pairs, strict=True):  # a row has values of the machines of its own class
+            of_pair[~np.isin(codes, pair)] = np.nan
     machines = [
         {OF_MACHINE: (scores[i], codes == code, counted), "loo_parameters_": parameters / settings.machines}
         for i, code in enumerate(positive)

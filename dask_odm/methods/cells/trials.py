@@ -16,21 +16,19 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.cells.growing import grow
-from dask_odm.methods.cells.recipe import SAMPLE_ROWS
-from dask_odm.methods.cells.workers import KnownStatistics, slabs_of
+from dask_odm.methods.cells.growing import grow, slabs_of
+from dask_odm.methods.cells.recipe import sampled
+from dask_odm.methods.cells.workers import KnownStatistics
 
 TRIAL_CELLS = 3  # cells that settings are tried on
 
 
 def chosen_cells(data: TrainingData, choice: KernelChoice, cell_rows: int, seed: int) -> list[MemoryData]:
     """Return `TRIAL_CELLS` cells of about ``cell_rows`` rows, or fewer if there are fewer cells."""
-    sample = data.sample(SAMPLE_ROWS, seed)
-    assert sample.held is not None
-    scaled = sample.seen_by(choice).scaled
-    tree, _ = grow(scaled, max(1, round(cell_rows * sample.rows / data.labelled_rows)), seed)
+    sample, scaled = sampled(data, choice, seed)
+    tree, _, _ = grow(scaled, max(1, round(cell_rows * sample.rows / data.labelled_rows)), seed)
     cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
-    codes = np.unique(sample.held.y, return_inverse=True)[1]
+    codes = np.unique(sample.y, return_inverse=True)[1]
     counts = np.zeros((tree.count, codes.max() + 1))
     np.add.at(counts, (cells, codes), 1.0)
     mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one

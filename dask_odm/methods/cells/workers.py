@@ -23,7 +23,7 @@ from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.cells.growing import grow, rows_within
+from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
@@ -31,9 +31,7 @@ from dask_odm.methods.pairs.recipe import train_pairs
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
-SLAB_BYTES = 16 << 20  # of rows that are scaled and looked up at a time
-DENSE_BYTES = 1 << 28  # of a cell's rows, up to which sparse ones are made dense
-FIGURES = 4  # numbers of each machine of a cell: P, D, steps, and whether it predicts in float64
+FIGURES = ("primal", "dual", "steps", "double")  # of each machine of a cell; "double": it predicts in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +42,14 @@ class SolvedBin:
     thresholds: Array
     children: Array
     numbers: Array  # of the rows with a coefficient in the given data, in the order of the cells, (n_support,)
-    support: Array  # those rows, raw, (n_support, d) if they are on disk, else (0, d)
     coefficients: Array  # (machines, n_support)
     sizes: Array  # support rows of every cell
     intercept: Array  # (cells, machines)
-    figures: Array  # (cells, machines, FIGURES)
-    counts: Array  # rows and classes of every cell, (cells, 2)
+    figures: Array  # (cells, machines, figures)
+    counts: Array  # of every cell: rows that it learns from, classes, and rows that it predicts, (cells, 3)
+    seconds: Array  # that each node of the tree took to grow
     left_rows: Array  # numbers of the rows in the given data, if they are left out, (n,)
-    left: Array  # their left-out values, (machines, n); NaN for machines that do not know the row's class
+    left: Array  # their left-out values, (machines, n)
     parameters: Array  # effective parameters of every cell
 
     @property
@@ -65,8 +63,8 @@ class SolvedBin:
         return np.concatenate([each.ravel().astype(np.float64) for each in arrays]), shapes
 
     @classmethod
-    def unpacked(cls, numbers: Array, shapes: Array, dtype: Any) -> SolvedBin:
-        """Return what `packed` gave, with support rows of ``dtype``; raise ValueError if shapes and numbers differ."""
+    def unpacked(cls, numbers: Array, shapes: Array) -> SolvedBin:
+        """Return what `packed` gave; raise ValueError if shapes and numbers differ."""
         found = {}
         at = 0
         for each, shape in zip(fields(cls), shapes.astype(np.int64).tolist(), strict=True):
@@ -76,7 +74,7 @@ class SolvedBin:
             at += size
         if at != len(numbers):
             raise ValueError(f"{len(numbers)} numbers for {at}")
-        return cls(**found | {"support": found["support"].astype(dtype)})
+        return cls(**found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +100,6 @@ class CellSettings:
     total_weight: float
     cell_rows: int
     overlap: float
-    stored: bool  # whether the rows are on disk, so that solved bins bring their support rows
 
     @property
     def machines(self) -> int:
@@ -112,25 +109,18 @@ class CellSettings:
         return classes * (classes - 1) // 2 if self.pairs else classes
 
 
-def slabs_of(scaled: Any) -> list[slice]:
-    """Return slices of scaled rows that take `SLAB_BYTES` when they are dense."""
-    n, d = scaled.shape
-    step = max(1, SLAB_BYTES // (d * scaled.dtype.itemsize))
-    return [slice(start, start + step) for start in range(0, n, step)]
-
-
 def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads: int) -> SolvedBin:
     """Divide the rows of a bin into cells, and solve them by ``threads`` threads, which changes no bit."""
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
-    tree, widths = grow(scaled, settings.cell_rows, seed)
+    tree, widths, seconds = grow(scaled, settings.cell_rows, seed)
     cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
     near = [rows_within(scaled[span], tree, settings.overlap * widths) for span in slabs_of(scaled)]
     firsts = [span.start for span in slabs_of(scaled)]
     rows = np.concatenate([first + rows for first, (rows, _) in zip(firsts, near, strict=True)])
     of_rows = np.concatenate([of for _, of in near])
     index = [rows[of_rows == c] for c in range(tree.count)]  # those near a cell learn with it
-    own = [cells[each] == c for c, each in enumerate(index)]
+    own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 
     def solved(c: int) -> SolvedCell:
@@ -139,7 +129,28 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
         return Context().run(solve_cell, cell, settings)  # nobody hears of its steps
 
     found = dict(zip(order, run_threads(solved, order, threads), strict=True))
-    return _joined(tree, bin_rows, settings, index, own, [found[c] for c in range(tree.count)])
+    solutions = [found[c] for c in range(tree.count)]
+    support = np.concatenate([each[cell.numbers] for each, cell in zip(index, solutions, strict=True)])
+    left_rows = np.empty(0, np.int64)
+    left = np.concatenate([cell.left for cell in solutions], axis=1)
+    if settings.fit.loo:
+        left_rows = bin_rows.kept[np.concatenate([each[mine] for each, mine in zip(index, own, strict=True)])]
+        left = left[:, np.concatenate(own)]
+    return SolvedBin(
+        tree.planes,
+        tree.thresholds,
+        tree.children,
+        bin_rows.kept[support],
+        np.concatenate([cell.coefficients for cell in solutions], axis=1),
+        np.array([len(cell.numbers) for cell in solutions]),
+        np.stack([cell.intercept for cell in solutions]),
+        np.stack([cell.figures for cell in solutions]),
+        np.array([(*cell.counts, np.count_nonzero(mine)) for cell, mine in zip(solutions, own, strict=True)]),
+        seconds,
+        left_rows,
+        left,
+        np.array([cell.parameters for cell in solutions]),
+    )
 
 
 @memory_returned()
@@ -164,9 +175,9 @@ class SolvedCell:
     numbers: Array  # of support rows in the cell, (n_support,)
     coefficients: Array  # (machines, n_support)
     intercept: Array  # (machines,)
-    figures: Array  # (machines, FIGURES)
+    figures: Array  # (machines, figures)
     counts: tuple[int, int]  # rows and classes
-    left: Array  # left-out value of every row, NaN where it is not known, (machines, rows)
+    left: Array  # left-out value of every row, of pairs also for rows of other classes, (machines, rows)
     parameters: float
 
 
@@ -177,7 +188,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     places, signs, constants = _machines(settings, present)
     none = np.empty(0, np.int64)
     left = np.tile(constants[:, None], cell.rows) if settings.fit.loo else np.empty((settings.machines, 0))
-    figures = np.zeros((settings.machines, FIGURES))
+    figures = np.zeros((settings.machines, len(FIGURES)))
     if len(present) == 1:
         return SolvedCell(none, np.empty((settings.machines, 0)), constants, figures, (cell.rows, 1), left, 0.0)
     odm = settings.fit.odm
@@ -192,10 +203,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     intercept[places] = signs * model.intercept
     figures[places] = _figures(trained, len(places))
     if settings.fit.loo:
-        left[places] = signs[:, None] * trained.attributes[OF_MACHINE][0]
-        if settings.pairs:
-            for i, pair in enumerate(combinations(range(len(settings.factors)), 2)):
-                left[i, ~np.isin(codes, pair)] = np.nan
+        left[places] = np.nan_to_num(signs[:, None] * trained.attributes[OF_MACHINE][0])
     parameters = trained.attributes.get("loo_parameters_", 0.0)
     return SolvedCell(support, coefficients, intercept, figures, (cell.rows, len(present)), left, parameters)
 
@@ -242,7 +250,7 @@ def _combined(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _figures(trained: Trained, machines: int) -> Array:
-    """Return P, D and the steps of each machine, and whether the model predicts in float64, (machines, FIGURES)."""
+    """Return P, D and the steps of each machine, and whether the model predicts in float64, (machines, figures)."""
     last: dict[int, dict[str, Any]] = {}
     for record in trained.history:
         last[record.get("machine", 0)] = record
@@ -252,35 +260,3 @@ def _figures(trained: Trained, machines: int) -> Array:
     double = float(model.double_precision)
     rows = ((each["objective"], each["gap"], each["iteration"]) for _, each in sorted(last.items()))
     return np.array([(primal, primal * (1.0 - gap), steps, double) for primal, gap, steps in rows])
-
-
-def _joined(
-    tree: CellTree,
-    rows: MemoryData,
-    settings: CellSettings,
-    index: list[Array],
-    own: list[Array],
-    cells: list[SolvedCell],
-) -> SolvedBin:
-    """Join the cells of a bin, whose rows are at ``index``; ``own`` tells which of them the cell predicts."""
-    support = np.concatenate([each[cell.numbers] for each, cell in zip(index, cells, strict=True)])
-    left_rows = np.empty(0, np.int64)
-    left = np.concatenate([cell.left for cell in cells], axis=1)
-    if settings.fit.loo:
-        left_rows = rows.kept[np.concatenate([each[mine] for each, mine in zip(index, own, strict=True)])]
-        left = left[:, np.concatenate(own)]
-    return SolvedBin(
-        tree.planes,
-        tree.thresholds,
-        tree.children,
-        rows.kept[support],
-        rows.X[support] if settings.stored else np.empty((0, rows.features)),
-        np.concatenate([cell.coefficients for cell in cells], axis=1),
-        np.array([len(cell.numbers) for cell in cells]),
-        np.stack([cell.intercept for cell in cells]),
-        np.stack([cell.figures for cell in cells]),
-        np.array([cell.counts for cell in cells]),
-        left_rows,
-        left,
-        np.array([cell.parameters for cell in cells]),
-    )

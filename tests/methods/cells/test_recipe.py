@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
+
 import dask
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import InputError, ODMClassifier, StoreError, load_model
+from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
+from dask_odm.learning.training.checkpoints import save_checkpoint
+from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
 
@@ -101,15 +106,19 @@ def test_stores_workers_and_bins(tmp_path, start_workers):
     path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=700).path
     model = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True)
 
+    histories: list[list[dict]] = []
+
     def bits() -> list[bytes]:
         with dask.config.set({"dask_odm.read-into-memory": 0}):
             model.fit(path)
+        histories.append(without_seconds(model.history_))
         return [np.asarray(each).tobytes() for each in (model.dual_coef_, model.support_, model.loo_decision_function_)]
 
     here = bits()
     assert len(model.history_) > 4, "several bins"
     with start_workers(2):
         assert bits() == here
+    assert histories[1] == histories[0]
     assert model.score(*board(2000, 3, 1)) > 0.9
     np.testing.assert_array_equal(model.support_vectors_, X.astype(np.float32)[model.support_])
     held = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True).fit(X.astype(np.float32), y)
@@ -136,9 +145,59 @@ def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
     again = model(resume=True).fit(X, y)
     np.testing.assert_array_equal(again.dual_coef_, whole.dual_coef_)
     np.testing.assert_array_equal(again.loo_decision_function_, whole.loo_decision_function_)
-    assert [r["cells"] for r in again.history_] == [r["cells"] for r in whole.history_]
+    assert without_seconds(again.history_) == without_seconds(whole.history_)
     with pytest.raises(StoreError, match="another fit"):
         model(resume=True).set_params(solver=Cells(300)).fit(X, y)
+
+
+def without_seconds(history: list[dict]) -> list[dict]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
+
+
+def test_history_tells_of_the_levels_and_of_sixteen_steps(tmp_path):
+    X, y = board(640)
+    heard: list[IterationFinished] = []
+    model = ODMClassifier(**SETTINGS, solver=Cells(30), callbacks=[heard.append]).fit(X, y)
+    levels = [record for record in model.history_ if "nodes" in record]
+    steps = model.history_[len(levels) :]
+    cells = model._model.cells_of(X)
+    sizes = np.bincount(cells)
+    assert levels[0]["least_rows"] == levels[0]["most_rows"] == 640
+    assert sum(record["cells"] for record in levels) == len(sizes) == steps[-1]["cells"]
+    assert sum(record["nodes"] for record in levels) == len(sizes) - 1
+    assert (levels[-1]["least_rows"], levels[-1]["most_rows"]) == (sizes.min(), sizes.max()), (
+        "all cells are equally deep"
+    )
+    assert 8 <= len(steps) <= 16
+    assert all(a["rows"] < b["rows"] and a["seconds"] <= b["seconds"] for a, b in pairwise(steps))
+    assert steps[-1]["mean_gap"] <= steps[-1]["worst_gap"] <= 1e-6
+    told = [event.objective for event in heard if isinstance(event, IterationFinished)]
+    assert told == [record["objective"] for record in steps]
+    tables = format_history(model.history_).split("\n\n")
+    assert [len(table.splitlines()) for table in tables] == [len(levels) + 1, len(steps) + 1]
+    model.save(tmp_path / "model.zarr")
+    assert load_model(tmp_path / "model.zarr").history_ == model.history_
+
+
+def test_a_checkpoint_has_more_bins_than_its_history_tells_of(tmp_path):
+    X, y = board(900, 3)
+    path = tmp_path / "fit.zarr"
+    model = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path)).fit(X, y)
+    record = read_record(path, "checkpoint")
+    attributes = record.attributes | {"history": record.attributes["history"][:1]}
+    save_checkpoint(path, {name: record.array(name) for name in record.arrays}, attributes)
+    again = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path), resume=True).fit(X, y)
+    assert without_seconds(again.history_) == without_seconds(model.history_)
+    assert again.dual_gap_ == model.dual_gap_
+
+
+def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():
+    X, y = board(900, 4)
+    model = ODMClassifier(**SETTINGS, solver=Cells(20), multi_class="ovo", loo=True).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert min(len(set(y[cells == c])) for c in range(cells.max() + 1)) == 1
+    for i, pair in enumerate(combinations(range(4), 2)):
+        np.testing.assert_array_equal(np.isfinite(model.loo_decision_function_[:, i]), np.isin(y, pair))
 
 
 def test_sparse_rows_class_weights_and_saving(tmp_path):
