@@ -201,9 +201,9 @@ def _bins(
         cluster = rows.cluster
         largest = max(partitions.counts)
         needed = 3 * largest * partitions.features * partitions.dtype.itemsize + cell_bytes
-        cluster.require(needed, len(left), f"Solving the cells of {largest} rows")
         if cluster.client is not None:
             group = len(left)
+        cluster.require(needed, group, f"Solving the cells of {largest} rows")
         _, threads = cluster.share(group)
         run = delayed(solve_stored_bin, pure=False)
         for i in range(0, len(left), group):
