@@ -208,5 +208,35 @@ class Shells(RowGenerator):
         return X, (np.square(points).sum(axis=1) > half).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class Chessboard(RowGenerator):
+    """Rows of `make_chessboard`."""
+
+    latent: int = 2
+    n_squares: int = 10
+    noise: float = 0.05
+    accuracy: float = 0.95
+
+    @cached_property
+    def basis(self) -> NDArray[np.float64]:
+        """Orthogonal matrix (d, d), whose first ``latent`` rows span the board."""
+        return np.linalg.qr(self.random(0).standard_normal((self.features, self.features)))[0].T
+
+    def colours(self, points: NDArray[Any]) -> NDArray[np.int64]:
+        """Return 0 or 1, the colour of the square of each point on the board (n, latent)."""
+        colours: NDArray[np.int64] = np.floor(points).astype(np.int64).sum(axis=1) % 2
+        return colours
+
+    def chunk(self, number: int) -> Rows:
+        random = self.random(1, number)
+        rows = self.chunk_rows
+        points = random.integers(0, self.n_squares, (rows, self.latent)) + random.triangular(
+            0.0, 0.5, 1.0, (rows, self.latent)
+        )
+        off = self.noise * random.standard_normal((rows, self.features - self.latent))
+        wrong = random.random(rows) >= self.accuracy
+        return np.hstack([points, off]) @ self.basis, self.colours(points) ^ wrong
+
+
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return vector / np.linalg.norm(vector)
