@@ -189,7 +189,6 @@ def shown(name: str, variant: str, row: Row) -> str:
     if "failed" in row:
         cells = [name, NONE, variant, row["failed"].replace("|", "/"), *[NONE] * 7]
         return f"| {' | '.join(cells)} |"
-    gap = row["gap"]
     cells = [
         name,
         row["size"],
@@ -198,9 +197,14 @@ def shown(name: str, variant: str, row: Row) -> str:
         f"{row['auc']:.4f}" if "auc" in row else NONE,
         *(f"{row[key]:.3g}" for key in ("fit", "predict", "cpu")),
         *(f"{row[key] / 1e6:.3g}" for key in ("memory", "model")),
-        NONE if gap is None or not np.isfinite(gap) else f"{gap:.1e}",
+        shown_gap(row["gap"]),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def shown_gap(gap: float | None) -> str:
+    """Return a gap as a table has it."""
+    return NONE if gap is None or not np.isfinite(gap) else f"{gap:.1e}"
 
 
 def table_head(columns: tuple[str, ...]) -> str:

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from cells import NONE, TOL, own_process, solver_of, table_head
+import numpy as np
+from cells import NONE, TOL, own_process, shown_gap, solver_of, table_head
 from fingerprints import fingerprint
 
 import dask_odm as odm
@@ -57,7 +58,8 @@ def measure(path: str, test: str, variant: str, workers: int, memory: str) -> Ro
         model.fit(path)
         seconds = time.perf_counter() - began
         peaks = sorted(client.run(peak_bytes).values())
-    few = Store.open(test).read_rows(range(DIGEST_ROWS)).X
+    fresh = Store.open(test)
+    few = fresh.read_rows(np.arange(min(DIGEST_ROWS, fresh.rows))).X
     return {
         "fit": seconds,
         "rate": rows / seconds,
@@ -81,7 +83,7 @@ def shown(rows: int, variant: str, workers: int, row: Row) -> str:
             f"{row['fit']:.1f}",
             f"{row['rate']:,.0f}",
             f"{row['support']:.2f}",
-            f"{row['gap']:.1e}",
+            shown_gap(row["gap"]),
             f"{row['accuracy']:.4f}",
             f"{BEST:.4f}",
             ", ".join(f"{peak / 1e6:.0f}" for peak in row["peaks"]),
@@ -97,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[5_000_000, 10_000_000, 20_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--limit", default="1GB", help="memory of a worker")
-    parser.add_argument("--limit-seconds", type=float, default=36_000.0, help="seconds of a row's process")
+    parser.add_argument("--timeout", type=float, default=36_000.0, help="seconds of a row's process")
     parser.add_argument("--variants", nargs="+", default=["cells:4000"])
     parser.add_argument("--test-rows", type=int, default=500_000, help="fresh rows that are predicted")
     parser.add_argument("--folder", help="where the stores are or will be kept; by default a temporary folder")
@@ -119,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
             for variant in options.variants:
                 for workers in options.workers:
                     one = [str(path), str(test), variant, str(workers), options.limit]
-                    row = own_process([__file__, "--one", *one], options.limit_seconds)
+                    row = own_process([__file__, "--one", *one], options.timeout)
                     print(shown(rows, variant, workers, row), flush=True)
 
 

@@ -244,7 +244,7 @@ def make_chessboard(
     *,
     latent: int = 2,
     n_squares: int = 10,
-    noise: float = 0.05,
+    noise: float = 0.03,
     accuracy: float = 0.95,
     **where: Any,
 ) -> Made:

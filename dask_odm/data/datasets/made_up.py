@@ -214,7 +214,7 @@ class Chessboard(RowGenerator):
 
     latent: int = 2
     n_squares: int = 10
-    noise: float = 0.05
+    noise: float = 0.03
     accuracy: float = 0.95
 
     @cached_property
