@@ -219,8 +219,8 @@ class Chessboard(RowGenerator):
 
     @cached_property
     def basis(self) -> NDArray[np.float64]:
-        """Orthogonal matrix (d, d), whose first ``latent`` rows span the board."""
-        return np.linalg.qr(self.random(0).standard_normal((self.features, self.features)))[0].T
+        """Orthonormal rows (latent, d), which span the board."""
+        return np.linalg.qr(self.random(0).standard_normal((self.features, self.latent)))[0].T
 
     def colours(self, points: NDArray[Any]) -> NDArray[np.int64]:
         """Return 0 or 1, the colour of the square of each point on the board (n, latent)."""
@@ -229,13 +229,12 @@ class Chessboard(RowGenerator):
 
     def chunk(self, number: int) -> Rows:
         random = self.random(1, number)
-        rows = self.chunk_rows
-        points = random.integers(0, self.n_squares, (rows, self.latent)) + random.triangular(
-            0.0, 0.5, 1.0, (rows, self.latent)
-        )
-        off = self.noise * random.standard_normal((rows, self.features - self.latent))
-        wrong = random.random(rows) >= self.accuracy
-        return np.hstack([points, off]) @ self.basis, self.colours(points) ^ wrong
+        shape = self.chunk_rows, self.latent
+        points = random.integers(0, self.n_squares, shape) + random.triangular(0.0, 0.5, 1.0, shape)
+        X = self.noise * random.standard_normal((self.chunk_rows, self.features))
+        X += (points - X @ self.basis.T) @ self.basis  # noise along the board would blur its squares
+        wrong = random.random(self.chunk_rows) >= self.accuracy
+        return X, self.colours(points) ^ wrong
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
