@@ -16,6 +16,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+TEXT_BYTES = 1 << 28  # most bytes of a JSON document, or of a line of text, that are held
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # full disk, quota or size limit
 T = TypeVar("T")
 # Headers are Python literals. Python 3.11 sometimes raises a SystemError if two threads parse one each.

@@ -19,7 +19,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-CHECKSUM_BYTES = 4  # bytes of the crc32c at the end of a chunk file
+CHECKSUM_BYTES = struct.calcsize("<I")  # of the crc32c at the end of a chunk file
 STORE_CHUNK_BYTES = 16_000_000  # most bytes of a chunk by default
 MAX_CHUNK_BYTES = 30_000_000  # larger chunks exceed glibc's mmap threshold and read three times slower
 FLOAT_TYPES = ("float32", "float64")

@@ -7,6 +7,7 @@ its name that raises ValueError. Schemas of objects are composed of those of the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
@@ -15,7 +16,7 @@ from dask_odm.events import Event, IterationFinished, LevelFinished
 
 Check = Callable[[Any, str], None]
 MAX_DEGREE = 1000  # of a polynomial kernel; each degree costs a product per value
-LARGEST_WHOLE = 2**53  # beyond it, floats do not hold every whole number
+LARGEST_WHOLE = 2**sys.float_info.mant_dig  # beyond it, floats do not hold every whole number
 
 
 def whole(low: int = 0, high: int = LARGEST_WHOLE) -> Check:
