@@ -109,12 +109,7 @@ class StorePasses:
         self.cluster.require(self.task_bytes(needed), self.cluster.slots, what)
 
     def run(
-        self,
-        query: Any,
-        method: Callable[..., Any],
-        *arguments: Any,
-        of_groups: Sequence[Any] = (),
-        nbytes: int = 0,
+        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree.
 

@@ -239,14 +239,9 @@ class Watch:
         logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, PATIENCE.silence)
         scheduler: Any = self.client.scheduler
         options = {"timeout": PATIENCE.restart, "wait_for_workers": False, "on_error": "return"}
+        options |= {"workers": workers, "stimulus_id": f"dask-odm-silence-{time.time()}"}
         try:
-            self.client.sync(
-                scheduler.restart_workers,
-                workers=workers,
-                stimulus_id=f"dask-odm-silence-{time.time()}",
-                callback_timeout=2 * PATIENCE.restart,
-                **options,
-            )
+            self.client.sync(scheduler.restart_workers, callback_timeout=2 * PATIENCE.restart, **options)
         except Exception as error:
             raise ClusterError(
                 f"No sign of life of {names} for {PATIENCE.silence:g} s, and the scheduler could not restart it "

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from dask_odm.data.ingest import ingest
+from dask_odm.data.ingest import Path, ingest
 from dask_odm.data.storage.files import sync, write_synced
 from dask_odm.data.storage.staging import take_lock
 from dask_odm.data.store.store import Store
@@ -31,7 +31,6 @@ from dask_odm.events import Progress, report
 from dask_odm.progress import shown_if_long
 
 LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-Path = str | os.PathLike[str]
 
 
 class LibsvmSet(NamedTuple):

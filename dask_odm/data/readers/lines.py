@@ -28,7 +28,7 @@ COMPRESSIONS: dict[str, tuple[str, bytes, Callable[..., Any]]] = {
     ".bz2": ("bzip2", b"BZh", bz2.open),
     ".xz": ("xz", b"\xfd7zXZ\x00", lzma.open),
 }
-_BOM = b"\xef\xbb\xbf"
+MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
     rest = bytearray()
     unpacked = 0
     with open_text(path) as (stream, file):
-        while data := stream.read(max(block_bytes, len(_BOM))):
+        while data := stream.read(max(block_bytes, len(MARK))):
             if not allow_large:
                 _check_unpacked(path, unpacked + len(data), file.tell())
             data = data if unpacked else _without_mark(path, data)
@@ -252,4 +252,4 @@ def _looked_at(path: PipedText) -> list[TextBlock]:
 def _without_mark(path: str, data: bytes) -> bytes:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
-    return data.removeprefix(_BOM)
+    return data.removeprefix(MARK)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,12 +203,6 @@ def decode_strings(data: bytes) -> tuple[str, ...]:
         values.append(data[at + 4 : at + 4 + length].decode("utf-8"))
         at += 4 + length
     return tuple(values)
-
-
-def zarr_keys(arrays: Collection[ArrayLayout]) -> set[str]:
-    """Return the keys of all zarr documents of a group."""
-    groups = {array.name.rpartition("/")[0] for array in arrays} - {""}
-    return {ROOT, *(f"{name}/zarr.json" for name in (*(array.name for array in arrays), *groups))}
 
 
 def zarr_documents(arrays: Iterable[ArrayLayout], attributes: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from dask_odm.data.storage.files import TEXT_BYTES, reason
 from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.storage import Storage, storage_of
-from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, ArrayLayout, Layout, crc32c, zarr_keys
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, ArrayLayout, Layout, crc32c, zarr_documents
 from dask_odm.errors import StoreError
 
 FORMAT = "dask_odm store"
@@ -222,7 +222,7 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     arrays = {array.name: array for array in (_store_arrays if raw["format"] == FORMAT else _record_arrays)(raw)}
     items = raw.pop("chunks")
     documents = raw.pop("documents")
-    if set(items) != set(arrays) or set(documents) != zarr_keys(arrays.values()):
+    if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
     chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)

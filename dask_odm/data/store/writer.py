@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import TracebackType
 
@@ -149,7 +148,7 @@ class StoreWriter:
         self._open: _OpenChunk | None = None
 
     def __enter__(self) -> StoreWriter:
-        with self._writing():
+        with writing("store", self.path):
             self._storage.begin(overwrite=self.overwrite)
         return self
 
@@ -190,7 +189,7 @@ class StoreWriter:
         table = np.array([*values, np.nan])
         if chunk is None or "y" not in chunk.columns or chunk.has_real_targets:
             return
-        with self._writing():
+        with writing("store", self.path):
             for i in range(len(self._entries.get("X", []))):
                 codes, weight = self._read_codes(i, chunk.size)
                 self._write_real(table[codes], weight)
@@ -233,7 +232,7 @@ class StoreWriter:
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
-        with self._writing():
+        with writing("store", self.path):
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)
             if chunk.has_real_targets:
@@ -250,12 +249,9 @@ class StoreWriter:
 
     def publish(self) -> Store:
         """Rename the store into its place after `prepare`, and open it."""
-        with self._writing():
+        with writing("store", self.path):
             self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing("store", self.path)
 
     def _start(self, X: Array, columns: Mapping[str, Array]) -> _OpenChunk:
         if X.ndim != 2 or X.shape[1] == 0:
@@ -280,7 +276,7 @@ class StoreWriter:
         i = len(self._entries.get("X", []))
         X, columns = chunk.padded(rows)
         weight = columns.get("weight")
-        with self._writing():
+        with writing("store", self.path):
             self._write("X", X)
             if weight is not None:
                 self._write("weight", sealed_bytes(weight))
