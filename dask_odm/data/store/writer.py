@@ -303,16 +303,16 @@ class StoreWriter:
     def _write_codes(self, layout: Layout, y_dtype: str, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
         """Turn provisional codes into final ones, and return the attributes of y."""
         counts = np.zeros(len(kept), dtype=np.int64)
-        totals = np.zeros(len(kept)) if layout.has_weight else None
+        totals = np.zeros(len(kept))
         for i in range(layout.n_chunks):
             codes, weight = self._read_codes(i, layout.chunk_rows)
             final = np.append(recode, -1)[codes].astype(y_dtype)  # code -1 takes the last entry
             counts += np.bincount(final[final >= 0], minlength=len(kept))
-            if totals is not None:
+            if weight is not None:
                 totals += class_sums(final, weight, len(kept))
             self._write("y", sealed_bytes(final))
         self._storage.remove(_CODES)
-        return class_attributes(kept, counts, totals)
+        return class_attributes(kept, counts, totals if layout.has_weight else None)
 
     def _write_real(self, y: Array, weight: Array | None) -> None:
         """Write the next chunk of real targets, padding included, and add up its known rows and their weights."""
