@@ -168,7 +168,10 @@ class StoreWriter:
         if weight is not None:
             columns["weight"] = np.asarray(weight, dtype=np.float64)
         if self._open is None:
-            self._open = self._start(X, columns)
+            if X.ndim != 2 or X.shape[1] == 0:
+                raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
+            size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
+            self._open = _OpenChunk(size, X.shape[1], self.dtype, columns)
         self._open.check(X, columns)
         if "y" in columns:
             self._check_targets(columns["y"])
@@ -252,12 +255,6 @@ class StoreWriter:
         with writing("store", self.path):
             self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
-
-    def _start(self, X: Array, columns: Mapping[str, Array]) -> _OpenChunk:
-        if X.ndim != 2 or X.shape[1] == 0:
-            raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
-        size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
-        return _OpenChunk(size, X.shape[1], self.dtype, columns)
 
     def _check_targets(self, y: Array) -> None:
         """Raise InputError for impossible codes or targets, and count the rows of each code."""
