@@ -118,7 +118,8 @@ class RoundRobin(EvenDealer):
     """Groups dealt in the order of their rows."""
 
     def _dealt(self, group: int, ranks: Array) -> Array:
-        return self._first[group] + ranks
+        dealt: Array = self._first[group] + ranks
+        return dealt
 
 
 class OrderedStrata(StratifiedPartitioner):

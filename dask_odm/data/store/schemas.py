@@ -45,7 +45,7 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
     def is_sound(value: Any) -> bool:
         if type(value) is not float and not (type(value) is int and abs(value) <= LARGEST_WHOLE):
             return False
-        return value > above and value >= at_least if math.isfinite(value) else not finite
+        return above < value and at_least <= value if math.isfinite(value) else not finite
 
     bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}" * (at_least > -math.inf)
     return _checked(is_sound, f"not a finite number{bound}")
