@@ -106,14 +106,13 @@ class RandomPartitioner(Partitioner):
 class StratifiedPartitioner(Partitioner):
     """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
-    A row's stratum is its nearest landmark. With ``shuffled=False``, rows are dealt in their order, see `EvenDealer`.
+    A row's stratum is its nearest landmark.
     """
 
     kernel: Kernel
     n_landmarks: int
     n_partitions: int
     seed: int
-    shuffled: bool = True
 
     def sample_rows(self, features: int, itemsize: int) -> int:
         return _sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
@@ -121,9 +120,6 @@ class StratifiedPartitioner(Partitioner):
     def groups(self, sample: Array) -> Groups:
         rows = greedy_landmarks(self.kernel, sample, self.n_landmarks).rows
         return Groups(self.kernel, rows, self.kernel.diagonal(rows))
-
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)
 
 
 @dataclass(frozen=True)
@@ -273,15 +269,11 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
 
 @dataclass(frozen=True)
 class EvenDealer:
-    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one.
-
-    If not ``shuffled``, rows are dealt in their order, round-robin, as in SODM's published code.
-    """
+    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one."""
 
     sizes: tuple[int, ...]
     n_partitions: int
     seed: int
-    shuffled: bool = True
 
     @cached_property
     def _first(self) -> Array:
@@ -315,8 +307,7 @@ class EvenDealer:
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
-        order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
-        dealt: NDArray[np.int64] = self._first[group] + order
+        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
         return dealt
 
 
