@@ -8,7 +8,7 @@ support vector machines*, ICML 2014, algorithm 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from dask_odm.engine.partitioners import Groups, Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.linalg.rows import Rows
+from dask_odm.linalg.rows import slabs
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import solve_partition, solver_bytes
 from dask_odm.typing import Array
@@ -175,7 +175,7 @@ def recluster(
     cluster.require(3 * 8 * count * d + block + partitions.reading_bytes, len(counts), what)
     rng = np.random.default_rng(np.random.SeedSequence(level_seed, spawn_key=(0,)))
     chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
-    groups = level.groups(np.concatenate(list(_blocks(chosen.rows(partitions, scaling, 0)[0]))))
+    groups = level.groups(np.concatenate(list(slabs(chosen.rows(partitions, scaling, 0)[0]))))
     arguments: list[Any] = [(partitions, scaling, groups, k) for k in range(len(counts))]
     of_row = np.concatenate(cluster.map_chunks(groups_of_partition, arguments, "clusters"))
     found = (np.flatnonzero(of_row == g) for g in range(groups.count))
@@ -184,10 +184,4 @@ def recluster(
 
 def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
     """Return the group of every row of a partition, int32 (n,)."""
-    return np.concatenate([groups(X) for X in _blocks(partitions.rows(number, number + 1, scaling, 0)[0])])
-
-
-def _blocks(rows: Rows) -> Iterator[Array]:
-    """Yield the rows, a bounded number at a time."""
-    for i in range(0, rows.n, READ_ROWS):
-        yield rows.read(i, min(rows.n, i + READ_ROWS))
+    return np.concatenate([groups(X) for X in slabs(partitions.rows(number, number + 1, scaling, 0)[0], READ_ROWS)])

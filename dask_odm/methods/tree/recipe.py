@@ -5,7 +5,7 @@ SODM (IJCAI-23) and the methods it is compared with there, each applied to ODM's
 et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan, *DiP-SVM*, 2017) and
 DC (Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML 2014).
 
-A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. Newton over all rows
+A root of up to `NODE_ROWS` rows is one more node of the tree, one task. Newton over all rows
 (`dask_odm.methods.exact.solver`) solves a larger root, starting from the level below. Its products are spread over all
 workers, a large λ does not slow it down, and its kernel matrix need not fit anywhere. The number of rows and the kernel
 decide between the two, never the workers. The root of a cascade has only the rows that were passed up and stays one
@@ -62,9 +62,8 @@ from dask_odm.methods.tree.workers import (
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
-WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
-LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
+# rows of a leaf, at most, if the user does not choose the number of partitions; of a root, at most, that is a node
+NODE_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class TreeRule:
     pass_up: PassUp = pass_all
     begin: Begin = Solution.rescaled
     recluster: bool = False  # whether rows are grouped anew for every level, instead of merging partitions
-    whole_rows: int = LEAF_ROWS  # most rows in memory that are one partition, if the user does not choose their number
+    whole_rows: int = NODE_ROWS  # most rows in memory that are one partition, if the user does not choose their number
     newton_root: bool = True  # whether Newton over all rows solves a large root, which is one more node otherwise
 
 
@@ -106,7 +105,7 @@ def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Pa
     return ClusterPartitioner(kernel, n_partitions, seed)
 
 
-SODM = TreeRule("sodm", by_strata, whole_rows=WHOLE_ROWS)
+SODM = TreeRule("sodm", by_strata, whole_rows=8 * NODE_ROWS)
 CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)
 DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
 DC = TreeRule("dc", by_clusters, recluster=True)
@@ -121,7 +120,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     if fit.kernel.is_named:
         merged = data.merged()
         data = merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
-    most = rule.whole_rows if data.in_memory else LEAF_ROWS
+    most = rule.whole_rows if data.in_memory else NODE_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
     resume, save_level = open_steps(f"{rule.name} {parts}", data.fingerprint, fit, LevelState)
@@ -148,7 +147,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, save=save, regroup=regroup)
         if resume is not None and resume.level == len(levels) - 1 and has_root:
             result = combine(resume.solutions(), resume.history)
-        elif rule.newton_root and has_root and sum(counts) > ROOT_ROWS and job.kernel.name != "linear":
+        elif rule.newton_root and has_root and sum(counts) > NODE_ROWS and job.kernel.name != "linear":
             result = _grow_to_root(job, rows, tree, grow, save)
         elif len(counts) == 1 and data.in_memory:
             result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)

@@ -99,7 +99,7 @@ def test_what_stops_above_the_root_has_no_gap(rows, solver):
 
 
 def test_a_large_root_of_dc_is_newton_s(rows, monkeypatch):
-    monkeypatch.setattr(tree_recipe, "ROOT_ROWS", 200)
+    monkeypatch.setattr(tree_recipe, "NODE_ROWS", 200)
     model = fit("dc", *rows, tol=1e-6)
     assert model.dual_gap_ <= 1e-6
     monkeypatch.undo()
