@@ -135,10 +135,8 @@ class CellModel(KernelModel):
 
     def arrays(self) -> dict[str, Any]:
         tree = self.tree
-        more = (tree.planes, tree.thresholds, tree.children, self.starts)
-        names = self.parts[len(KernelModel.parts) :]
-        held = (self.scaling.shift, self.scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(KernelModel.parts, held, strict=True)) | dict(zip(names, more, strict=True))
+        more = {"planes": tree.planes, "thresholds": tree.thresholds, "children": tree.children, "starts": self.starts}
+        return super().arrays() | more
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> CellModel:
