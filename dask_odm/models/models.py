@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
@@ -140,6 +141,12 @@ class KernelModel(Model):
     @property
     def features(self) -> int:
         return int(self.support.shape[1])
+
+    @property
+    def raw_support(self) -> Any:
+        """Support rows in memory, an array or CSR array; they are read now if they are still in the model's file."""
+        support: Any = self.support
+        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
 
     def are_finite(self, X: Any) -> bool:
         """Return whether the scores of raw rows are finite.
