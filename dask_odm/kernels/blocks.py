@@ -186,8 +186,7 @@ class Gram:
         """
         (i, of), w = self.part, v.astype(self.dtype)
         each = self.tiling.groups // of
-        found: Array = summed_by_threads(lambda g: self._group(i * each + g, w), each, self.threads, self.phase)
-        return found
+        return summed_by_threads(lambda g: self._group(i * each + g, w), each, self.threads, self.phase)
 
     def _group(self, g: int, v: Array) -> Array:
         y = np.zeros(self.n)

@@ -70,8 +70,7 @@ class ChosenRows:
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int) -> Array:
-        found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
-        return found
+        return np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +140,7 @@ class RowProducts:
         return self
 
     def rows(self, index: Array) -> Array:
-        found: Array = np.asarray(self.source[index])
-        return found
+        return np.asarray(self.source[index])
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)
