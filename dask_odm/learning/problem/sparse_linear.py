@@ -102,8 +102,7 @@ class SparsePrimal:
 
     def losses(self, scores: Array) -> tuple[float, Array]:
         """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
-        total, dual, _ = self.loss.evaluate(scores, self.y, self.weight)
-        return total, dual
+        return self.loss.evaluate(scores, self.y, self.weight)[:2]
 
     def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
         """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""
