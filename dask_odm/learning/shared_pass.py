@@ -44,10 +44,8 @@ def _joint_answers(asked: list[AskedPass]) -> Sequence[Any]:
     )
     of_groups = [tuple(each.of_groups[g] if each.of_groups else None for each in asked) for g in range(passes.groups)]
     together = StorePasses(passes.store, passes.cluster)
-    total: JointSum = together.run(
-        query, JointQuery.sums, of_groups=of_groups, nbytes=sum(each.nbytes for each in asked)
-    )
-    return total.parts
+    nbytes = sum(each.nbytes for each in asked)
+    return together.run(query, JointQuery.sums, of_groups=of_groups, nbytes=nbytes).parts
 
 
 @dataclass(frozen=True, eq=False)

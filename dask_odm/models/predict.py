@@ -24,7 +24,7 @@ from dask_odm.models.cell_model import CellModel
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
-HELD_BYTES = 64 << 20  # support rows up to this size stay in memory; larger ones are read again for every block
+HELD_BYTES = 64 << 20  # most bytes of an array of a model in memory; larger support rows are read for every block
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {
     each.kind: each for each in (KernelModel, LinearModel, CellModel)

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes
+from dask_odm.methods.landmark.query import Draw, RowRange, SpanQuery, SpanSums, drawn_bytes
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -61,7 +62,7 @@ class SpanProblem:
         values = np.empty((n, query.r), query.dtype) if kept else None
         blocks = [
             RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
-            for a, b in pairwise(n * g // GROUPS for g in range(GROUPS + 1))
+            for a, b in pairwise(n * g // MOST_GROUPS for g in range(MOST_GROUPS + 1))
         ]
         if kept:
             run_threads(query.fill, blocks, threads, "kernel values")
