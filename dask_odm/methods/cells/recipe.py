@@ -24,7 +24,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.partitioners import GroupDealer, Partitioner
+from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.learning.solution import step_record
@@ -84,21 +84,6 @@ class CellsState:
 
 
 UNKNOWN = -1e300
-
-
-@dataclass(frozen=True)
-class BinPartitioner(Partitioner):
-    """Every bin of a tree is a partition."""
-
-    tree: CellTree
-    n_partitions: int
-    seed: int
-
-    def groups(self, sample: Array) -> Any:
-        return self.tree
-
-    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
-        return GroupDealer(sizes, self.seed)
 
 
 def train_cells(data: TrainingData, fit: ODMFit) -> Trained:
@@ -176,7 +161,7 @@ def _bins(
         plain = replace(held, weight=held.total_weights, factors=tuple(1.0 for _ in held.factors), whole=whole)
         yield ((k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT)) for k in left)
         return
-    with seen.partitions(BinPartitioner(top, top.count, fit.run.seed), always=True) as rows:
+    with seen.partitions(GroupedPartitioner(top, top.count, fit.run.seed), always=True) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
