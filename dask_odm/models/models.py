@@ -222,7 +222,7 @@ class KernelModel(Model):
     def arrays(self) -> dict[str, Any]:
         scaling = self.scaling
         held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(self.parts, held, strict=True))
+        return dict(zip(KernelModel.parts, held, strict=True))
 
     def description(self) -> dict[str, Any]:
         found = super().description() | {"kernel": self.kernel.parameters()}
