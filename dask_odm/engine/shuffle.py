@@ -24,8 +24,9 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner
+from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
+from dask_odm.kernels.groups import Groups
 from dask_odm.typing import Array
 
 

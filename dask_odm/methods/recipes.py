@@ -21,7 +21,7 @@ from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree
+from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree, two_classes_only
 
 logger = logging.getLogger("dask_odm")
 
@@ -37,7 +37,8 @@ def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
     def reads(store: TrainingData, fit: ODMFit) -> bool:
         return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
 
-    return Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+    recipe: Recipe[ODMFit] = Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+    return replace(recipe, train_machines=two_classes_only) if rule.recluster else recipe
 
 
 RECIPES: dict[str, Recipe[ODMFit]] = {

@@ -165,7 +165,21 @@ class DiP(_Tree):
 
 @with_parameters
 class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree."""
+    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree.
+
+    A tree that ends early predicts a row by the model of the cluster with the nearest mean, which is DC-SVM's early
+    prediction. It is for two classes. Each cluster learns with ``lam`` as it is. With several clusters, ``support_``
+    and ``dual_coef_`` are in their order.
+
+    Parameters
+    ----------
+    stop_at : int, default=1
+        End the tree at the first level of at most so many clusters; a row is predicted by the model of its own.
+
+    References
+    ----------
+    Hsieh, Si, Dhillon: *A Divide-and-Conquer Solver for Kernel Support Vector Machines*, ICML 2014.
+    """
 
 
 @with_parameters

@@ -1,18 +1,20 @@
-"""The model of cells: a tree of planes divides the space, and each cell has a kernel model of its own.
+"""Models of cells: the space is divided, and each cell has a kernel model of its own.
 
-A row goes down the tree and meets the support rows of its cell only. Cells share kernel and scaling. Support rows are
-in the order of the cells.
+A tree of planes divides it, or the means of clusters in the kernel's space do. A row meets the support rows of its cell
+only. Cells share kernel and scaling. Support rows are in the order of the cells.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts
@@ -90,20 +92,21 @@ def _descend(X: Array, planes: Array, thresholds: Array, children: Array, out: A
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CellModel(KernelModel):
-    """A kernel model for each cell of a tree.
+class LocalModel(KernelModel):
+    """A kernel model for each cell of the feature space; a row is predicted by that of its cell.
 
     Cell c has the support rows ``starts[c]:starts[c + 1]``, and the row c of ``intercept`` (cells, machines).
     """
 
-    tree: CellTree
     starts: Array  # (cells + 1,), int64
-    kind: ClassVar[str] = "cells"
-    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts")
 
     @property
     def outputs(self) -> int:
         return self.pairs or int(self.intercept.shape[1])
+
+    @abstractmethod
+    def _place(self, scaled: Array) -> Array:
+        """Return the cell of each scaled row."""
 
     def cell(self, number: int) -> KernelModel:
         """Return the model of one cell."""
@@ -117,7 +120,7 @@ class CellModel(KernelModel):
         """Return the cell of each raw row of X (n, d), dense or CSR."""
         scaled = self._scaled(X, np.result_type(X.dtype, self.support.dtype))
         step = 16 * PREDICTED_ROWS
-        blocks = [self.tree(np.ascontiguousarray(scaled(slice(i, i + step)))) for i in range(0, X.shape[0], step)]
+        blocks = [self._place(np.ascontiguousarray(scaled(slice(i, i + step)))) for i in range(0, X.shape[0], step)]
         return np.concatenate(blocks) if blocks else np.empty(0, np.int64)
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
@@ -133,6 +136,34 @@ class CellModel(KernelModel):
         run_threads(predict, pairwise([*starts.tolist(), len(order)]), threads, "predict")
         return values
 
+    @classmethod
+    def _checked(cls, description: dict[str, Any], arrays: dict[str, Any], cells: int) -> dict[str, Any]:
+        """Return the fields of all models of ``cells`` cells; raise ValueError if the arrays do not fit each other."""
+        starts = arrays["starts"]
+        intercept = arrays["intercept"]
+        require_finite_parts({"intercept": intercept})
+        plain = {name: arrays[name] for name in KernelModel.parts}
+        if intercept.ndim != 2 or len(intercept) != cells or not cells:
+            raise ValueError(f"an intercept of shape {intercept.shape} for {cells} cells")
+        one = KernelModel.from_parts(description, plain | {"intercept": intercept[0]})
+        rising = starts.dtype == np.int64 and starts.shape == (cells + 1,) and (np.diff(starts) >= 0).all()
+        if not rising or starts[0] != 0 or starts[-1] != one.support.shape[0]:
+            raise ValueError("cells that do not divide the support vectors")
+        found = {field.name: getattr(one, field.name) for field in fields(KernelModel)}
+        return found | {"intercept": intercept, "starts": starts}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CellModel(LocalModel):
+    """A kernel model for each cell of a tree."""
+
+    tree: CellTree
+    kind: ClassVar[str] = "cells"
+    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts")
+
+    def _place(self, scaled: Array) -> Array:
+        return self.tree(scaled)
+
     def arrays(self) -> dict[str, Any]:
         return super().arrays() | vars(self.tree) | {"starts": self.starts}
 
@@ -140,18 +171,38 @@ class CellModel(KernelModel):
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> CellModel:
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
         tree = CellTree(*(arrays[name] for name in ("planes", "thresholds", "children")))
-        starts = arrays["starts"]
-        intercept = arrays["intercept"]
-        require_finite_parts({name: arrays[name] for name in ("planes", "thresholds", "intercept")})
+        require_finite_parts({name: arrays[name] for name in ("planes", "thresholds")})
         tree.require_sound()
-        plain = {name: arrays[name] for name in KernelModel.parts}
-        if intercept.ndim != 2 or len(intercept) != tree.count or tree.planes.shape[1:] != arrays["shift"].shape:
-            raise ValueError(f"an intercept of shape {intercept.shape} for {tree.count} cells")
-        one = KernelModel.from_parts(description, plain | {"intercept": intercept[0]})
-        rising = starts.dtype == np.int64 and starts.shape == (tree.count + 1,) and (np.diff(starts) >= 0).all()
-        if not rising or starts[0] != 0 or starts[-1] != one.support.shape[0]:
-            raise ValueError("cells that do not divide the support vectors")
-        return cls(
-            one.kernel, one.scaling, one.support, one.coefficients, intercept, one.pairs, one.double_precision,
-            tree=tree, starts=starts,
-        )  # fmt: skip
+        if tree.planes.shape[1:] != arrays["shift"].shape:
+            raise ValueError(f"planes of shape {tree.planes.shape}")
+        return cls(**cls._checked(description, arrays, tree.count), tree=tree)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClusterModel(LocalModel):
+    """A kernel model for each cluster of rows in the kernel's space; a row's cluster is that of the nearest mean."""
+
+    groups: Groups
+    kind: ClassVar[str] = "clusters"
+    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "means", "labels", "norms", "starts")
+
+    def _place(self, scaled: Array) -> Array:
+        return self.groups(scaled)
+
+    def arrays(self) -> dict[str, Any]:
+        groups = self.groups
+        own = {"means": groups.rows, "labels": groups.labels, "norms": groups.norms}
+        return super().arrays() | own | {"starts": self.starts}
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> ClusterModel:
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
+        rows, labels, norms = (arrays[name] for name in ("means", "labels", "norms"))
+        require_finite_parts({"means": rows, "norms": norms})
+        if norms.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != arrays["shift"].shape:
+            raise ValueError(f"means of shape {rows.shape} and norms of shape {norms.shape}")
+        numbered = labels.dtype == np.int64 and labels.shape == rows.shape[:1]
+        if not numbered or not np.array_equal(np.unique(labels), np.arange(len(norms))):
+            raise ValueError(f"labels of type {labels.dtype} and shape {labels.shape} for {len(norms)} clusters")
+        held = cls._checked(description, arrays, len(norms))
+        return cls(**held, groups=Groups(held["kernel"], rows, norms, labels))

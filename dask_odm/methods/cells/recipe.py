@@ -25,7 +25,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.partitioners import GroupDealer, Partitioner
+from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.learning.solution import step_record
@@ -80,21 +80,6 @@ class CellsState:
         bins = self.bins.astype(np.int64).tolist()
         found = zip(bins, numbers, self.shapes, strict=False)  # nothing is left of the numbers
         return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
-
-
-@dataclass(frozen=True)
-class BinPartitioner(Partitioner):
-    """Every bin of a tree is a partition."""
-
-    tree: CellTree
-    n_partitions: int
-    seed: int
-
-    def groups(self, sample: Array) -> Any:
-        return self.tree
-
-    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
-        return GroupDealer(sizes, self.seed)
 
 
 def train_cells(data: TrainingData, fit: ODMFit) -> Trained:
@@ -195,7 +180,7 @@ def _bins(
         for i in range(0, len(left), group):
             yield from run_threads(solve, left[i : i + group], CPU_COUNT)
         return
-    with seen.partitions(BinPartitioner(top, top.count, fit.run.seed), always=True) as rows:
+    with seen.partitions(GroupedPartitioner(top, top.count, fit.run.seed), always=True) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster

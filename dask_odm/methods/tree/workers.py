@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -110,6 +110,7 @@ class TreeResult:
     gap: float  # of the root over the rows passed up to it; nan if the tree ended with several partitions
     history: History  # one record a level, with the fields of `LevelFinished`
     solutions: list[Solution]  # figures of the last level's nodes
+    nodes: Sequence[RowSet] = ()  # the last level's nodes, if the tree ended with several partitions
 
 
 def grow_tree(
@@ -165,7 +166,8 @@ def grow_tree(
             report(finished)  # after it was saved: a listener may end the fit
         final = _fetch(states, cluster)
     ordered = merged_span(nodes) == (0, len(counts))
-    return combine(final, history, None if ordered else np.concatenate([node.positions(counts) for node in nodes]))
+    order = None if ordered else np.concatenate([node.positions(counts) for node in nodes])
+    return replace(combine(final, history, order), nodes=nodes if len(nodes) > 1 else ())
 
 
 def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:

@@ -13,7 +13,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import ClusterPartitioner
 from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
-from dask_odm.methods.tree.node_workers import recluster
+from dask_odm.methods.tree.node_workers import Reclustering
 from small_problems import SmallProblem, small_problem
 from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job
@@ -21,8 +21,8 @@ from tree_jobs import HERE, grow, in_row_order, make_job
 NODES = (8, 4, 2, 1)
 
 
-def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> partial:
-    return partial(recluster, partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
+def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> Reclustering:
+    return Reclustering(partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
 
 
 @pytest.mark.parametrize("number", [1, 2])
