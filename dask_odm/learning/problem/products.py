@@ -19,7 +19,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_ROWS = 512  # rows per tile of a cross product
+CROSS_ROWS = 512  # most rows of a block of a cross product
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
 
 
@@ -95,7 +95,12 @@ class RangedRows:
 
 def cross_blocks(n: int) -> int:
     """Return the number of blocks of ``n`` targets. A task of a cross product takes a run of blocks."""
-    return -(-n // CROSS_ROWS)
+    return -(-n // _cross_rows(n))
+
+
+def _cross_rows(n: int) -> int:
+    """Return the rows of a block of ``n`` targets, of which even few are two blocks, for two threads."""
+    return max(128, min(CROSS_ROWS, -(-n // 2)))
 
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
@@ -103,9 +108,10 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
     weights = v.astype(sources.dtype)
     parts = []
     step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
+    rows = _cross_rows(targets.n)
     for b in blocks:
-        start = b * CROSS_ROWS
-        stop = min(targets.n, (b + 1) * CROSS_ROWS)
+        start = b * rows
+        stop = min(targets.n, start + rows)
         left = kernel.pack_left(targets.read(start, stop))
         total = np.zeros(stop - start)
         for first in range(0, sources.n, step):

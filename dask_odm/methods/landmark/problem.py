@@ -23,7 +23,7 @@ import numpy as np
 
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.landmark.query import GROUPS, Draw, RowRange, SpanQuery, SpanSums, drawn_bytes
+from dask_odm.methods.landmark.query import Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, group_count
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
@@ -57,11 +57,12 @@ class SpanProblem:
         """
         query = replace(query, scaling=None, streamed=False)
         n = len(rows)
+        groups = group_count(n)
         kept = n * query.value_bytes <= budget
         values = np.empty((n, query.r), query.dtype) if kept else None
         blocks = [
             RowBlock(RowRange(rows, a), y[a:b], weight[a:b], a, None if values is None else values[a:b])
-            for a, b in pairwise(n * g // GROUPS for g in range(GROUPS + 1))
+            for a, b in pairwise(n * g // groups for g in range(groups + 1))
         ]
         if kept:
             run_threads(query.fill, blocks, threads, "kernel values")

@@ -26,7 +26,8 @@ from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
 ACTIVE_ROWS = 512  # rows with a curvature that are multiplied at once
-GROUPS = 16  # groups of rows in memory; their sums are added in order
+MOST_GROUPS = 16  # most groups of rows in memory; their sums are added in order
+GROUP_ROWS = 1024  # of fewer rows, a call takes longer than their sum
 UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual variable is drawn
 
 
@@ -325,4 +326,9 @@ def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     """Return the bytes that a thread computes in, for ``n`` rows of ``d`` features in memory."""
-    return min(tile_rows(r, itemsize), n // GROUPS + 1) * (2 * (d + 10) + r) * itemsize
+    return min(tile_rows(r, itemsize), n // group_count(n) + 1) * (2 * (d + 10) + r) * itemsize
+
+
+def group_count(n: int) -> int:
+    """Return the number of groups that ``n`` rows in memory are summed in, a power of two."""
+    return min(MOST_GROUPS, 1 << max(n // GROUP_ROWS, 1).bit_length() - 1)
