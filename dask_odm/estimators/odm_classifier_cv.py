@@ -18,9 +18,9 @@ from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOpti
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.settings import SODM, Exact, Landmark, Newton
+from dask_odm.methods.settings import SODM, Cells, Exact, Landmark, Newton
 
-SEARCHED = (Exact, Landmark, SODM, Newton)
+SEARCHED = (Exact, Landmark, Cells, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
 
 

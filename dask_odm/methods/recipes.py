@@ -12,15 +12,16 @@ from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.training.recipe import Choice, Recipe, is_small
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
-from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree
+from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree, two_classes_only
 
 logger = logging.getLogger("dask_odm")
 
@@ -36,7 +37,8 @@ def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
     def reads(store: TrainingData, fit: ODMFit) -> bool:
         return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
 
-    return Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+    recipe: Recipe[ODMFit] = Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+    return replace(recipe, train_machines=two_classes_only) if rule.recluster else recipe
 
 
 RECIPES: dict[str, Recipe[ODMFit]] = {
@@ -44,6 +46,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "landmark": Recipe(
         train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks, at_once=machines_at_once
     ),
+    "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
     "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
     "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
@@ -51,7 +54,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "csvrg": Recipe(train_csvrg, linear=True),
 }
 
-LEAVE_OUT = ("newton", "landmark", "exact")  # solvers with leave-one-out in closed form
+LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
 EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
 
 
@@ -76,8 +79,8 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     logger.info("solver=%r: %s", name, why)
     if fit.loo and name not in LEAVE_OUT:
         raise InputError(
-            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark' or 'exact', or set "
-            "loo to False."
+            f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark', 'exact' or 'cells', "
+            "or set loo to False."
         )
     return Choice(name, why, RECIPES[name])
 

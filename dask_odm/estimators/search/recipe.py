@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -14,11 +14,14 @@ from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, 
 from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
-from dask_odm.methods.settings import Landmark, ODMFit
+from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
@@ -123,8 +126,8 @@ class _Trials:
         self._data = data
         self._fit = fit
         self._splits = splits
-        self._samples: dict[int, Any] = {}
-        self._last: tuple[tuple[Any, ...], TrialRows] | None = None
+        self._samples: dict[int, list[MemoryData]] = {}
+        self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; kernel and solver only if there are several."""
@@ -138,39 +141,58 @@ class _Trials:
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
         return {name: found[name] for name in PARAMS if name in found}
 
-    def sample(self, stage: int) -> Any:
-        """Return the sample of a stage."""
+    def samples(self, stage: int) -> list[MemoryData]:
+        """Return the samples of a stage: one of all rows, or some cells, in the first stage of fewer rows."""
         if stage not in self._samples:
-            self._samples[stage] = self._data.sample(TUNING.rows[stage], self._fit.run.seed)
+            run = self._fit.run
+            solver = self._fit.first.solver
+            if self._in_cells:
+                most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
+                found = chosen_cells(self._data, self._fit.kernel, max(1, most), run.seed)
+            else:
+                found = [cast(MemoryData, self._data.sample(TUNING.rows[stage], run.seed))]
+            self._samples[stage] = found
         return self._samples[stage]
 
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""
-        return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
+        if stage == WHOLE and self._many:
+            return self._data.labelled_rows
+        return sum(sample.rows for sample in self.samples(min(stage, FINE)))
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
         if stage == WHOLE and self._many:
             return np.array([[self._on_all(setting)] for setting in settings])
-        rows = self._seen(stage, settings[0])
-        return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
+        values = [(each.share, each.upsilon, each.theta) for each in settings]
+        found = [rows.scores(values, self._splits) for rows in self._seen(stage, settings[0])]
+        return np.average(found, axis=0, weights=[sample.weight.sum() for sample in self.samples(min(stage, FINE))])
 
-    def _seen(self, stage: int, setting: Setting) -> TrialRows:
-        """Return the sample of a stage with the features that a setting's kernel and landmarks give."""
+    def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:
+        """Return the samples of a stage with the features that a setting's kernel and landmarks give."""
         key = stage, setting.kernel, setting.gamma, setting.n_landmarks
         if self._last is None or self._last[0] != key:
             choice = replace(self._fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
-            sample = self.sample(min(stage, FINE))
             count = self._count(stage, setting)
-            rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
-            self._last = key, rows
+            leaves_one = self._splits.cv is None
+            samples = self.samples(min(stage, FINE))
+            self._last = (
+                key,
+                [trial_rows(each, choice, count, self._fit.run, leaves_one=leaves_one) for each in samples],
+            )
         return self._last[1]
 
     def _count(self, stage: int, setting: Setting) -> int:
         """Return the number of landmarks of a trial; after the coarse stage it is the setting's own if it has one."""
         if setting.n_landmarks is not None and stage != COARSE:
             return setting.n_landmarks
+        if self._in_cells:
+            return TUNING.more_landmarks
         return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
+
+    @property
+    def _in_cells(self) -> bool:
+        return solver_word(self._fit.first.solver) == "cells"
 
     @property
     def _many(self) -> bool:
@@ -187,12 +209,14 @@ class _Trials:
         """Whether a last stage is worth its time.
 
         With many more rows than the sample, it is if their leave-one-out error is available. Else it is if the kernel
-        may need more landmarks, and has room for them.
+        may need more landmarks, and has room for them. Cells were tried as they are.
         """
+        if self._in_cells:
+            return False
         if not self._many:
             asked = setting.kernel == "linear" or setting.n_landmarks is not None
             enough = TUNING.needed * TUNING.landmarks[FINE]
-            return not asked and self._has_room and self._seen(FINE, setting).features.k > enough
+            return not asked and self._has_room and self._seen(FINE, setting)[0].features.k > enough
         if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
         return self._chosen(setting)[1].solver in LEAVE_OUT
@@ -200,7 +224,7 @@ class _Trials:
     @property
     def _has_room(self) -> bool:
         """Whether a trial of the larger sample can have more landmarks than it has."""
-        sample = self.sample(FINE)
+        (sample,) = self.samples(FINE)
         count = min(TUNING.more_landmarks, self._most, sample.rows)
         return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
