@@ -130,8 +130,10 @@ class ClusterPartitioner(Partitioner):
             K = self.kernel.tile(rows, rows)
             labels = k_means(K.__matmul__, K.diagonal(), self.n_partitions, self.seed)
             members = members_of(labels)
-            found = Groups(self.kernel, sample, (members * (K @ members)).sum(axis=0), labels)
-        return found.only(np.unique(found(sample)))  # a mean that is the nearest of no row makes no partition
+            norms = (members * (K @ members)).sum(axis=0)
+        kept = np.unique(Groups(self.kernel, sample, norms, labels)(sample))  # means that are the nearest of a row
+        inside = np.isin(labels, kept)
+        return Groups(self.kernel, sample[inside], norms[kept], np.searchsorted(kept, labels[inside]))
 
     def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
         return GroupDealer(sizes, self.seed, skip_empty=True)
@@ -191,8 +193,7 @@ def _first_clusters(gram: Gram, diagonal: Array, count: int, rng: np.random.Gene
 
     def square_distances(pivots: Array) -> Array:
         columns = gram((numbers == pivots).astype(np.float64))
-        found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * columns, 0.0)
-        return found
+        return np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * columns, 0.0)
 
     trials = 2 + int(np.log(count))
     nearest = square_distances(np.array([rng.integers(len(diagonal))]))[:, 0]

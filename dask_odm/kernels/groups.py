@@ -45,18 +45,8 @@ class Groups:
                 found[i : i + step] = np.argmin(self.norms - 2.0 * similarity, axis=1)
         return found
 
-    def only(self, kept: Array) -> Groups:
-        """Return the groups of the ascending numbers ``kept``, numbered from 0; rows of others go to the next nearest.
-
-        It is for groups with ``labels``.
-        """
-        assert self.labels is not None
-        inside = np.isin(self.labels, kept)
-        return Groups(self.kernel, self.rows[inside], self.norms[kept], np.searchsorted(kept, self.labels[inside]))
-
 
 def members_of(labels: Array) -> Array:
     """Return (m, count): 1 / (size of the cluster) for a row and its cluster, else 0."""
     inside = np.equal.outer(labels, np.arange(labels.max() + 1))
-    members: Array = inside / inside.sum(axis=0)
-    return members
+    return inside / inside.sum(axis=0)

@@ -168,8 +168,9 @@ class DC(_Tree):
     """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree.
 
     A tree that ends early predicts a row by the model of the cluster with the nearest mean, which is DC-SVM's early
-    prediction. It is for two classes. Each cluster learns with ``lam`` as it is. With several clusters, ``support_``
-    and ``dual_coef_`` are in their order.
+    prediction. It is for two classes. As any partition of a tree, a cluster of m of the M rows learns with ``lam`` as
+    it is, so that a row weighs M/m times what it weighs in the whole; DC-SVM keeps the weight of a row. With several
+    clusters, ``support_`` and ``dual_coef_`` are in their order.
 
     Parameters
     ----------

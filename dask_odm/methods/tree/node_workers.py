@@ -146,13 +146,14 @@ def _start(
     return dual[passed], None if passed.all() else passed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Reclustering:
     """Clusters of all rows as the nodes of the levels above the leaves.
 
     The client finds the clusters on a sample of rows. Tasks then assign every row to its cluster. The client holds only
     row numbers. ``nodes`` has the most nodes of every level, leaves first; empty clusters are left out.
-    ``partitioner(count, seed)`` makes a partitioner of ``count`` groups.
+    ``partitioner(count, seed)`` makes a partitioner of ``count`` groups. ``groups`` are the clusters of the level that
+    was asked for last; they begin with the leaves'.
     """
 
     partitions: Partitions
@@ -161,23 +162,15 @@ class Reclustering:
     partitioner: Callable[[int, int], Partitioner]
     seed: int
     cluster: Cluster
+    groups: Groups | None = None
 
     def __call__(self, number: int) -> list[RowSet] | None:
-        """Return the clusters of level ``number``, counted from the leaves at 0; None for one node."""
-        if self.nodes[number] == 1:
-            return None
-        groups = self.groups(number)
-        counts = self.partitions.counts
-        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
-        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
-        found = (np.flatnonzero(of_row == g) for g in range(groups.count))
-        return [RowSet.at(positions, counts) for positions in found if len(positions)]
-
-    def groups(self, number: int) -> Groups:
-        """Return the groups of a level, which seed and data determine.
+        """Return the clusters of level ``number``, counted from the leaves at 0; None for one node.
 
         Raises MemoryLimitError unless the sample's kernel matrix fits here, and a block's kernel values fit every task.
         """
+        if self.nodes[number] == 1:
+            return None
         counts = self.partitions.counts
         d = self.partitions.features
         itemsize = self.partitions.dtype.itemsize
@@ -190,7 +183,12 @@ class Reclustering:
         self.cluster.require(3 * 8 * count * d + block + self.partitions.reading_bytes, len(counts), what)
         rng = np.random.default_rng(np.random.SeedSequence(level_seed, spawn_key=(0,)))
         chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
-        return level.groups(np.concatenate(list(slabs(chosen.rows(self.partitions, self.scaling, 0)[0]))))
+        groups = level.groups(np.concatenate(list(slabs(chosen.rows(self.partitions, self.scaling, 0)[0]))))
+        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
+        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
+        found = (np.flatnonzero(of_row == g) for g in range(groups.count))
+        self.groups = groups
+        return [RowSet.at(positions, counts) for positions in found if len(positions)]
 
 
 def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:

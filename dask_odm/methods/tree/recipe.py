@@ -21,7 +21,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -51,8 +51,10 @@ from dask_odm.learning.training.recipe import (
     finish_linear_kernel,
     linear_scores,
     report_step,
+    require_finite_solution,
     rescaling_advised,
     unfinished,
+    with_coefficients,
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
@@ -75,7 +77,6 @@ from dask_odm.methods.tree.workers import (
     solve_whole,
 )
 from dask_odm.models.cell_model import ClusterModel
-from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -118,7 +119,15 @@ def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Parti
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """Make each cluster in the kernel's feature space a partition. The bias moves all rows alike."""
+    """Make each cluster in the kernel's feature space a partition. The bias moves all rows alike.
+
+    Raises InputError for a precomputed kernel, if the tree may end early.
+    """
+    if isinstance(kernel, Precomputed) and n_partitions > 1 and (fit.own.stop_at > 1 or fit.own.early_stop):
+        raise InputError(
+            "solver='dc' with stop_at or early_stop predicts by the nearest cluster of rows, which "
+            "kernel='precomputed' has none of. Leave both out."
+        )
     return ClusterPartitioner(replace(kernel, bias=0.0), n_partitions, seed)
 
 
@@ -153,16 +162,11 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
         levels = tree.levels(len(counts))
         has_root = len(levels[-1]) == 2
-        if rule.recluster and isinstance(job.kernel, Precomputed) and (not has_root or tree.early_stop):
-            raise InputError(
-                "solver='dc' with stop_at or early_stop predicts by the nearest cluster of rows, which "
-                "kernel='precomputed' has none of. Leave both out."
-            )
         regroup = None
         if rule.recluster:
             nodes = [len(bounds) - 1 for bounds in levels]
             partitioner = partial(rule.partitioner, fit, job.kernel)
-            regroup = Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
+            regroup = Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster, leaves)
         if resume is not None:
 
             def sizes(number: int) -> list[int]:
@@ -179,9 +183,8 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
             result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)
         else:
             result = grow(tree)
-        if regroup is not None and result.nodes:
-            number = len(result.history) - 1
-            return _finish_clusters(seen, rows, job, result, regroup.groups(number) if number else leaves, fit)
+        if regroup is not None and regroup.groups is not None and len(result.solutions) > 1:
+            return _finish_clusters(seen, rows, job, result, regroup.groups, fit)
         return _finish(seen, rows, job, result, fit, rule)
 
 
@@ -216,35 +219,30 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
 
 
 def _finish_clusters(
-    seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, groups: Groups | None, fit: ODMFit
+    seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, groups: Groups, fit: ODMFit
 ) -> Trained:
     """Build the model of a tree that ended with several clusters: a row is predicted by that of the nearest one."""
+    assert groups.count == len(result.nodes)  # each group is the nearest of some row
     counts = job.partitions.counts
-    assert groups is not None
-    assert groups.count == len(result.nodes)
-    coefficients = job.partitions.labels(0, len(counts))[0] * result.dual[0]
-    total = math.fsum(solution.weight for solution in result.solutions)
-    of_row = np.empty(len(coefficients), np.int64)
-    for i, (node, solution) in enumerate(zip(result.nodes, result.solutions, strict=True)):
-        positions = node.positions(counts)
-        of_row[positions] = i
-        coefficients[positions] *= total / solution.weight  # those of the mean of all, until here
     numbers = job.partitions.row_numbers(0, len(counts))
-    order = np.argsort(numbers, kind="stable")
-    trained = finish_kernel(job.kernel, seen.scaling, coefficients, numbers, rows.chosen, _attributes(result, math.nan))
-    model: Any = trained.model
-    cells = of_row[order[coefficients[order] != 0]]
-    by_cell = np.argsort(cells, kind="stable")
-    sums = np.bincount(cells, model.coefficients[0], groups.count)
-    held = {field.name: getattr(model, field.name) for field in fields(KernelModel)} | {
-        "support": taken(model.support, by_cell),
-        "coefficients": model.coefficients[:, by_cell],
-        "intercept": job.kernel.bias * sums[:, None],
-    }
-    local = ClusterModel(**held, starts=np.searchsorted(cells[by_cell], np.arange(groups.count + 1)), groups=groups)
-    support = trained.attributes["support_"][by_cell]
+    averaged = job.partitions.labels(0, len(counts))[0] * result.dual[0]  # coefficients of the mean of the models
+    total = math.fsum(solution.weight for solution in result.solutions)
+    own = []
+    for node, solution in zip(result.nodes, result.solutions, strict=True):
+        at = node.positions(counts)
+        own.append(with_coefficients(averaged[at] * (total / solution.weight), numbers[at]))
+    coefficients = np.concatenate([a for a, _ in own], axis=1)
+    intercept = job.kernel.bias * np.array([a.sum(axis=1) for a, _ in own])
+    require_finite_solution(coefficients, intercept)
+    support = np.concatenate([of_cluster for _, of_cluster in own])
+    order = np.argsort(support)
+    raw, kept = rows.chosen(support[order])
+    back = np.argsort(order)
+    kernel = replace(job.kernel, bias=0.0)
+    starts = np.cumsum([0, *(len(of_cluster) for _, of_cluster in own)])
+    model = ClusterModel(kernel, seen.scaling, taken(raw, back), coefficients, intercept, starts=starts, groups=groups)
     warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
-    return Trained(local, trained.attributes | {"support_": support}, warning)
+    return Trained(model, {"support_": kept[back]} | _attributes(result, math.nan), warning)
 
 
 def _attributes(result: TreeResult, gap: float) -> dict[str, Any]:

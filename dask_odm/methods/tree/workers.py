@@ -110,7 +110,7 @@ class TreeResult:
     gap: float  # of the root over the rows passed up to it; nan if the tree ended with several partitions
     history: History  # one record a level, with the fields of `LevelFinished`
     solutions: list[Solution]  # figures of the last level's nodes
-    nodes: Sequence[RowSet] = ()  # the last level's nodes, if the tree ended with several partitions
+    nodes: Sequence[RowSet] = ()  # the last level's nodes, if `grow_tree` solved them
 
 
 def grow_tree(
@@ -167,7 +167,7 @@ def grow_tree(
         final = _fetch(states, cluster)
     ordered = merged_span(nodes) == (0, len(counts))
     order = None if ordered else np.concatenate([node.positions(counts) for node in nodes])
-    return replace(combine(final, history, order), nodes=nodes if len(nodes) > 1 else ())
+    return replace(combine(final, history, order), nodes=nodes)
 
 
 def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:

@@ -102,18 +102,20 @@ def test_what_stops_above_the_root_has_no_gap(rows, solver):
 @pytest.mark.parametrize(("stop_at", "clusters"), [(8, 8), (4, 4)])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_dc_that_ends_early_predicts_by_the_nearest_cluster(rows, stop_at, clusters, intercept):
-    """The means of the clusters are written out, and a slow dual solves the rows of each."""
+    """The means of the clusters are written out, and a slow dual solves the rows that each predicts."""
     X, y = rows
     given = np.concatenate([X, np.random.default_rng(1).normal(size=(100, 3))])
     model = fit("dc", X, y, stop_at=stop_at, fit_intercept=intercept)
     groups = model._model.groups
     assert model.history_[-1]["partitions"] == groups.count == clusters
     K = reference.rbf(given, X, 0.5)
-    inside = [groups.rows[groups.labels == c] for c in range(clusters)]
-    similarity = np.stack([reference.rbf(given, own, 0.5).mean(axis=1) for own in inside])
-    norms = np.array([reference.rbf(own, own, 0.5).mean() for own in inside])
-    assert len(groups.rows) == N, "all rows are the sample"
-    nearest = np.argmin(norms[:, None] - 2.0 * similarity, axis=0)
+    centred = X - X.mean(axis=0)
+    sample = np.abs(groups.rows[:, None] - centred).sum(axis=2).argmin(axis=1)
+    np.testing.assert_allclose(groups.rows, centred[sample], atol=1e-12)
+    np.testing.assert_array_equal(np.sort(sample), np.arange(N), "all rows are the sample")
+    inside = [sample[groups.labels == c] for c in range(clusters)]
+    distances = [K[np.ix_(own, own)].mean() - 2.0 * K[:, own].mean(axis=1) for own in inside]
+    nearest = np.argmin(distances, axis=0)
     np.testing.assert_array_equal(model._model.cells_of(given), nearest)
     expected = np.empty(len(given))
     for c in range(clusters):
@@ -133,6 +135,9 @@ def test_dc_s_clusters_are_the_same_from_a_store_and_from_a_file(rows, stop_at, 
     model = fit("dc", X, y, **settings)
     stored = fit("dc", store_of(tmp_path / "a.zarr", X, y, chunk_rows=70), **settings)
     np.testing.assert_array_equal(stored._model.cells_of(X), model._model.cells_of(X))
+    for each in (model, stored):
+        learned = np.repeat(np.arange(each._model.groups.count), np.diff(each._model.starts))
+        np.testing.assert_array_equal(each._model.cells_of(X)[each.support_], learned)
     np.testing.assert_allclose(stored.decision_function(X), model.decision_function(X), atol=1e-2)
     stored.save(tmp_path / "m.zarr")
     again = load_model(tmp_path / "m.zarr")
