@@ -20,7 +20,8 @@ class ODMFit:
     """Settings of one fit.
 
     ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
-    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only.
+    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only. ``axes`` are
+    the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all.
     """
 
     run: FitRun
@@ -31,6 +32,7 @@ class ODMFit:
     loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
+    axes: Any = None
 
     @classmethod
     def of(
@@ -86,6 +88,8 @@ class ODMFit:
         for name in ("run", "loo", "lams", "starts"):
             del plain[name]
         del plain["solver"]["seed"]
+        if self.axes is None:
+            del plain["axes"]
         return plain | {"own": self.own.get_params(), "dtype": self.run.dtype}
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:

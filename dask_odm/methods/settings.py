@@ -71,6 +71,9 @@ class Cells(SolverObject):
     overlap : float, default=0.0
         A region also learns from rows beyond its planes, up to this share of the standard deviation of the rows that
         a plane divides.
+    settings : {"shared", "each"}, default="shared"
+        "each": every region finds its own γ, λ/M, υ and θ, among the values of `ODMClassifierCV` and as it does for
+        all rows, by leaving its rows out one by one. The search then has no settings for all regions.
 
     References
     ----------
@@ -80,11 +83,13 @@ class Cells(SolverObject):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "cell_rows": _COUNT,
         "overlap": [Interval(Real, 0.0, None, closed="left")],
+        "settings": [StrOptions({"shared", "each"})],
     }
 
     cell_rows: int = 4000
     _: KW_ONLY
     overlap: float = 0.0
+    settings: str = "shared"
 
 
 @with_parameters

@@ -1,19 +1,21 @@
 """Models of cells: the space is divided, and each cell has a kernel model of its own.
 
 A tree of planes divides it, or the means of clusters in the kernel's space do. A row meets the support rows of its cell
-only. Cells share kernel and scaling. Support rows are in the order of the cells.
+only. Cells share kernel and scaling; in a tree each has its own γ. Support rows are in the order of the cells.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
@@ -155,17 +157,21 @@ class LocalModel(KernelModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CellModel(LocalModel):
-    """A kernel model for each cell of a tree."""
+    """A kernel model for each cell of a tree, with a γ of its own."""
 
     tree: CellTree
+    gammas: Array  # (cells,)
     kind: ClassVar[str] = "cells"
-    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts")
+    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts", "gammas")
 
     def _place(self, scaled: Array) -> Array:
         return self.tree(scaled)
 
+    def cell(self, number: int) -> KernelModel:
+        return replace(super().cell(number), kernel=_with_gamma(self.kernel, float(self.gammas[number])))
+
     def arrays(self) -> dict[str, Any]:
-        return super().arrays() | vars(self.tree) | {"starts": self.starts}
+        return super().arrays() | vars(self.tree) | {"starts": self.starts, "gammas": self.gammas}
 
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> CellModel:
@@ -175,7 +181,18 @@ class CellModel(LocalModel):
         tree.require_sound()
         if tree.planes.shape[1:] != arrays["shift"].shape:
             raise ValueError(f"planes of shape {tree.planes.shape}")
-        return cls(**cls._checked(description, arrays, tree.count), tree=tree)
+        found = cls._checked(description, arrays, tree.count)
+        gammas = arrays["gammas"]
+        require_finite_parts({"gammas": gammas})
+        if gammas.shape != (tree.count,) or not (gammas > 0).all():
+            raise ValueError(f"gammas of shape {gammas.shape} that are not all positive")
+        _with_gamma(found["kernel"], float(gammas[0]))  # raises for a kernel without
+        return cls(**found, tree=tree, gammas=gammas)
+
+
+def _with_gamma(kernel: Kernel, gamma: float) -> Kernel:
+    """Return a kernel with another γ."""
+    return from_parameters(kernel.parameters() | {"gamma": gamma})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -38,6 +38,7 @@ from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow, levels_of, slabs_of
 from dask_odm.methods.cells.workers import (
+    CHOSEN,
     FIGURES,
     CellSettings,
     KnownStatistics,
@@ -48,6 +49,8 @@ from dask_odm.methods.cells.workers import (
 from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.trials import trial_bytes
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
@@ -96,6 +99,8 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     if fit.kernel.kernel == "linear":
         raise InputError("solver='cells' is for kernels other than 'linear', which solver='newton' learns exactly.")
     fit.kernel.require_named("cells, which divide the space of the features")
+    if fit.own.settings == "each" and fit.axes is None:
+        raise InputError("Cells(settings='each') needs values to choose from, which ODMClassifierCV has; use that.")
     began = time.perf_counter()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
@@ -167,6 +172,8 @@ def _bins(
     held = data.held
     whole = KnownStatistics(data.statistics())
     cell_bytes = solver_bytes(settings.cell_rows, data.features, data.dtype.itemsize)
+    if fit.axes is not None:
+        cell_bytes = max(cell_bytes, trial_bytes(settings.cell_rows, TUNING.more_landmarks))
     cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
     group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
@@ -212,6 +219,7 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
         "seconds": (cells - 1,),
         "left": (machines, len(solved.left_rows)),
         "parameters": (cells,),
+        "chosen": (cells, len(CHOSEN)),
     }
     try:
         solved.tree.require_sound()
@@ -220,7 +228,7 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
     given = data.row_numbers[0]
     numbers = np.concatenate([solved.numbers, solved.left_rows])
     inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
-    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all())
+    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
     return inside and whole and all(getattr(solved, name).shape == shape for name, shape in shapes.items())
 
 
@@ -274,6 +282,7 @@ def _finish(
         support = held.raw(np.searchsorted(held.kept, numbers))
     figures = np.concatenate([each.figures for each in bins])
     tree = top.grafted([each.tree for each in bins])
+    chosen = np.concatenate([each.chosen for each in bins])
     model = CellModel(
         replace(seen.kernel, bias=0.0),
         seen.scaling,
@@ -284,6 +293,7 @@ def _finish(
         bool(figures[:, :, 3].any()),
         tree=tree,
         starts=np.cumsum([0, *np.concatenate([each.sizes for each in bins])]).astype(np.int64),
+        gammas=np.where(chosen[:, 0] > 0, chosen[:, 0], seen.kernel.parameters()["gamma"]),
     )
     gaps = _gaps(bins)[2]
     cell_rows = np.concatenate([each.counts[:, 2] for each in bins]).astype(np.int64)
@@ -294,6 +304,8 @@ def _finish(
         "n_iter_": max(1, int(figures[:, :, 2].max())),
         "support_": numbers,
     }
+    if fit.axes is not None:
+        attributes |= _searched(chosen, np.concatenate([each.counts for each in bins]), settings)
     warning = None
     over = int(np.count_nonzero(gaps > fit.solver.tol))
     if over:
@@ -302,6 +314,16 @@ def _finish(
             f"max_iter ({fit.solver.max_iter} steps), scale the features, or decrease lam."
         )
     return Trained(model, attributes | _left_out(data, bins, settings), warning)
+
+
+def _searched(chosen: Array, counts: Array, settings: CellSettings) -> dict[str, Any]:
+    """Return the fitted attributes of cells that have found their settings: these, and the mean score of all rows."""
+    several = counts[:, 1] > 1
+    names = ("gamma", "lam", "upsilon", "theta")
+    columns = chosen[:, :-1] * np.where(np.array(CHOSEN[:-1]) == "share", settings.total_weight, 1.0)
+    params = {name: np.where(several, column, np.nan).tolist() for name, column in zip(names, columns.T, strict=True)}
+    score = np.average(np.where(several, chosen[:, -1], 1.0), weights=counts[:, 0])  # a constant is right everywhere
+    return {"cell_params_": params, "best_score_": float(score)}
 
 
 def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings) -> dict[str, Any]:

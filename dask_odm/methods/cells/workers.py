@@ -2,7 +2,8 @@
 
 The rows of a bin are divided into cells, and each cell has an exact ODM of its rows. λ is divided in proportion to the
 rows' weights, so that a row weighs in its cell what it weighs in the whole. A cell of one class is a constant. In cells
-that lack some of many classes, machines of these classes are constants.
+that lack some of many classes, machines of these classes are constants. If cells find their own settings, λ is to a
+cell's weight what it would be to that of all rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import memory_returned, while_wanted
 from dask_odm.learning.machines import joined_attributes, train_machines
+from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -28,10 +30,12 @@ from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import train_pairs
+from dask_odm.methods.search.samples import best_setting
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
 FIGURES = ("primal", "dual", "steps", "double")  # of each machine of a cell; "double": it predicts in float64
+CHOSEN = ("gamma", "share", "upsilon", "theta", "score")  # settings of a cell; "share": λ/M; score, if it searched
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,7 @@ class SolvedBin:
     left_rows: Array  # numbers of the rows in the given data, if they are left out, (n,)
     left: Array  # their left-out values, (machines, n)
     parameters: Array  # effective parameters of every cell
+    chosen: Array  # settings of every cell, zeros if it has one class, (cells, settings)
 
     @property
     def tree(self) -> CellTree:
@@ -150,6 +155,7 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
         left_rows,
         left,
         np.array([cell.parameters for cell in solutions]),
+        np.stack([cell.chosen for cell in solutions]),
     )
 
 
@@ -179,6 +185,7 @@ class SolvedCell:
     counts: tuple[int, int]  # rows and classes
     left: Array  # left-out value of every row, of pairs also for rows of other classes, (machines, rows)
     parameters: float
+    chosen: Array  # (settings,)
 
 
 def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
@@ -190,12 +197,14 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     left = np.tile(constants[:, None], cell.rows) if settings.fit.loo else np.empty((settings.machines, 0))
     figures = np.zeros((settings.machines, len(FIGURES)))
     if len(present) == 1:
-        return SolvedCell(none, np.empty((settings.machines, 0)), constants, figures, (cell.rows, 1), left, 0.0)
-    odm = settings.fit.odm
-    lam = odm.lam * (cell.total_weight / settings.total_weight)
-    fit = replace(settings.fit, odm=replace(odm, lam=lam))
-    trained = _trained(cell, fit, np.searchsorted(present, codes), len(present), settings.pairs)
+        empty = np.empty((settings.machines, 0))
+        return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
+    alone = _alone(cell, np.searchsorted(present, codes), len(present))
+    fit, score = _fit_of(alone, settings)
+    trained = _trained(alone, fit, settings.pairs)
     model: Any = trained.model
+    odm = fit.odm
+    chosen = np.array([model.kernel.gamma, odm.lam / alone.total_weight, odm.upsilon, odm.theta, score])
     support = trained.attributes["support_"]
     coefficients = np.zeros((settings.machines, len(support)))
     coefficients[places] = signs[:, None] * model.coefficients
@@ -205,7 +214,8 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     if settings.fit.loo:
         left[places] = np.nan_to_num(signs[:, None] * trained.attributes[OF_MACHINE][0])
     parameters = trained.attributes.get("loo_parameters_", 0.0)
-    return SolvedCell(support, coefficients, intercept, figures, (cell.rows, len(present)), left, parameters)
+    counts = (cell.rows, len(present))
+    return SolvedCell(support, coefficients, intercept, figures, counts, left, parameters, chosen)
 
 
 def _machines(settings: CellSettings, present: Sequence[int]) -> tuple[Array, Array, Array]:
@@ -227,15 +237,28 @@ def _machines(settings: CellSettings, present: Sequence[int]) -> tuple[Array, Ar
     return np.array(places, np.int64), np.ones(len(places)), constants
 
 
-def _trained(cell: MemoryData, fit: ODMFit, codes: Array, classes: int, pairs: bool) -> Trained:
-    """Train the machines of a cell on its rows alone, which are numbered from 0; ``codes`` are of its own classes."""
-    alone = replace(
-        cell, given=cell.X, kept=np.arange(cell.rows), y=np.where(codes == 1, 1.0, -1.0), factors=(1.0, 1.0)
-    )
+def _alone(cell: MemoryData, codes: Array, classes: int) -> MemoryData:
+    """Return the rows of a cell as if there were no others, numbered from 0; ``codes`` are of its own classes."""
+    y = np.where(codes == 1, 1.0, -1.0) if classes == 2 else codes.astype(np.float64)
+    return replace(cell, given=cell.X, kept=np.arange(cell.rows), y=y, factors=(1.0,) * classes)
+
+
+def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
+    """Return the settings by which a cell learns, and their score if it has found them itself, else 0."""
+    fit = settings.fit
+    odm = fit.odm
+    if fit.axes is None:
+        return replace(fit, odm=replace(odm, lam=odm.lam * (alone.total_weight / settings.total_weight))), 0.0
+    found, score = best_setting(alone, fit.kernel, fit.axes, fit.run)
+    own = ODMSettings(found.share * alone.total_weight, found.upsilon, found.theta)
+    return replace(fit, odm=own, kernel=replace(fit.kernel, gamma=found.gamma)), score
+
+
+def _trained(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
+    """Train the machines of a cell on its rows alone."""
     exact = partial(train_exact, left_out=left_out_values)
-    if classes == 2:
+    if len(alone.factors) == 2:
         return exact(alone, fit)
-    alone = replace(alone, y=codes.astype(np.float64), factors=(1.0,) * classes)
     choice = Choice("exact", "", Recipe(exact, train_machines=partial(train_pairs, at_rest=False)))
     return train_machines(choice, alone, fit, "ovo" if pairs else "ovr", _combined)
 
