@@ -67,7 +67,8 @@ class Cells(SolverObject):
     Parameters
     ----------
     cell_rows : int, default=4000
-        Most rows of a region. More come closer to one machine for all rows; time grows with them.
+        Most rows of a region. More come closer to one machine for all rows; time grows with them. Equal rows stay in
+        one region, however many they are.
     overlap : float, default=0.0
         A region also learns from rows beyond its planes, up to this share of the standard deviation of the rows that
         a plane divides.

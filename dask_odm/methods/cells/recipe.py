@@ -178,8 +178,10 @@ def _bins(
     group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
         data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
+        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0])
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
-        plain = replace(held, weight=held.total_weights, factors=tuple(1.0 for _ in held.factors), whole=whole)
+        factors = tuple(1.0 for _ in held.factors)
+        plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
         def solve(k: int) -> tuple[int, SolvedBin]:
             return k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT // group)
@@ -192,11 +194,13 @@ def _bins(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        needed = 3 * largest * partitions.features * partitions.dtype.itemsize + cell_bytes
+        held_bytes = 3 * largest * partitions.features * partitions.dtype.itemsize
         if cluster.client is not None:
             group = len(left)
-        cluster.require(needed, group, f"Solving the cells of {largest} rows")
-        _, threads = cluster.share(group)
+        available, threads = cluster.share(group)
+        cluster.require(held_bytes + threads * cell_bytes, group, f"Solving the cells of {largest} rows")
+        of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads)
+        settings = replace(settings, fit=replace(settings.fit, run=of_cell))
         run = delayed(solve_stored_bin, pure=False)
         for i in range(0, len(left), group):
             some = left[i : i + group]

@@ -20,10 +20,11 @@ import numpy as np
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import memory_returned, while_wanted
+from dask_odm.errors import MemoryLimitError
 from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Recipe, Trained
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained, require_finite_solution
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
 from dask_odm.methods.exact.recipe import train_exact
@@ -200,8 +201,14 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         empty = np.empty((settings.machines, 0))
         return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
     alone = _alone(cell, np.searchsorted(present, codes), len(present))
-    fit, score = _fit_of(alone, settings)
-    trained = _trained(alone, fit, settings.pairs)
+    try:
+        fit, score = _fit_of(alone, settings)
+        trained = _trained(alone, fit, settings.pairs)
+    except MemoryLimitError as error:
+        raise MemoryLimitError(
+            f"a cell has {cell.rows} rows (cell_rows={settings.cell_rows}; nothing divides equal rows, and cells that "
+            f"overlap have more): {error}"
+        ) from error
     model: Any = trained.model
     odm = fit.odm
     chosen = np.array([model.kernel.gamma, odm.lam / alone.total_weight, odm.upsilon, odm.theta, score])
@@ -211,6 +218,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     intercept = constants.copy()
     intercept[places] = signs * model.intercept
     figures[places] = _figures(trained, len(places))
+    require_finite_solution(figures[:, 0])
     if settings.fit.loo:
         left[places] = np.nan_to_num(signs[:, None] * trained.attributes[OF_MACHINE][0])
     parameters = trained.attributes.get("loo_parameters_", 0.0)

@@ -7,11 +7,12 @@ from itertools import combinations, pairwise
 import dask
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from dask_odm import InputError, ODMClassifier, StoreError, load_model
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
 from dask_odm.learning.training.checkpoints import save_checkpoint
@@ -212,6 +213,44 @@ def test_sparse_rows_class_weights_and_saving(tmp_path):
         each.save(tmp_path / "model.zarr", overwrite=True)
         found = load_model(tmp_path / "model.zarr")
         np.testing.assert_array_equal(found.decision_function(rows), each.decision_function(rows))
+
+
+def test_more_equal_rows_than_a_cell_may_have():
+    """Nothing divides them: dense ones are merged, and sparse ones are solved if there is memory for them."""
+    X, y = board(660)
+    X[60:] = 0.5
+    limit = CPU_COUNT * 3_000_000
+    settings = SETTINGS | {"lam": 1e3, "gamma": 30.0}
+    dense = ODMClassifier(**settings, solver=Cells(50), memory_limit=limit).fit(X, y)
+    sparse = ODMClassifier(**settings, solver=Cells(50)).fit(csr_array(X), y)
+    assert np.bincount(dense._model.cells_of(X)).max() >= 600
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), rtol=0, atol=1e-4)
+    with pytest.raises(MemoryLimitError, match=r"a cell has 6\d\d rows \(cell_rows=50; nothing divides equal rows"):
+        ODMClassifier(**settings, solver=Cells(50), memory_limit=limit).fit(csr_array(X), y)
+
+
+@pytest.mark.parametrize("solver", ["exact", Cells(100)], ids=["exact", "cells"])
+def test_an_infinite_gap_ends_no_fit_that_has_a_checkpoint(tmp_path, solver):
+    """Of coefficients so large that ‖w‖² is negative."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)).astype(np.float32), rng.integers(0, 2, 80)
+    settings = {"gamma": 1e-6, "lam": 1e16, "random_state": 0, "max_iter": 30, "solver": solver}
+    checkpoint = str(tmp_path / "fit.zarr")
+    found = []
+    for more in ({}, {"checkpoint": checkpoint}, {"checkpoint": checkpoint, "resume": True}):
+        model = ODMClassifier(**settings, **more)
+        with pytest.warns(ConvergenceWarning, match="no gap is known"):
+            found.append(model.fit(X, y).decision_function(X))
+        assert model.dual_gap_ == np.inf
+    np.testing.assert_array_equal(found, found[:1] * 3)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_an_objective_that_overflows_is_said_of_the_first_cell(tmp_path):
+    X, y = board(300)
+    model = ODMClassifier(solver=Cells(60), gamma=0.5, random_state=0, checkpoint=str(tmp_path / "fit.zarr"))
+    with pytest.raises(InputError, match="the solution is not finite: rescale the rows"):
+        model.fit((1e37 * X).astype(np.float32), y)
 
 
 def test_says_what_it_cannot_do():
