@@ -18,6 +18,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
@@ -148,7 +149,8 @@ class _Trials:
             solver = self._fit.first.solver
             if self._in_cells:
                 most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
-                found = chosen_cells(self._data, self._fit.kernel, max(1, most), run.seed)
+                sample = sampled(self._data, self._fit.kernel, run.seed)
+                found = [cell for cell, _ in chosen_cells(self._data, sample, self._fit.kernel, max(1, most))]
             else:
                 found = [cast(MemoryData, self._data.sample(TUNING.rows[stage], run.seed))]
             self._samples[stage] = found
