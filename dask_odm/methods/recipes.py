@@ -105,7 +105,8 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
 def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
     """Choose, for "auto" and two classes, cells instead of landmarks if they get more rows of some regions right.
 
-    What is chosen depends on data and seed. Returns the settings of the fit with the solver object of the choice.
+    What is chosen depends on data and seed, and on memory alone if cells would not fit. Returns the settings of the fit
+    with the solver object of the choice.
     """
     if choice.solver != "landmark" or not are_possible(data, fit):
         return choice, fit
