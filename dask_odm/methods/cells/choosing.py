@@ -31,8 +31,8 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.settings import Cells
 from dask_odm.typing import Array
 
-# Multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison then takes
-# 3 % of the processor time of that fit of covtype and 13 % of ijcnn1, but a fifth to a half where it takes a second.
+# Multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison is 3 %
+# of the processor time of that fit of covtype and 13 % of ijcnn1, but a fifth to a half where it takes a second.
 WORK = 150
 SAMPLED = 16  # rows per landmark in the sample that landmarks and regions come from
 
