@@ -36,7 +36,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
+from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
 from dask_odm.models.models import Model
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
@@ -180,7 +180,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         as ``Landmark(n_landmarks=300, certify=True)``. "exact" is Newton over all rows, to a certified gap; "landmark"
         Newton over the span of some rows, much faster and near the optimum; "newton" for the linear kernel; "sodm" a
         tree of partitions, to a certified gap, with its rivals "cascade", "dip" and "dc"; "dsvrg", "svrg" and "csvrg"
-        stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by workers.
+        stochastic steps for the linear kernel; "cells" an exact machine for each region of the feature space. "auto"
+        chooses by the data and ``memory_limit``, and never by workers: of two classes too large for "exact", "cells" if
+        they get more rows right than "landmark" in a few regions.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
@@ -281,7 +283,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             warn_of_nothing(trained.history, float(self.lam))
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        own = solver_object(self.solver, ODM_SOLVERS) or Landmark()  # of what "auto" chooses from, only it has any
+        own = solver_object(self.solver, ODM_SOLVERS) or Landmark()  # "auto" takes others later, if at all
         return ODMFit.of(self, own, run, more.get("lams", ()), self._starts())
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -308,6 +310,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         if self.solver == "auto" and len(data.class_weights) > 2:
             choice = choose_for_machines(choice, data, fit, self._scheme)
+        elif self.solver == "auto":
+            choice, fit = choose_by_regions(choice, data, fit)
         return super()._trained(choice, data, fit)
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

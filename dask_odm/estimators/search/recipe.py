@@ -16,6 +16,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
@@ -159,7 +160,8 @@ class _Trials(SampleTrials):
             return super()._drawn(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
-        return chosen_cells(self._data, self._kernel, max(1, most), self._run.seed)
+        sample = sampled(self._data, self._kernel, self._run.seed)
+        return [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
 
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""

@@ -30,7 +30,7 @@ from dask_odm.errors import InputError
 from dask_odm.events import Meter
 from dask_odm.learning.solution import step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.memory_data import MemoryKernelData
 from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
@@ -107,11 +107,11 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
     settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap)
     rows = data.labelled_rows
-    sample, scaled = sampled(data, fit.kernel, fit.run.seed)
+    sample = sampled(data, fit.kernel, fit.run.seed)
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
     bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
-    top, _, grown = grow(scaled, max(1, round(bin_rows * sample.rows / rows)), fit.run.seed)
+    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
     resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
     history: list[dict[str, Any]] = []
@@ -155,11 +155,11 @@ def rows_of_bytes(data: TrainingData) -> int:
     return max(1, COPIED_BYTES // (data.features * data.dtype.itemsize))
 
 
-def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> tuple[MemoryData, Any]:
-    """Return the sample of the rows that a tree is grown on, and its rows as they are scaled."""
+def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
+    """Return the sample of the rows that a tree is grown on, as the kernel sees it."""
     held = data.sample(rows_of_bytes(data), seed).held
     assert held is not None
-    return held, held.seen_by(choice).scaled
+    return held.seen_by(choice)
 
 
 def _bins(

@@ -11,6 +11,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -28,14 +29,19 @@ def mixed_on_one_side(n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     X, y = mixed_on_one_side()
     data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
-    cells = chosen_cells(data, CHOICE, 500, 3)
+    drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 500)
+    cells = [cell for cell, _ in drawn]
+    rarer = sum(share * np.mean(cell.y == 1.0) for cell, share in drawn)
+    assert rarer == pytest.approx(np.mean(y == 1.0)), "the share of the rarer label, in whose proportion they are drawn"
     assert len(cells) == TRIAL_CELLS
     assert all(250 <= cell.rows <= 500 for cell in cells)
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
     store = store_of(tmp_path / "rows.zarr", X, y.astype(int), chunk_rows=700)
     stored = StoredData(FitRun(3), store, TwoClasses())
-    for one, other in zip(cells, chosen_cells(stored, CHOICE, 500, 3), strict=True):
+    by_store = chosen_cells(stored, sampled(stored, CHOICE, 3), CHOICE, 500)
+    for (one, share), (other, other_share) in zip(drawn, by_store, strict=True):
+        assert share == other_share
         np.testing.assert_array_equal(one.kept, other.kept)
         np.testing.assert_array_equal(one.X, other.X)
 
