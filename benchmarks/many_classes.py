@@ -40,21 +40,21 @@ AT_LANDMARKS = ("satimage", "usps")  # sets that are learned over landmarks, too
 HEAD = "data               model                   accuracy    fit s  fit cpu  predict s  predict cpu  support"
 
 
-def read(name: str, features: int) -> tuple[Any, Any]:
-    """CSR rows and labels of ``name.svm.xz`` in the folder that DASK_ODM_DATA names."""
-    with lzma.open(Path(os.environ["DASK_ODM_DATA"], f"{name}.svm.xz")) as stream:
+def read(name: str, features: int, folder: Path | None = None) -> tuple[Any, Any]:
+    """CSR rows and labels of ``name.svm.xz`` in a folder, by default that which DASK_ODM_DATA names."""
+    with lzma.open(Path(folder or os.environ["DASK_ODM_DATA"], f"{name}.svm.xz")) as stream:
         X, y = load_svmlight_file(stream, n_features=features)
     return X, y
 
 
-def load(name: str) -> tuple[Any, Any, Any, Any]:
+def load(name: str, folder: Path | None = None) -> tuple[Any, Any, Any, Any]:
     """Training rows and labels, test rows and labels."""
     if name == "letter":
-        X, y = read(name, FEATURES[name])
+        X, y = read(name, FEATURES[name], folder)
         parts = X[:LETTER_TRAIN], y[:LETTER_TRAIN], X[LETTER_TRAIN:], y[LETTER_TRAIN:]
     else:
         stem = "news20bydate" if name == "news20" else name
-        parts = *read(f"{stem}.train", FEATURES[name]), *read(f"{stem}.test", FEATURES[name])
+        parts = *read(f"{stem}.train", FEATURES[name], folder), *read(f"{stem}.test", FEATURES[name], folder)
     X, y, test, y_test = parts
     if name == "news20":
         weigh = TfidfTransformer(sublinear_tf=True).fit(X)

@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,17 +123,25 @@ def tune(name: str, folder: Path, source: Path, splits: int) -> dict[str, Any]:
     return best
 
 
-def stores(name: str, folder: Path, source: Path, seed: int) -> tuple[Store, Store]:
+def stores(
+    name: str, folder: Path, source: Path, seed: int, sets: Mapping[str, DataSet] = DATA_SETS
+) -> tuple[Store, Store]:
     """Ingest the files of a data set into a training and a test store."""
-    files = [source / f"{file}.svm.xz" for file in DATA_SETS[name].files]
+    files = [source / f"{file}.svm.xz" for file in sets[name].files]
     return odm.ingest(
         files,
         folder / f"{name}.{seed}.train.zarr",
-        n_features=DATA_SETS[name].n_features,
+        n_features=sets[name].n_features,
         test_size=0.2,
         test_store=folder / f"{name}.{seed}.test.zarr",
         seed=seed,
     )
+
+
+def scale_of(train: Store) -> tuple[np.ndarray, np.ndarray]:
+    """Least values of the training rows' features, and their ranges; 1 for features of one value."""
+    low, high = train.statistics.minimum, train.statistics.maximum
+    return low, np.where(high > low, high - low, 1.0)
 
 
 def arrays(store: Store, low: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,13 +197,12 @@ def _odm(prefix: str, settings: dict[str, Any], train: Store, test: Store, repea
 
 
 def _svc(name: str, train: Store, test: Store, repeat: int) -> dict[str, Any]:
-    statistics = train.statistics
-    width = np.where(statistics.maximum > statistics.minimum, statistics.maximum - statistics.minimum, 1.0)
-    X, y = arrays(train, statistics.minimum, width)
+    low, width = scale_of(train)
+    X, y = arrays(train, low, width)
     svc = SVC(cache_size=2000, **DATA_SETS[name].svc)
     again = repeat if len(X) < 20_000 else 1
     seconds, _ = least_seconds(lambda: svc.fit(X, y), again)
-    predict, accuracy = least_seconds(lambda: svc.score(*arrays(test, statistics.minimum, width)), again)
+    predict, accuracy = least_seconds(lambda: svc.score(*arrays(test, low, width)), again)
     return {"svc_accuracy": accuracy, "svc_fit": seconds, "svc_predict": predict, "svc_support": len(svc.support_)}
 
 

@@ -23,7 +23,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import partition_store, scaling_path
+from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
@@ -55,7 +55,7 @@ def measure(rows: int, partitions: int, workers: int, repeat: int, folder: Path)
     with local_workers(workers, memory_limit="1GB"):
         cluster, partitioner = Cluster.current(), StratifiedPartitioner(Linear(1.0), 16, partitions, 0)
         scratch = str(folder / "partitions")
-        found = partition_store(store, TwoClasses(), scaling, partitioner, scratch, cluster)
+        found = Shuffle(store, TwoClasses(), scratch, cluster).by_partitioner(partitioner, scaling)
         features, loss = FeatureMap(store.features, 1.0), BandLoss(ODMSettings(1e3, 0.2, 0.2), float(store.rows))
         job = RingJob(found, StoredScaling(scaling_path(scratch)), features, loss, None, 0)
         w = np.zeros(features.k)

@@ -9,6 +9,7 @@ from dask_odm.data.datasets.contamination import contaminate_store as contaminat
 from dask_odm.data.datasets.contamination import deal_shards as deal_shards
 from dask_odm.data.datasets.fetch import fetch_libsvm as fetch_libsvm
 from dask_odm.data.datasets.generators import load_bundled as load_bundled
+from dask_odm.data.datasets.generators import make_chessboard as make_chessboard
 from dask_odm.data.datasets.generators import make_duplicated as make_duplicated
 from dask_odm.data.datasets.generators import make_imbalanced as make_imbalanced
 from dask_odm.data.datasets.generators import make_overlapping as make_overlapping

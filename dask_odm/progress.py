@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 from dask import config
@@ -36,6 +37,25 @@ STEPS: Columns = (
     ("passes over rows", "passes", 16, ".4g"),
     ("seconds", "seconds", 8, ".2f"),
 )
+NODES: Columns = (
+    ("level", "level", 5, "d"),
+    ("nodes", "nodes", 7, "d"),
+    ("cells", "cells", 7, "d"),
+    ("least rows", "least_rows", 10, "d"),
+    ("most rows", "most_rows", 11, "d"),
+    ("seconds", "seconds", 8, ".2f"),
+)
+CELLS: Columns = (
+    ("iteration", "iteration", 9, "d"),
+    ("rows", "rows", 11, "d"),
+    ("cells", "cells", 7, "d"),
+    ("classes a cell", "mean_classes", 14, ".3g"),
+    ("gap", "gap", 8, ".1e"),
+    ("worst gap", "worst_gap", 9, ".1e"),
+    ("mean gap", "mean_gap", 8, ".1e"),
+    ("objective", "objective", 13, ".6g"),
+    ("seconds", "seconds", 8, ".2f"),
+)
 
 
 def header(columns: Columns) -> str:
@@ -50,18 +70,25 @@ def line(columns: Columns, record: Mapping[str, Any]) -> str:
 
 
 def format_history(history: Sequence[Mapping[str, Any]], most: int = 10) -> str:
-    """Return the table of a fitted model's ``history_``, of levels or of steps, without a final newline.
+    """Return the tables of a fitted model's ``history_``, of levels and of steps, without a final newline.
 
     For several machines it has one line for the end of each of the first ``most``, since there may be hundreds.
     """
-    columns = STEPS if history and "iteration" in history[0] else LEVELS
     last = {record["machine"]: record for record in history if "machine" in record}
     if len(last) < 2:
-        return "\n".join([header(columns), *(line(columns, record) for record in history)])
-    columns = (("machine", "machine", 7, "d"), *columns)
+        parts = groupby(history, _columns_of)
+        return "\n\n".join("\n".join([header(each), *(line(each, record) for record in of)]) for each, of in parts)
+    columns = (("machine", "machine", 7, "d"), *_columns_of(history[0]))
     rows = [line(columns, record) for record in list(last.values())[:most]]
     more = [f"… and {len(last) - most} more machines"] if len(last) > most else []
     return "\n".join([header(columns), *rows, *more])
+
+
+def _columns_of(record: Mapping[str, Any]) -> Columns:
+    """Return the columns of the table that a record of a history belongs to."""
+    if "iteration" in record:
+        return CELLS if "worst_gap" in record else STEPS
+    return NODES if "nodes" in record else LEVELS
 
 
 @cache

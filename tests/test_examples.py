@@ -17,7 +17,15 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 NEEDS = {"from_parquet.py": "pyarrow"} | dict.fromkeys(
-    ("compare_mdd.py", "compare_svrg.py", "mixing_tables.py", "robust_odm.py", "saddle_dsvc.py", "saddle_svc.py"),
+    (
+        "cells.py",
+        "compare_mdd.py",
+        "compare_svrg.py",
+        "mixing_tables.py",
+        "robust_odm.py",
+        "saddle_dsvc.py",
+        "saddle_svc.py",
+    ),
     "matplotlib",
 )
 

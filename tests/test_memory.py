@@ -21,7 +21,7 @@ from dask_odm.data.rows.row_sets import RowSet
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import partition_store
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings
@@ -77,7 +77,7 @@ def make_job(tmp_path):
         (tmp_path / "scratch").mkdir()
         plain = Scaling(np.zeros(d), np.ones(d))
         partitioner, folder = StratifiedPartitioner(kernel, 8, parts, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, TwoClasses(), plain, partitioner, folder, HERE)
+        partitions = Shuffle(store, TwoClasses(), folder, HERE).by_partitioner(partitioner, plain)
         return TreeJob(partitions, plain, kernel, ODMSettings(1e4, 0.3, 0.1), SolverSettings(tol=1e-3, max_iter=4))
 
     return make

@@ -20,14 +20,15 @@ import numpy as np
 from sklearn.base import clone
 
 from dask_odm import solvers
-from dask_odm.engine.partitioners import Partitioner, StratifiedPartitioner
+from dask_odm.engine.partitioners import EvenDealer, Partitioner, StratifiedPartitioner
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import tree_recipe
-from dask_odm.methods.settings import ODMFit
 from dask_odm.methods.tree.recipe import TreeRule, at_random, by_clusters, by_means, by_strata
+from dask_odm.typing import Array
 
 Settings = dict[str, float]
 GAMMAS = (0.03, 0.12, 0.5, 2.0, 8.0, 32.0, 128.0)
@@ -113,9 +114,24 @@ def _tree(
     return model
 
 
-def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+class RoundRobin(EvenDealer):
+    """Groups dealt in the order of their rows."""
+
+    def _dealt(self, group: int, ranks: Array) -> Array:
+        dealt: Array = self._first[group] + ranks
+        return dealt
+
+
+class OrderedStrata(StratifiedPartitioner):
     """Strata dealt in the order of their rows, as SODM's published code does."""
-    return StratifiedPartitioner(kernel, fit.own.n_strata, n_partitions, seed, shuffled=False)
+
+    def dealer(self, sizes: tuple[int, ...]) -> RoundRobin:
+        return RoundRobin(sizes, self.n_partitions, self.seed)
+
+
+def round_robin(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
+    """Return the partitioner of SODM's published code."""
+    return OrderedStrata(kernel, fit.own.n_strata, n_partitions, seed)
 
 
 def plain_start(child: Solution, weight: float) -> Any:

@@ -6,9 +6,9 @@ import numpy as np
 from scipy.sparse import csr_array, random_array
 from sklearn.datasets import make_classification
 
-import dask_odm.estimators.search.trials as trials
 import dask_odm.methods.linear.recipe as recipe
 import dask_odm.methods.linear.routes as linear_routes
+import dask_odm.methods.search.trials as trials
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier, ODMClassifierCV
 from dask_odm.learning.problem.linear import PrimalProblem

@@ -28,7 +28,7 @@ from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
 from dask_odm.methods.hulls.solver_objects import Saddle
-from dask_odm.methods.settings import SODM, Landmark
+from dask_odm.methods.settings import SODM, Cells, Landmark
 
 Fit = Callable[[], Any]
 
@@ -52,7 +52,7 @@ def _fits() -> list[Fit]:
             found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in ("rbf", "laplacian")]
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)]
-        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
+        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True), Cells())]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]

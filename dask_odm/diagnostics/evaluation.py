@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dask_odm.data.readers.sources import is_of
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import is_of
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block

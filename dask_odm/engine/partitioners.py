@@ -23,12 +23,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.groups import Groups, members_of
 from dask_odm.kernels.landmarks import greedy_landmarks
 from dask_odm.kernels.named import Linear
 from dask_odm.linalg.jit import compiled
@@ -39,40 +41,6 @@ from dask_odm.typing import Array
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(27), np.uint64(31)
-
-
-@dataclass(frozen=True, eq=False)
-class Groups:
-    """Groups of rows by the nearest mean in a kernel's space.
-
-    A mean is one of ``rows`` (m, d), or that of the rows with one of the ``labels`` (m,). ``norms`` (count,) are
-    ‖mean‖² of every group. If there is only one group, nobody asks for the groups of rows.
-    """
-
-    kernel: Kernel
-    rows: Array
-    norms: Array
-    labels: Array | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self.norms)
-
-    def __call__(self, X: Array) -> NDArray[np.int32]:
-        """Return the group of each scaled row of X (n, d), int32 (n,)."""
-        dtype = np.result_type(X, self.rows)
-        right = self.kernel.pack_right(self.rows.astype(dtype))
-        members = None if self.labels is None else _members(self.labels)
-        found = np.empty(len(X), np.int32)
-        step = 1024  # rows of a block
-        with single_threaded_blas:
-            for i in range(0, len(X), step):
-                left = self.kernel.pack_left(X[i : i + step].astype(dtype, copy=False))
-                similarity = self.kernel.tile_packed(left, right).astype(np.float64)
-                if members is not None:
-                    similarity = similarity @ members
-                found[i : i + step] = np.argmin(self.norms - 2.0 * similarity, axis=1)
-        return found
 
 
 class Partitioner:
@@ -106,14 +74,13 @@ class RandomPartitioner(Partitioner):
 class StratifiedPartitioner(Partitioner):
     """At most ``n_landmarks`` strata of ``kernel``, each dealt evenly; sizes of partitions differ by at most one.
 
-    A row's stratum is its nearest landmark. With ``shuffled=False``, rows are dealt in their order, see `EvenDealer`.
+    A row's stratum is its nearest landmark.
     """
 
     kernel: Kernel
     n_landmarks: int
     n_partitions: int
     seed: int
-    shuffled: bool = True
 
     def sample_rows(self, features: int, itemsize: int) -> int:
         return _sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
@@ -121,9 +88,6 @@ class StratifiedPartitioner(Partitioner):
     def groups(self, sample: Array) -> Groups:
         rows = greedy_landmarks(self.kernel, sample, self.n_landmarks).rows
         return Groups(self.kernel, rows, self.kernel.diagonal(rows))
-
-    def dealer(self, sizes: tuple[int, ...]) -> EvenDealer:
-        return EvenDealer(sizes, self.n_partitions, self.seed, self.shuffled)
 
 
 @dataclass(frozen=True)
@@ -142,7 +106,7 @@ class MeansPartitioner(Partitioner):
         diagonal = np.einsum("ij,ij->i", X, X)
         with single_threaded_blas:
             labels = k_means(lambda V: X @ (X.T @ V), diagonal, self.n_clusters, self.seed)
-            means = _members(labels).T @ X
+            means = members_of(labels).T @ X
         return Groups(Linear(), means, np.einsum("ij,ij->i", means, means))
 
 
@@ -165,11 +129,30 @@ class ClusterPartitioner(Partitioner):
         with single_threaded_blas:
             K = self.kernel.tile(rows, rows)
             labels = k_means(K.__matmul__, K.diagonal(), self.n_partitions, self.seed)
-            members = _members(labels)
-            return Groups(self.kernel, sample, (members * (K @ members)).sum(axis=0), labels)
+            members = members_of(labels)
+            norms = (members * (K @ members)).sum(axis=0)
+        kept = np.unique(Groups(self.kernel, sample, norms, labels)(sample))  # means that are the nearest of a row
+        inside = np.isin(labels, kept)
+        return Groups(self.kernel, sample[inside], norms[kept], np.searchsorted(kept, labels[inside]))
 
     def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
         return GroupDealer(sizes, self.seed, skip_empty=True)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedPartitioner(Partitioner):
+    """Every group of rows is a partition; ``known`` returns the groups of scaled rows, and has their ``count``."""
+
+    known: Any
+    n_partitions: int
+    seed: int
+    skip_empty: bool = False
+
+    def groups(self, sample: Array) -> Any:
+        return self.known
+
+    def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
+        return GroupDealer(sizes, self.seed, self.skip_empty)
 
 
 def _sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
@@ -192,7 +175,7 @@ def k_means(gram: Gram, diagonal: Array, count: int, seed: int, max_iter: int = 
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
     labels = _first_clusters(gram, diagonal, count, rng)
     for _ in range(max_iter):
-        members = _members(labels)
+        members = members_of(labels)
         similarity = gram(members)
         nearest = np.argmin((members * similarity).sum(axis=0) - 2.0 * similarity, axis=1)
         if (nearest == labels).all():
@@ -210,8 +193,7 @@ def _first_clusters(gram: Gram, diagonal: Array, count: int, rng: np.random.Gene
 
     def square_distances(pivots: Array) -> Array:
         columns = gram((numbers == pivots).astype(np.float64))
-        found: Array = np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * columns, 0.0)
-        return found
+        return np.maximum(diagonal[:, None] + diagonal[pivots] - 2.0 * columns, 0.0)
 
     trials = 2 + int(np.log(count))
     nearest = square_distances(np.array([rng.integers(len(diagonal))]))[:, 0]
@@ -225,13 +207,6 @@ def _first_clusters(gram: Gram, diagonal: Array, count: int, rng: np.random.Gene
         labels[best < nearest] = number
         nearest = np.minimum(nearest, best)
     return np.unique(labels, return_inverse=True)[1]
-
-
-def _members(labels: Array) -> Array:
-    """Return (m, count): 1 / (size of the cluster) for a row and its cluster, else 0."""
-    inside = np.equal.outer(labels, np.arange(labels.max() + 1))
-    members: Array = inside / inside.sum(axis=0)
-    return members
 
 
 # Dealing --------------------------------------------------------------------------------------------------------------
@@ -273,15 +248,11 @@ def _walk_cycles(x: Array, n: int, half: int, mask: int, keys: Array) -> None:
 
 @dataclass(frozen=True)
 class EvenDealer:
-    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one.
-
-    If not ``shuffled``, rows are dealt in their order, round-robin, as in SODM's published code.
-    """
+    """The even deal of groups of ``sizes`` rows to ``n_partitions``, whose sizes differ by at most one."""
 
     sizes: tuple[int, ...]
     n_partitions: int
     seed: int
-    shuffled: bool = True
 
     @cached_property
     def _first(self) -> Array:
@@ -315,8 +286,7 @@ class EvenDealer:
         return (self._dealt(group, ranks) % self.n_partitions).astype(np.int32)
 
     def _dealt(self, group: int, ranks: Array) -> NDArray[np.int64]:
-        order = permute(ranks, self.sizes[group], _key(self.seed, 0, group)) if self.shuffled else ranks
-        dealt: NDArray[np.int64] = self._first[group] + order
+        dealt: NDArray[np.int64] = self._first[group] + permute(ranks, self.sizes[group], _key(self.seed, 0, group))
         return dealt
 
 

@@ -66,12 +66,6 @@ def task_count(groups: int, threads: int) -> int:
     return min(groups, count if count == threads else 4 * count)
 
 
-def codes_and_weights(block: StoreBlock) -> tuple[Array, Array]:
-    """Return a block's label codes and its weights; empty weights mean that all are 1."""
-    assert block.y is not None
-    return block.y, np.empty(0) if block.weight is None else block.weight
-
-
 @dataclass(frozen=True, eq=False)
 class StorePasses:
     """`Passes` over the chunks of a store.
@@ -82,7 +76,7 @@ class StorePasses:
 
     store: Store
     cluster: Cluster
-    columns: Columns = codes_and_weights
+    columns: Columns = StoreBlock.columns
 
     streamed = True
 
@@ -109,12 +103,7 @@ class StorePasses:
         self.cluster.require(self.task_bytes(needed), self.cluster.slots, what)
 
     def run(
-        self,
-        query: Any,
-        method: Callable[..., Any],
-        *arguments: Any,
-        of_groups: Sequence[Any] = (),
-        nbytes: int = 0,
+        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree.
 
@@ -166,7 +155,7 @@ def sum_groups(
     method: Callable[..., Any],
     arguments: Sequence[Any],
     of_groups: Sequence[Any] = (),
-    columns: Columns = codes_and_weights,
+    columns: Columns = StoreBlock.columns,
     meter: Meter | None = None,
 ) -> Any:
     """Sum ``method`` of ``query`` over groups of chunks, pair by pair; this is one task of a pass."""

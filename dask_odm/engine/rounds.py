@@ -100,7 +100,11 @@ class Rounds:
             pairs = zip(self._held, self._states, strict=True)
             self._states = self._each(_move, [(step, held, state, said) for held, state in pairs])
             answers = self._answers(self._each(getattr, [(state, "answer") for state in self._states]), summed)
-            self._settle()
+            self._asked += 1
+            if self._cluster.client is not None and self._asked % self._every == 0:
+                files = self._next_files()
+                self._results(self._each(_save, list(zip(self._states, files, strict=True))))
+                self._cut(files)
         return answers
 
     def read(self, question: Question, message: Any = None, *, summed: bool = False) -> Any:
@@ -180,15 +184,6 @@ class Rounds:
         self._started[:], self._over = [*self._held, *self._states], False
         if self._states is before:
             del self._keys[keys:]
-
-    def _settle(self) -> None:
-        """Count a question, and make a checkpoint if it is due."""
-        self._asked += 1
-        if self._cluster.client is None or self._asked % self._every:
-            return
-        files = self._next_files()
-        self._results(self._each(_save, list(zip(self._states, files, strict=True))))
-        self._cut(files)
 
     def _resume(self, states: Sequence[Any]) -> None:
         """Go on from a caller's states; the caller may then change their arrays again."""

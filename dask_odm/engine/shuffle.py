@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -22,8 +24,9 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partitioners import Dealer, GroupDealer, Groups, Partitioner
+from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
+from dask_odm.kernels.groups import Groups
 from dask_odm.typing import Array
 
 
@@ -56,79 +59,81 @@ def groups_of_arrays(X: Array | SparseRows | ScaledRows, partitioner: Partitione
     return np.concatenate([groups(X[i : i + step]) for i in range(0, len(X), step)]), groups.count
 
 
-def partition_store(
-    store: Store,
-    labelling: Targets,
-    scaling: Scaling,
-    partitioner: Partitioner,
-    folder: str,
-    cluster: Cluster,
-    dtype: str | None = None,
-) -> StoredPartitions:
-    """Write the rows of ``store`` to ``folder`` in the order of their partitions, in ``dtype`` or in their own.
+@dataclass(frozen=True, eq=False)
+class Shuffle:
+    """Shuffle of the rows of a store that have a target and a positive weight, to ``folder``.
 
-    Raises InputError if fewer rows than partitions have a label and a positive weight, and StoreError if the store is
-    damaged or the folder cannot be written.
+    They are written in ``dtype``, or in their own. Raises MemoryLimitError if a task does not fit. The methods raise
+    InputError if there are no rows, or fewer than partitions, and StoreError if the store is damaged or the folder
+    cannot be written.
     """
-    _require_chunks(store, cluster)
-    counted = _count(store, labelling, scaling, partitioner, folder, cluster)
-    parts = partitioner.n_partitions
-    if 0 < counted.sum() < parts:
-        raise InputError(f"{counted.sum()} rows cannot make {parts} partitions; use fewer.")
-    return _move(store, labelling, partitioner.dealer, counted, folder, cluster, dtype)
 
+    store: Store
+    targets: Targets
+    folder: str
+    cluster: Cluster
+    dtype: str | None = None
 
-def partition_store_by(
-    store: Store,
-    labelling: Targets,
-    labels: Array,
-    feature: int | None,
-    parts: int,
-    seed: int,
-    folder: str,
-    cluster: Cluster,
-    dtype: str | None = None,
-) -> StoredPartitions:
-    """Write the rows of ``store`` to ``folder``, one partition for each of ``parts`` groups, in random order within.
+    def __post_init__(self) -> None:
+        # a task holds a chunk, its rows in another order, scaled, and packed for its groups
+        self.cluster.require(5 * self.store.chunk_nbytes, self.store.n_chunks, "Shuffling the store")
 
-    ``labels`` has the group of each row by its number, or the ascending values of a ``feature``, one for each group.
-    """
-    _require_chunks(store, cluster)
-    path = os.path.join(folder, "labels.npy")
-    np.save(path, labels)
-    group_of = partial(groups_by_label, path, feature)
-    arguments = [(store, labelling, group_of, parts, folder, c) for c in range(store.n_chunks)]
-    counted = np.array(cluster.map_chunks(count_groups, arguments, "groups"))
-    return _move(store, labelling, lambda sizes: GroupDealer(sizes, seed), counted, folder, cluster, dtype)
+    def by_partitioner(self, partitioner: Partitioner, scaling: Scaling) -> StoredPartitions:
+        """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""
+        groups = partitioner.groups(scaling(self._sample(partitioner)))
+        scaling.save(scaling_path(self.folder))
+        if groups.count == 1:
+            counted = self._over_chunks("labels", count_kept)
+        else:
+            # the groups are a task of their own, so that they go to each worker once, with a name that no other fit has
+            group_of = delayed(partial(groups_of_scaled, scaling, groups), name=f"groups-{uuid4().hex}", traverse=False)
+            counted = self._over_chunks("strata", count_groups, group_of, groups.count, self.folder)
+        rows = np.sum(counted)
+        if 0 < rows < partitioner.n_partitions:
+            raise InputError(f"{rows} rows cannot make {partitioner.n_partitions} partitions; use fewer.")
+        return self._move(partitioner.dealer, np.array(counted))
 
+    def by_label(self, labels: Array, feature: int | None, parts: int, seed: int) -> StoredPartitions:
+        """Write one partition for each of ``parts`` groups, in random order within.
 
-def _require_chunks(store: Store, cluster: Cluster) -> None:
-    # a task holds a chunk, its rows in another order, scaled, and packed for its groups
-    cluster.require(5 * store.chunk_nbytes, store.n_chunks, "Shuffling the store")
+        ``labels`` has the group of each row by its number, or the ascending values of a ``feature``, one for each
+        group.
+        """
+        path = os.path.join(self.folder, "labels.npy")
+        np.save(path, labels)
+        group_of = partial(groups_by_label, path, feature)
+        counted = self._over_chunks("groups", count_groups, group_of, parts, self.folder)
+        return self._move(lambda sizes: GroupDealer(sizes, seed), np.array(counted))
 
+    def _over_chunks(self, phase: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return what a function of store, targets, ``arguments`` and the number of a chunk returns for all chunks."""
+        told = [(self.store, self.targets, *arguments, c) for c in range(self.store.n_chunks)]
+        return self.cluster.map_chunks(function, told, phase)
 
-def _move(
-    store: Store,
-    labelling: Targets,
-    dealer_of: Callable[[tuple[int, ...]], Dealer],
-    counted: Array,
-    folder: str,
-    cluster: Cluster,
-    dtype: str | None,
-) -> StoredPartitions:
-    """Write every row to its place, given the number of rows of every (chunk, group); raise InputError for no row."""
-    if not counted.sum():
-        raise InputError(NO_ROWS)
-    dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
-    partitions = StoredPartitions.plan(folder, store, dealer.counts, dtype, labelling.y_type)
-    before = np.cumsum(counted, axis=0) - counted
-    chunks = range(store.n_chunks)
-    arguments = [(store, labelling, partitions, folder, c, dealer.assign, before[c]) for c in chunks]
-    written = np.zeros(len(dealer.counts), np.uint32)
-    for sums in cluster.map_chunks(scatter, arguments, "shuffle"):
-        written += sums
-    cluster.map_chunks(seal, [(partitions, k, int(total)) for k, total in enumerate(written)], "seal")
-    return partitions
+    def _sample(self, partitioner: Partitioner) -> Array:
+        """Return raw rows to make groups from, about as many from every chunk."""
+        count = partitioner.sample_rows(self.store.features, self.store.dtype.itemsize)
+        if not count:
+            return np.empty((0, self.store.features), self.store.dtype)
+        each = -(-count // self.store.n_chunks)
+        sample: Array = np.concatenate(self._over_chunks("landmarks", sample_chunk, each, partitioner.seed))
+        if not len(sample):
+            raise InputError(NO_ROWS)
+        return sample
+
+    def _move(self, dealer_of: Callable[[tuple[int, ...]], Dealer], counted: Array) -> StoredPartitions:
+        """Write every row to its place, given the number of rows of every (chunk, group)."""
+        if not counted.sum():
+            raise InputError(NO_ROWS)
+        dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
+        partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
+        before = np.cumsum(counted, axis=0) - counted
+        told = [(self.store, self.targets, partitions, self.folder, c, dealer.assign, b) for c, b in enumerate(before)]
+        written = np.zeros(len(dealer.counts), np.uint32)
+        for sums in self.cluster.map_chunks(scatter, told, "shuffle"):
+            written += sums
+        self.cluster.map_chunks(seal, [(partitions, k, int(total)) for k, total in enumerate(written)], "seal")
+        return partitions
 
 
 def scaling_path(folder: str) -> str:
@@ -137,7 +142,7 @@ def scaling_path(folder: str) -> str:
 
 
 def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
-    """Return the groups of rows by the labels of `partition_store_by`, in an array file that is mapped into memory."""
+    """Return the groups of rows by the labels of `Shuffle.by_label`, in an array file that is mapped into memory."""
     labels = map_array(path)
     if feature is None:
         return np.array(labels[block.first : block.first + len(block.X)])
@@ -149,31 +154,3 @@ def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Arr
     X = block.X
     step = max(1, (16 << 20) // X[:1].nbytes)
     return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
-
-
-def _count(
-    store: Store, labelling: Targets, scaling: Scaling, partitioner: Partitioner, folder: str, cluster: Cluster
-) -> Array:
-    """Make groups and count the rows per (chunk, group); every row's group is left in ``folder``."""
-    chunks = range(store.n_chunks)
-    groups = partitioner.groups(scaling(_sample(store, labelling, partitioner, cluster)))
-    scaling.save(scaling_path(folder))
-    if groups.count == 1:
-        return np.array(cluster.map_chunks(count_kept, [(store, labelling, c) for c in chunks], "labels"))
-    # the groups are a task of their own, so that they go to each worker once, with a name that no other fit has
-    group_of = delayed(partial(groups_of_scaled, scaling, groups), name=f"groups-{uuid4().hex}", traverse=False)
-    arguments = [(store, labelling, group_of, groups.count, folder, c) for c in chunks]
-    return np.array(cluster.map_chunks(count_groups, arguments, "strata"))
-
-
-def _sample(store: Store, labelling: Targets, partitioner: Partitioner, cluster: Cluster) -> Array:
-    """Return raw rows to make groups from, about as many from every chunk."""
-    count = partitioner.sample_rows(store.features, store.dtype.itemsize)
-    if not count:
-        return np.empty((0, store.features), store.dtype)
-    each = -(-count // store.n_chunks)
-    arguments = [(store, labelling, each, partitioner.seed, c) for c in range(store.n_chunks)]
-    sample: Array = np.concatenate(cluster.map_chunks(sample_chunk, arguments, "landmarks"))
-    if not len(sample):
-        raise InputError(NO_ROWS)
-    return sample

@@ -67,7 +67,7 @@ class Watch:
     depend on.
     """
 
-    def __init__(self, client: Client, preferring: Sequence[str] = ()) -> None:
+    def __init__(self, client: Any, preferring: Sequence[str] = ()) -> None:
         now = time.monotonic()
         self.client = client
         self._preferring = list(preferring)
@@ -116,9 +116,8 @@ class Watch:
         async def call() -> Any:
             return await method(*arguments, **options)
 
-        loop: Any = self.client.loop
         self._require_open()
-        future = asyncio.run_coroutine_threadsafe(call(), loop.asyncio_loop)
+        future = asyncio.run_coroutine_threadsafe(call(), self.client.loop.asyncio_loop)
         try:
             while not wait_for_one([future], PATIENCE.poll).done:
                 self._require_open()  # its loop may have stopped
@@ -170,7 +169,7 @@ class Watch:
                 self.wait(self._run_again, states, others, checked=False)
 
     async def _run_again(self, states: tuple[str, ...], others: bool) -> None:
-        scheduler: Any = self.client.scheduler
+        scheduler = self.client.scheduler
         found = await scheduler.get_task_status(keys=self._preferring)
         lost = [key for key, state in found.items() if state in states]
         freed = [key for key, state in found.items() if state is not None] if others else lost
@@ -197,8 +196,7 @@ class Watch:
         """Return the scheduler's description of itself and its workers."""
 
         async def ask() -> Any:
-            scheduler: Any = self.client.scheduler
-            return await asyncio.wait_for(scheduler.identity(n_workers=-1), PATIENCE.silence)
+            return await asyncio.wait_for(self.client.scheduler.identity(n_workers=-1), PATIENCE.silence)
 
         while True:
             with suppress(OSError):  # includes TimeoutError; for example while the client reconnects
@@ -207,8 +205,8 @@ class Watch:
                 return found
             if time.monotonic() - self._answered > PATIENCE.silence:
                 raise ClusterError(
-                    f"The Dask scheduler at {_address(self.client)} has not answered for {PATIENCE.silence:g} s. "
-                    "See whether it runs and can be reached, and fit again."
+                    f"The Dask scheduler at {self.client.scheduler.address} has not answered for "
+                    f"{PATIENCE.silence:g} s. See whether it runs and can be reached, and fit again."
                 )
             time.sleep(0.1)
 
@@ -237,16 +235,10 @@ class Watch:
             return
         names = ", ".join(workers)
         logger.warning("no sign of life of %s for %g s: restarted, and tasks run again.", names, PATIENCE.silence)
-        scheduler: Any = self.client.scheduler
         options = {"timeout": PATIENCE.restart, "wait_for_workers": False, "on_error": "return"}
+        options |= {"workers": workers, "stimulus_id": f"dask-odm-silence-{time.time()}"}
         try:
-            self.client.sync(
-                scheduler.restart_workers,
-                workers=workers,
-                stimulus_id=f"dask-odm-silence-{time.time()}",
-                callback_timeout=2 * PATIENCE.restart,
-                **options,
-            )
+            self.client.sync(self.client.scheduler.restart_workers, callback_timeout=2 * PATIENCE.restart, **options)
         except Exception as error:
             raise ClusterError(
                 f"No sign of life of {names} for {PATIENCE.silence:g} s, and the scheduler could not restart it "
@@ -278,7 +270,7 @@ def _closed(client: Client) -> str:
 
 def warn_of_settings(watch: Watch) -> None:
     """Warn, once per scheduler, of settings with which a lost worker costs more than its tasks."""
-    address = _address(watch.client)
+    address = str(watch.client.scheduler.address)
     if address in _WARNED:
         return
     _WARNED.add(address)
@@ -320,8 +312,3 @@ def _tasks_in(worker: dict[str, Any], states: set[str]) -> int:
     """Return the number of a worker's tasks that were in one of ``states`` when it last reported."""
     counts: dict[str, int] = worker["metrics"].get("task_counts", {})
     return sum(number for state, number in counts.items() if state in states)
-
-
-def _address(client: Client) -> str:
-    scheduler: Any = client.scheduler
-    return str(scheduler.address)

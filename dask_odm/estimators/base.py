@@ -23,7 +23,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client
@@ -181,9 +180,9 @@ class StoreEstimator(RunParameters):
         dimension = None if isinstance(resolved, Store) else resolved.feature_dimension
         if not isinstance(resolved, Given):
             with spooled(resolved, self._target) as store:
-                names = store.feature_names
                 classes = None if store.classes is None else np.array(store.classes)
-                return self._learn_store(store, fit), Schema(store.features, names, dimension, classes)
+                schema = Schema(store.features, store.feature_names, dimension, classes)
+                return self._learn_store(store, fit), schema
         rows = self._check_targets(resolved)
         schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes)
         choice = self._choose(fit, *rows.X.shape)
@@ -195,8 +194,7 @@ class StoreEstimator(RunParameters):
     def _learn_store(self, store: Store, fit: Any) -> Trained:
         data = self._stored_data(fit.run, store)
         choice = self._choose(fit, store.rows, store.features)
-        read = choice.recipe.reads(data, fit)
-        return self._trained(choice, data.in_this_process() if read else data, fit)
+        return self._trained(choice, data.in_this_process() if choice.recipe.reads(data, fit) else data, fit)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Return what the chosen recipe learns."""
@@ -250,8 +248,7 @@ class StoreEstimator(RunParameters):
         model = getattr(self, "_model", None)
         if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")
-        support: Any = model.support
-        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
+        return model.raw_support
 
     # Prediction ------------------------------------------------------------------------------------------------
 

@@ -22,14 +22,22 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
+from dask_odm.learning.parameters import (
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    solver_object,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_nothing
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
-from dask_odm.methods.recipes import choose_for_machines, choose_solver, is_linear
-from dask_odm.methods.settings import ODM_SOLVERS, ODMFit
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
+from dask_odm.methods.settings import ODM_SOLVERS, Landmark
 from dask_odm.models.models import Model
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
 from dask_odm.typing import Array
@@ -172,7 +180,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         as ``Landmark(n_landmarks=300, certify=True)``. "exact" is Newton over all rows, to a certified gap; "landmark"
         Newton over the span of some rows, much faster and near the optimum; "newton" for the linear kernel; "sodm" a
         tree of partitions, to a certified gap, with its rivals "cascade", "dip" and "dc"; "dsvrg", "svrg" and "csvrg"
-        stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by workers.
+        stochastic steps for the linear kernel; "cells" an exact machine for each region of the feature space. "auto"
+        chooses by the data and ``memory_limit``, and never by workers: of two classes too large for "exact", "cells" if
+        they get more rows right than "landmark" in a few regions.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
@@ -194,7 +204,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         known, as of "landmark" without its ``certify``. Of several machines it is the worst's.
     history_ : list of dict
         One entry per step, epoch or level: gap, objective, passes over the rows, seconds; the first also has the
-        solver, and why. Of several machines the entries of each follow those of the one before.
+        solver, and why. Of several machines the entries of each follow those of the one before. Cells begin with
+        one entry per level of their tree: nodes, cells, rows of the smallest and the largest, seconds.
     n_iter_ : int
         Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
         most.
@@ -272,7 +283,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             warn_of_nothing(trained.history, float(self.lam))
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        return ODMFit.of(self, run, more.get("lams", ()), self._starts())
+        own = solver_object(self.solver, ODM_SOLVERS) or Landmark()  # "auto" takes others later, if at all
+        return ODMFit.of(self, own, run, more.get("lams", ()), self._starts())
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
@@ -298,6 +310,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         if self.solver == "auto" and len(data.class_weights) > 2:
             choice = choose_for_machines(choice, data, fit, self._scheme)
+        elif self.solver == "auto":
+            choice, fit = choose_by_regions(choice, data, fit)
         return super()._trained(choice, data, fit)
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

@@ -13,14 +13,14 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
-from dask_odm.estimators.search.trials import Given
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.settings import SODM, Exact, Landmark, Newton
+from dask_odm.methods.search.trials import Given
+from dask_odm.methods.settings import SODM, Cells, Exact, Landmark, Newton
 
-SEARCHED = (Exact, Landmark, SODM, Newton)
+SEARCHED = (Exact, Landmark, Cells, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
 
 
@@ -73,6 +73,10 @@ class ODMClassifierCV(ODMEstimator):
     cv_results_ : dict of arrays
         As scikit-learn's searches by halving have them: ``iter`` is the stage, ``n_resources`` its rows. λ is that of
         all rows; a sample's is smaller by as much as its weight. A file does not hold it.
+    cell_params_ : dict of lists
+        With ``Cells(settings="each")``, instead of ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
+        ``lam`` (as for all rows), ``upsilon`` and ``theta`` of every cell; nan in cells of one class.
+        ``best_score_`` then is the mean score of the cells, by their rows.
     classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, support_vectors_, dual_gap_, \
 history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         As `ODMClassifier` has them, of the last fit.
@@ -103,7 +107,9 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             None,
         ],
     }
-    _saved: ClassVar[tuple[str, ...]] = (*ODMEstimator._saved, "best_params_", "best_score_", "best_index_")
+    _saved: ClassVar[tuple[str, ...]] = (
+        *ODMEstimator._saved, "best_params_", "best_score_", "best_index_", "cell_params_"
+    )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = (*ODMEstimator._unsaved, "cv_results_")
 
     kernel: Any = "rbf"

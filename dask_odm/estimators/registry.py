@@ -44,7 +44,7 @@ def register_solvers(module: str, *names: str) -> None:
     SOLVERS.update(dict.fromkeys(names, module))
 
 
-_ODM = ("Exact", "Landmark", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
+_ODM = ("Exact", "Landmark", "Cells", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
 register_solvers("dask_odm.methods.settings", *_ODM)
 register_solvers("dask_odm.methods.hulls.solver_objects", "MNP", "Saddle", "Gilbert")
 

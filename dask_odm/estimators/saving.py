@@ -19,11 +19,9 @@ from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import Schema
 from dask_odm.models.models import KernelModel, Model
-from dask_odm.models.predict import ModelFile, model_from
+from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
 from dask_odm.models.probabilities import is_link
 from dask_odm.typing import Array
-
-LABEL_BYTES = 64 << 20  # limit for all labels of a model, since a dtype may claim any width
 
 
 def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -114,7 +112,7 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
     require_classes(np.arange(len(labels)))
     if outputs != (1 if len(labels) == 2 else len(labels)):
         raise ValueError(f"{len(labels)} classes, but {outputs} values a row")
-    if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > LABEL_BYTES:
+    if dtype.kind not in "biufUO" or dtype.itemsize * len(labels) > HELD_BYTES:  # a dtype may claim any width
         raise ValueError(f"labels of type {dtype!s:.20}")
     classes = np.array(labels, dtype=dtype)
     if classes.tolist() != labels or any(not a < b for a, b in pairwise(labels)):
@@ -147,7 +145,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     return fitted
 
 
-_HISTORY = mapping(dict.fromkeys(("gap", "objective", "seconds"), real(finite=False)), rest=scalar)
+_FIGURE = real(finite=False)
+_HISTORY = mapping({"seconds": _FIGURE}, {"gap": _FIGURE, "objective": _FIGURE}, rest=scalar)
 _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "support_": ("i", 1),
     "dual_coef_": ("f", 2),

@@ -114,10 +114,6 @@ class Room:
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
-    @property
-    def nbytes(self) -> int:
-        return len(self._bytes)
-
     def take(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
         """Return uninitialised memory for an array; more is allocated only if there is too little."""
         nbytes = shape[0] * shape[1] * dtype.itemsize
@@ -190,8 +186,7 @@ class Gram:
         """
         (i, of), w = self.part, v.astype(self.dtype)
         each = self.tiling.groups // of
-        found: Array = summed_by_threads(lambda g: self._group(i * each + g, w), each, self.threads, self.phase)
-        return found
+        return summed_by_threads(lambda g: self._group(i * each + g, w), each, self.threads, self.phase)
 
     def _group(self, g: int, v: Array) -> Array:
         y = np.zeros(self.n)

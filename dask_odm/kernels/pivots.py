@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
+from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
@@ -126,7 +127,7 @@ class PivotRows(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryPivots:
+class MemoryPivots(RowsOfMatrix):
     """Scaled rows ``X`` (n, d) in memory, dense or sparse, in chunks; the choice of landmarks depends on the chunks."""
 
     X: Any
@@ -134,36 +135,26 @@ class MemoryPivots:
     chunk_rows: int | None = None
 
     @property
-    def n(self) -> int:
-        return len(self.X)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.X.dtype)
-
-    @property
     def _step(self) -> int:
         # a chunk has at most 64 MiB of rows in float64
-        return self.chunk_rows or max(1, min(1 << 14, (64 << 20) // (8 * self.X.shape[1])))
+        return self.chunk_rows or max(1, min(1 << 14, (64 << 20) // (8 * self.d)))
 
     def pass_bytes(self, count: int) -> int:
         """Return the bytes of a pass for up to ``count`` landmarks: keys, rows of a chunk, and their kernel values."""
-        d = int(self.X.shape[1])
-        return 32 * self.n + self.dtype.itemsize * self._step * d + self.threads * 8 * BLOCK * (3 * count + 5 * d)
+        rows = self.dtype.itemsize * self._step * self.d
+        return 32 * self.n + rows + self.threads * 8 * BLOCK * (3 * count + 5 * self.d)
 
     def run(self, race: Race) -> Proposals:
-        n = len(self.X)
         step = self._step
         parts = []
-        for i, start in enumerate(range(0, n, step)):
-            numbers = np.arange(start, min(n, start + step))
+        for i, start in enumerate(range(0, self.n, step)):
+            numbers = np.arange(start, min(self.n, start + step))
             X = self.X[start : start + step] if race.reads_rows else np.empty((len(numbers), 0))
             parts.append(race.chunk(X, numbers, i, self.threads))
         return Proposals.merged(parts, race.most)
 
     def take(self, numbers: Array) -> Array:
-        rows: Array = self.X[numbers]
-        return rows
+        return self[numbers]
 
 
 def choose(

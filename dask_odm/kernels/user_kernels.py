@@ -14,10 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.typing import Array
 
-_SYMMETRY_ROWS = 256  # rows of a precomputed matrix that are compared with its columns at a time
 _ASYMMETRY = 1e-4  # share of the largest value by which κ(x, z) and κ(z, x) may differ
 
 
@@ -64,9 +63,9 @@ class Precomputed(_Given):
         diagonal = self.matrix.diagonal()
         if n and diagonal.min() < 0:
             raise InputError(f"the precomputed kernel has a negative diagonal entry in row {int(diagonal.argmin())}.")
-        for start in range(0, n, _SYMMETRY_ROWS):
-            rows = self.matrix[start : start + _SYMMETRY_ROWS]
-            difference = np.abs(rows - self.matrix[:, start : start + _SYMMETRY_ROWS].T)
+        for start in range(0, n, BLOCK):
+            rows = self.matrix[start : start + BLOCK]
+            difference = np.abs(rows - self.matrix[:, start : start + BLOCK].T)
             if difference.max() > _ASYMMETRY * max(float(np.abs(rows).max()), np.finfo(float).tiny):
                 i, j = np.unravel_index(int(difference.argmax()), difference.shape)
                 raise InputError(f"the precomputed kernel is not symmetric: see entry ({start + i}, {j}).")

@@ -228,9 +228,7 @@ class ClusterProducts(RowProducts):
         self.folder = folder
         self.cluster = cluster
         self._made = 0
-        self.parts = 1
-        while self.parts < self.cluster.slots:
-            self.parts *= 2
+        self.parts = 1 << (cluster.slots - 1).bit_length()
         n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
         _, threads = cluster.share(self.parts)
@@ -250,8 +248,7 @@ class ClusterProducts(RowProducts):
         self._made += 1
         memory, threads = self.cluster.share(self.parts)
         d = int(self.source.shape[1])
-        spare = memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads)
-        budget = max(0, spare)
+        budget = max(0, memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads))
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
         active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)

@@ -13,7 +13,7 @@ from operator import add
 from typing import Any, TypeVar
 
 from dask_odm.data.store.store import StoreBlock
-from dask_odm.engine.passes import AskedPass, Columns, StorePasses, codes_and_weights, take_turns
+from dask_odm.engine.passes import AskedPass, Columns, StorePasses, take_turns
 from dask_odm.linalg.row_passes import RowBlock
 
 T = TypeVar("T")
@@ -43,11 +43,9 @@ def _joint_answers(asked: list[AskedPass]) -> Sequence[Any]:
         tuple((each.query, each.method, each.arguments) for each in asked), tuple(each.passes.columns for each in asked)
     )
     of_groups = [tuple(each.of_groups[g] if each.of_groups else None for each in asked) for g in range(passes.groups)]
-    together = StorePasses(passes.store, passes.cluster, codes_and_weights)
-    total: JointSum = together.run(
-        query, JointQuery.sums, of_groups=of_groups, nbytes=sum(each.nbytes for each in asked)
-    )
-    return total.parts
+    together = StorePasses(passes.store, passes.cluster)
+    nbytes = sum(each.nbytes for each in asked)
+    return together.run(query, JointQuery.sums, of_groups=of_groups, nbytes=nbytes).parts
 
 
 @dataclass(frozen=True, eq=False)

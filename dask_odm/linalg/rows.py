@@ -51,8 +51,7 @@ class RowsOfMatrix:
         return self.n
 
     def __getitem__(self, rows: Any) -> Array:
-        found: Array = self.X[rows]
-        return found
+        return self.X[rows]
 
     def read(self, start: int, stop: int) -> Array:
         return self[start:stop]

@@ -22,7 +22,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
-from dask_odm.data.rows.memory import SparseRows, merge_equal
+from dask_odm.data.rows.memory import merge_equal
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
@@ -33,7 +33,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss, relative_gap
 from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import PREDICTED_ROWS, KernelModel
 from dask_odm.typing import Array
 
@@ -206,7 +206,7 @@ def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
     a = model.coefficients[0]
     if isinstance(kernel, RBF | Laplacian):
         return a, np.full(len(a), 1.0 + kernel.bias)
-    X = support_of(model)
+    X = model.raw_support
     return a, kernel.diagonal(model.scaling(np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)))
 
 
@@ -216,12 +216,6 @@ def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
         return a, own
     first, of = merge_equal(model.support, np.zeros(len(a)))
     return np.bincount(of, a, len(first)), own[first]
-
-
-def support_of(model: KernelModel) -> Any:
-    """Return the raw support rows of a model that was just made, in memory."""
-    support: Any = model.support
-    return support.X if isinstance(support, SparseRows) else support
 
 
 def _error(kernel: RBF | Laplacian | Polynomial, scaling: Scaling, statistics: Statistics) -> tuple[float, float]:
@@ -251,5 +245,5 @@ def _half_norm(model: Any, kernel: Kernel) -> float:
         used = np.flatnonzero(model.weights[0])
         scores = kernel.matrix[used] @ a + model.intercept[0]
         return 0.5 * float(a[used] @ scores)
-    scores = replace(model, double_precision=True).machine_scores(support_of(model), CPU_COUNT)
+    scores = replace(model, double_precision=True).machine_scores(model.raw_support, CPU_COUNT)
     return 0.5 * float(np.vdot(model.coefficients, scores))

@@ -28,7 +28,7 @@ from dask_odm.learning.problem.losses import Loss, RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.probabilities import fit_link
 from dask_odm.typing import Array
 
@@ -92,8 +92,8 @@ def inverse_factor(matrix: Array) -> Array:
     return np.ascontiguousarray(mended(attempt, lambda: ridge))
 
 
-def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
-    """Return the fitted attributes of leave-one-out for the rows of ``given`` data.
+def left_out_values(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
+    """Return what leaving out finds of the rows of ``given`` data by one machine, as fitted attributes.
 
     ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
     """
@@ -103,6 +103,27 @@ def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found:
         found = found[:, solved.held.copies]
     without, parameters = left_out(loss, found[0], found[1], y, weight)
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
+    total, numbers = given.row_numbers
+    scores = _spread(np.where(counted > 0, without, np.nan), total, numbers, np.nan)
+    of_machine = (scores, _spread(y == 1, total, numbers), _spread(counted, total, numbers))
+    return {"loo_parameters_": parameters, OF_MACHINE: of_machine}
+
+
+def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
+    """Return the fitted attributes of leave-one-out for one machine; arguments as of `left_out_values`."""
+    values = left_out_values(fit, given, solved, found)
+    _, weight = given.columns()
+    total, numbers = given.row_numbers
+    shares = _spread(weight if weight.size else np.ones(given.rows), total, numbers)
+    scores, positive, counted = values[OF_MACHINE]
+    return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
+
+
+def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array, parameters: float) -> dict[str, Any]:
+    """Return the fitted attributes that follow from left-out ``scores`` (n,), NaN for rows that take no part.
+
+    ``counted`` are the rows' weights with class weights, and ``shares`` without.
+    """
     taking = counted > 0
     if parameters > 0.5 * taking.sum():  # the closed form is too optimistic
         warnings.warn(
@@ -111,17 +132,13 @@ def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found:
             UserWarning,
             stacklevel=2,
         )
-    positive = y == 1
-    right = (without > 0) == positive
-    shares = np.where(taking, weight if weight.size else 1.0, 0.0)
-    total, numbers = given.row_numbers
-    scores = _spread(np.where(taking, without, np.nan), total, numbers, np.nan)
+    own = positive > 0
+    right = ((scores > 0) == own) & taking
     return {
         "loo_decision_function_": scores,
-        "loo_score_": float(shares[right].sum() / shares.sum()),
+        "loo_score_": float(shares[right].sum() / shares[taking].sum()),
         "loo_parameters_": parameters,
-        OF_MACHINE: (scores, _spread(positive, total, numbers), _spread(counted, total, numbers)),
-        "probability_link_": fit_link(without[taking], positive[taking], counted[taking]),
+        "probability_link_": fit_link(scores[taking], own[taking], counted[taking]),
     }
 
 

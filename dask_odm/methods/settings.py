@@ -1,23 +1,15 @@
-"""The solver objects of `ODMClassifier`, and the settings of one fit, from its checked parameters."""
+"""The solver objects of `ODMClassifier`."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object, with_parameters
-from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.learning.solution import SolverSettings
-from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.typing import Array
+from dask_odm.learning.parameters import SolverClasses, SolverObject, with_parameters
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 _COUNT_OR_NONE = [*_COUNT, None]
@@ -63,6 +55,41 @@ class Landmark(SolverObject):
     _: KW_ONLY
     choice: str = "support"
     certify: bool = False
+
+
+@with_parameters
+class Cells(SolverObject):
+    """An exact machine for each region of the feature space: for narrow kernels and any number of rows.
+
+    Regions are the leaves of a tree that splits rows at medians. A row is predicted by the machine of its region alone.
+    The gap is that of the machines, each for its own rows, not that of one machine for all rows.
+
+    Parameters
+    ----------
+    cell_rows : int, default=4000
+        Most rows of a region. More come closer to one machine for all rows; time grows with them. Equal rows stay in
+        one region, however many they are.
+    overlap : float, default=0.0
+        Regions also learn from rows this near beyond a plane, in standard deviations of the rows that it divides.
+    settings : {"shared", "each"}, default="shared"
+        "each": every region finds its own γ, λ/M, υ and θ, as `ODMClassifierCV` does for all rows. It leaves out the
+        region's rows one by one. The search then has no settings for all regions.
+
+    References
+    ----------
+    Thomann, Blaschzyk, Meister, Steinwart: *Spatial Decompositions for Large Scale SVMs*, AISTATS 2017.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "cell_rows": _COUNT,
+        "overlap": [Interval(Real, 0.0, None, closed="left")],
+        "settings": [StrOptions({"shared", "each"})],
+    }
+
+    cell_rows: int = 4000
+    _: KW_ONLY
+    overlap: float = 0.0
+    settings: str = "shared"
 
 
 @with_parameters
@@ -143,7 +170,22 @@ class DiP(_Tree):
 
 @with_parameters
 class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree."""
+    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree.
+
+    A tree that ends early predicts a row by the model of the cluster with the nearest mean, which is DC-SVM's early
+    prediction. It is for two classes. As any partition of a tree, a cluster of m of the M rows learns with ``lam`` as
+    it is, so that a row weighs M/m times what it weighs in the whole; DC-SVM keeps the weight of a row. With several
+    clusters, ``support_`` and ``dual_coef_`` are in their order.
+
+    Parameters
+    ----------
+    stop_at : int, default=1
+        End the tree at the first level of at most so many clusters; a row is predicted by the model of its own.
+
+    References
+    ----------
+    Hsieh, Si, Dhillon: *A Divide-and-Conquer Solver for Kernel Support Vector Machines*, ICML 2014.
+    """
 
 
 @with_parameters
@@ -209,87 +251,4 @@ class CSVRG(SVRG):
     n_strata: int = 64
 
 
-ODM_SOLVERS: SolverClasses = (Exact, Landmark, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)
-
-
-@dataclass(frozen=True)
-class ODMFit:
-    """Settings of one fit.
-
-    ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
-    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only.
-    """
-
-    run: FitRun
-    kernel: KernelChoice
-    odm: ODMSettings
-    solver: SolverSettings
-    own: Any
-    loo: bool = False
-    lams: tuple[float, ...] = ()
-    starts: tuple[tuple[Array, float], ...] = ()
-
-    @classmethod
-    def of(
-        cls, model: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
-    ) -> ODMFit:
-        """Build the settings of one fit from an `ODMClassifier` whose parameters were checked.
-
-        Raises InputError if λ is out of the range of float64.
-        """
-        least, most = 1e-100, 1e100  # beyond, squares of losses and of dual variables overflow or underflow float64
-        for lam in (float(model.lam), *lams):
-            if not least <= lam <= most:
-                raise InputError(
-                    f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
-                    f"{least:g} and {most:g}."
-                )
-        return cls(
-            run=run,
-            kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0),
-            odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
-            solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
-            own=solver_object(model.solver, ODM_SOLVERS) or Landmark(),  # of what "auto" chooses from, only it has any
-            loo=bool(model.loo),
-            lams=lams,
-            starts=starts,
-        )
-
-    def with_own(self, **parameters: Any) -> ODMFit:
-        """Return the settings with other parameters of the solver."""
-        return replace(self, own=type(self.own)(**self.own.get_params() | parameters))
-
-    @property
-    def start(self) -> tuple[Array, float] | None:
-        """Raw weights and intercept from which the one machine starts, or None."""
-        if len(self.starts) > 1:
-            raise InputError(f"warm_start: the fitted model has {len(self.starts)} machines, but two classes make one.")
-        return self.starts[0] if self.starts else None
-
-    def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
-        """Return the settings of machine ``i`` of ``count``."""
-        if self.starts and len(self.starts) != count:
-            raise InputError(
-                f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
-                "warm_start to False."
-            )
-        return replace(self, run=run, starts=self.starts[i : i + 1])
-
-    def identity(self) -> dict[str, Any]:
-        """Return all settings that identify a fit except the seed, as JSON."""
-        if callable(self.kernel.kernel):
-            self.kernel.require_named("a fit with a checkpoint")
-        plain = asdict(self)
-        for name in ("run", "loo", "lams", "starts"):
-            del plain[name]
-        del plain["solver"]["seed"]
-        return plain | {"own": self.own.get_params(), "dtype": self.run.dtype}
-
-    def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:
-        """Return the partitioner that deals rows to partitions, stratified by landmarks of the kernel."""
-        return StratifiedPartitioner(kernel, self.own.n_strata, n_partitions, self.run.seed)
-
-    def loss(self, data: TrainingData) -> BandLoss:
-        """Return the loss of the rows of ``data``."""
-        negative, positive = data.class_weights
-        return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
+ODM_SOLVERS: SolverClasses = (Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)

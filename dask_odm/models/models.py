@@ -8,6 +8,7 @@ of its machines' scores is added as ``f/(3(|f| + 1))``, less than a vote, as in 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,17 +18,18 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel, Sides
+from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 PREDICTED_ROWS = 1024  # rows to predict that a thread takes at a time
-SUPPORT_BYTES = 16 << 20  # bytes of support rows that are scaled and packed at a time
 SupportTile = tuple[Any, Array | slice, Array]  # packed support rows, machines that use any of them, their coefficients
 
 
@@ -55,9 +57,9 @@ class Model(ABC):
         """Number of features of a row."""
 
     @property
-    @abstractmethod
     def nbytes(self) -> int:
-        """Bytes of the model's arrays."""
+        """Bytes of the model's arrays; support rows count as dense."""
+        return sum(math.prod(each.shape) * each.dtype.itemsize for each in self.arrays().values())
 
     @abstractmethod
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
@@ -96,10 +98,6 @@ class LinearModel(Model):
     @property
     def features(self) -> int:
         return int(self.weights.shape[1])
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.weights.nbytes + self.intercept.nbytes)
 
     def machine_scores(self, X: Any, threads: int = 1) -> Array:
         if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
@@ -145,9 +143,10 @@ class KernelModel(Model):
         return int(self.support.shape[1])
 
     @property
-    def nbytes(self) -> int:
-        n, d = self.support.shape
-        return n * (d * self.support.dtype.itemsize + 8 * len(self.coefficients))
+    def raw_support(self) -> Any:
+        """Support rows in memory, an array or CSR array; they are read now if they are still in the model's file."""
+        support: Any = self.support
+        return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
 
     def are_finite(self, X: Any) -> bool:
         """Return whether the scores of raw rows are finite.
@@ -206,7 +205,7 @@ class KernelModel(Model):
     def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[SupportTile]]]:
         """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
         n, d = self.support.shape
-        most = max(1, min(4096, SUPPORT_BYTES // (d * dtype.itemsize)))
+        most = max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
         step = min(256, most) if self.pairs else most  # rows mostly of one class, which few machines know
         for first in range(0, n, most):
             rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
@@ -222,7 +221,7 @@ class KernelModel(Model):
     def arrays(self) -> dict[str, Any]:
         scaling = self.scaling
         held = (scaling.shift, scaling.factor, self.support, self.coefficients, self.intercept)
-        return dict(zip(self.parts, held, strict=True))
+        return dict(zip(KernelModel.parts, held, strict=True))
 
     def description(self) -> dict[str, Any]:
         found = super().description() | {"kernel": self.kernel.parameters()}

@@ -122,8 +122,7 @@ def _lengths(scores: Array, knots: Array) -> Array:
     high = np.concatenate([knots, [np.inf]])
     up = np.clip(scores[:, None], np.maximum(low, 0.0), np.maximum(high, 0.0)) - np.maximum(low, 0.0)
     down = np.clip(scores[:, None], np.minimum(low, 0.0), np.minimum(high, 0.0)) - np.minimum(high, 0.0)
-    found: Array = up + down
-    return found
+    return up + down
 
 
 def _smoothed(positive: Array, weight: Array) -> Array:

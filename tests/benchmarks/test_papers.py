@@ -18,7 +18,7 @@ from benchmarks.papers.cell import Cell, choose, run_cell
 from benchmarks.papers.figures import write_figures
 from benchmarks.papers.machine import code_digest, describe_machine, machine_line
 from benchmarks.papers.matrix import Matrix, Results, run_matrix
-from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS, METHODS, candidates
+from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS, METHODS, RoundRobin, candidates
 from benchmarks.papers.papers import NAMES, REPORTED, reported
 from benchmarks.papers.report import markdown
 from benchmarks.papers.sets import Split, check_name, split_of
@@ -275,3 +275,8 @@ def test_options_that_are_none_are_refused(option, value, tmp_path):
     found = CliRunner().invoke(bench, ["shells:100", "--folder", str(tmp_path / "a"), option, value])
     assert found.exit_code == 2
     assert value in found.stderr
+
+
+def test_rows_of_a_group_go_round_in_the_published_code():
+    partition, _ = RoundRobin((7, 5), 3, seed=0).assign(np.repeat([0, 1], [7, 5]), np.zeros(2, int))
+    np.testing.assert_array_equal(partition, np.arange(12) % 3)

@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 import busy
+import cells
+import cells_store
 import dask
 import dsvc
 import fuzz_readers
@@ -365,3 +367,39 @@ def test_special_routes_are_measured_with_and_without_them(capsys: pytest.Captur
     row = capsys.readouterr().out.splitlines()[-1].split("|")
     assert row[1].strip() == "Gram reduction"
     assert float(row[5]) == pytest.approx(float(row[3]) / float(row[4]), rel=0.05, abs=0.006)
+
+
+def test_cells_are_measured_beside_their_rivals(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    variants = ["cells:1000", "cells:1000:0.3", "landmarks:100", "SVC", "intelex"]
+    cells.main(["svmguide1", "--data", str(data_dir), "--variants", *variants])
+    head, _, *lines = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    assert [line[2] for line in lines] == variants
+    assert all(len(line) == len(head) for line in lines)
+    if "not installed" in lines[-1][3]:
+        lines.pop()
+    for line in lines:
+        assert float(line[3]) > 0.95
+        assert min(map(float, line[5:10])) > 0
+    assert float(lines[0][-1]) <= 1e-2
+    assert lines[3][-1] == cells.NONE
+
+
+def test_cells_end_at_their_limit(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.main(["svmguide1", "--data", str(data_dir), "--variants", "exact", "--limit", "0.1"])
+    assert "| exact | not done after 0.1 s |" in capsys.readouterr().out
+
+
+def test_cells_refuse_unknown_variants(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        cells.main(["letter", "--data", str(tmp_path), "--variants", "cells"])
+    assert "no variant 'cells'" in capsys.readouterr().err
+
+
+def test_cells_over_a_store_are_the_same_by_any_workers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--rows", "30000", "--test-rows", "2000", "--variants", "cells:500", "--workers", "1", "2"]
+    cells_store.main([*size, "--folder", str(tmp_path)])
+    head, _, *lines = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    one, two = (dict(zip(head, line, strict=True)) for line in lines)
+    assert one["digest"] == two["digest"]
+    assert 0.6 < float(one["accuracy"]) < 0.95
+    assert [one["memory of workers, MB"].count(","), two["memory of workers, MB"].count(",")] == [0, 1]

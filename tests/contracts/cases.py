@@ -23,7 +23,7 @@ from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, 
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
-from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, Cascade, DiP, Landmark, Saddle
+from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, Cascade, Cells, DiP, Landmark, Saddle
 from small_problems import blobs
 from small_stores import store_of
 
@@ -148,6 +148,7 @@ MEMORY = {
     "cluster": "it runs in memory only",
     "memory limit": "it needs nothing beside the rows, which are there",
 }
+MEDIANS = {"weights": "cells are divided at medians of rows, of which there are more where one is there twice"}
 LAM = {"lam": 7.0}
 odm = partial(Case, kind=ODMClassifier, word="odm", other=LAM)
 mdd = partial(Case, kind=MDDRidge, word="mdd-ridge", other=LAM, rows=real_targets)
@@ -170,6 +171,8 @@ CASES = [
     odm("exact", settings={"solver": "exact", **kernel}, rows=partial(two_classes, 3100)),  # fewer take one step
     Case("search", ODMClassifierCV, "odm-cv", settings=GRID, other={}, tol=1e-2, without=TRIALS),
     odm("landmark", settings={"solver": Landmark(200), **kernel}),
+    odm("cells", settings={"solver": Cells(40), **kernel}, without=MEDIANS),
+    odm("cells, many", settings={"solver": Cells(40), **kernel}, rows=three_classes, without=MEDIANS),
     odm("sodm", settings={"solver": SODM(4, fan_in=2), **kernel}),
     odm("cascade", settings={"solver": Cascade(4, fan_in=2), **kernel}),
     odm("dip", settings={"solver": DiP(4, fan_in=2, n_clusters=6), **kernel}),
@@ -272,6 +275,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     ),
     (ODMClassifier("precomputed", solver="sodm"), NEGATIVE_DIAGONAL),
     (ODMClassifier(solver="landmark"), {}),
+    (ODMClassifier(solver="cells"), {}),
     *((ODMClassifier(solver=solver), {}) for solver in ("cascade", "dip", "dc")),
     (ODMClassifier("linear", solver="dsvrg", max_iter=5), DRAWN),
     (ODMClassifier("linear", solver="svrg"), DRAWN),

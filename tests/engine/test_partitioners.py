@@ -223,10 +223,3 @@ def test_class_sorted_rows_come_out_balanced(parts):
     share = np.bincount(partition, weights=y, minlength=parts) / np.bincount(partition, minlength=parts)
     spread = np.sqrt(2 / 9 / (n / parts))  # standard deviation of the share of n / parts random rows
     assert np.abs(share - y.mean()).max() < 4.5 * spread
-
-
-def test_without_a_shuffle_rows_of_a_group_go_round():
-    groups = np.repeat([0, 1], [7, 5])
-    dealer = EvenDealer((7, 5), 3, seed=0, shuffled=False)
-    partition, _ = dealer.assign(groups, np.zeros(2, int))
-    np.testing.assert_array_equal(partition, np.arange(12) % 3)

@@ -8,7 +8,7 @@ import pytest
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
-from dask_odm.engine.shuffle import partition_arrays, partition_store
+from dask_odm.engine.shuffle import Shuffle, partition_arrays
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
@@ -24,7 +24,7 @@ PLAIN = Scaling(np.zeros(3), np.ones(3))
 def on_disk(tmp_path, X, y, partitioner, *, scaling=PLAIN, cluster=HERE, **options):
     store = store_of(tmp_path / "a.zarr", X, y, **options)
     (tmp_path / "scratch").mkdir()
-    return partition_store(store, TwoClasses(), scaling, partitioner, str(tmp_path / "scratch"), cluster)
+    return Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), cluster).by_partitioner(partitioner, scaling)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_damage_of_the_source_is_named(tmp_path):
     data[10] ^= 1
     chunk.write_bytes(data)
     (tmp_path / "scratch").mkdir()
-    arguments = (store, TwoClasses(), PLAIN, StratifiedPartitioner(GAUSS, 4, 2, 0), str(tmp_path / "scratch"), HERE)
+    shuffle = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE)
     with pytest.raises(StoreError, match=r"a.zarr', array 'X', chunk 1.*checksum"):
-        partition_store(*arguments)
+        shuffle.by_partitioner(StratifiedPartitioner(GAUSS, 4, 2, 0), PLAIN)
 
 
 def test_sample_is_bounded_by_rows_and_bytes():

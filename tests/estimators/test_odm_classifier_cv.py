@@ -14,8 +14,8 @@ from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
 from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError, StoreError
-from dask_odm.estimators.search import recipe as search_recipe
 from dask_odm.events import Progress
+from dask_odm.methods.search import samples as search_samples
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -205,7 +205,7 @@ def test_goes_on_after_a_kill(more, model, tmp_path):
 
 
 def test_large_data_are_tried_whole(monkeypatch):
-    monkeypatch.setattr(search_recipe, "TUNING", replace(search_recipe.TUNING, rows=(100, 140)))
+    monkeypatch.setattr(search_samples, "TUNING", replace(search_samples.TUNING, rows=(100, 140)))
     found = search_of().fit(*rings(600))
     assert set(found.cv_results_["iter"]) == {0, 1, 2}
     assert set(found.cv_results_["n_resources"]) == {100, 140, 600}
@@ -213,8 +213,8 @@ def test_large_data_are_tried_whole(monkeypatch):
 
 
 def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(monkeypatch):
-    tuning = replace(search_recipe.TUNING, landmarks=(8, 8, 500))
-    monkeypatch.setattr(search_recipe, "TUNING", tuning)
+    tuning = replace(search_samples.TUNING, landmarks=(8, 8, 500))
+    monkeypatch.setattr(search_samples, "TUNING", tuning)
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
     assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
 

@@ -105,8 +105,9 @@ WRONG = {
     "theta": (1.0, "a float in the range [0.0, 1.0)"),
     "solver": (
         "lbfgs",
-        "a str among {'auto', 'cascade', 'csvrg', 'dc', 'dip', 'dsvrg', 'exact', 'landmark', 'newton', 'sodm', 'svrg'} "
-        "or a solver object of dask_odm.solvers (Exact, Landmark, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)",
+        "a str among {'auto', 'cascade', 'cells', 'csvrg', 'dc', 'dip', 'dsvrg', 'exact', 'landmark', 'newton', 'sodm', "
+        "'svrg'} or a solver object of dask_odm.solvers "
+        "(Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)",
     ),
     "tol": (0.0, "a float in the range (0.0, inf)"),
     "max_iter": (0, "an int in the range [1, inf)"),

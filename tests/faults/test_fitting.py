@@ -12,9 +12,10 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
-from dask_odm.solvers import MNP, SODM
+from dask_odm.solvers import MNP, SODM, Cells
 from faults.table import Fault, check_fault, each_way, raises
 from small_stores import store_of
 
@@ -151,13 +152,24 @@ def test_rows_in_memory(call):
         ("Too little memory for landmarks", {"solver": "landmark", "memory_limit": "1kB"}),
         ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
+        ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
+        ("Kernel without a name", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
+        ("Cells of one class each", {"solver": Cells(1)}),
+        ("Cells without values to choose from", {"solver": Cells(20, settings="each")}),
+        ("Too little memory", {"solver": Cells(20), "memory_limit": "1kB"}),
         ("Function that is no kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
         ("Function that is no kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
     ],
-    ids=["memory", "landmark", "exact", "indefinite", "asymmetric"],
+    ids=["memory", "landmark", "exact", "cells", "named", "pure", "each", "cell-memory", "indefinite", "asymmetric"],
 )
 def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
     raises(row, lambda: ODMClassifier(random_state=0, **parameters).fit(X, Y))
+
+
+@pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}])
+def test_cells_search_by_leaving_one_out_with_one_kernel(more):
+    model = ODMClassifierCV(solver=Cells(20, settings="each"), **more)
+    raises("Cells that search in another way", lambda: model.fit(X, Y))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1.01, float("nan")])

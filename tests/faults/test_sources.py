@@ -133,7 +133,7 @@ ZEROS = [("a.csv", b"u,v,label\n" + b"0,0,a\n" * 60_000), ("a.svm", b"1 1:0\n" *
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress], ids=["gz", "bz2", "xz"])
 @pytest.mark.parametrize(("name", "text"), ZEROS, ids=["csv", "LIBSVM"])
 def test_a_compressed_file_of_zeros(pack, name, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LARGE_BYTES", 1 << 17)
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 17)
     path = tmp_path / name
     path.write_bytes(pack(text))
     before = tree(tmp_path)

@@ -10,9 +10,10 @@ from scipy.sparse import csr_array
 
 import reference
 from dask_odm.data.rows.memory import SparseRows
-from dask_odm.engine.partitioners import Groups, StratifiedPartitioner
+from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
+from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.landmarks import Landmarks, greedy_landmarks
 from small_problems import matrix
 

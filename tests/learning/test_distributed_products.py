@@ -270,7 +270,7 @@ def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
 
 def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
     """Of partitions on disk and in memory; a worker dies while the root is solved."""
-    monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
+    monkeypatch.setattr(sodm, "NODE_ROWS", 1200)
     monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     settings = {**SETTINGS, "solver": SODM(4)}
     kill = killer(client, lambda event: isinstance(event, IterationFinished))

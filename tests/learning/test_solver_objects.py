@@ -27,9 +27,9 @@ FAMILIES = {ODMClassifier: ODMClassifier._solvers, SaddleSVC: SaddleSVC._solvers
 OWNERS = {solver: family for family, classes in FAMILIES.items() for solver in classes}
 # Another value of every parameter; not the default of any solver that has it.
 OTHER = {
-    "block_size": 2, "certify": True, "choice": "uniform", "coreset_size": 10, "early_stop": True, "fan_in": 3,
-    "n_clients": 2, "n_clusters": 5, "n_landmarks": 20, "n_partitions": 3, "n_strata": 6, "stage_steps": 7,
-    "step_size": "bb", "stop_at": 2,
+    "block_size": 2, "cell_rows": 30, "certify": True, "choice": "uniform", "coreset_size": 10, "early_stop": True,
+    "fan_in": 3, "n_clients": 2, "n_clusters": 5, "n_landmarks": 20, "n_partitions": 3, "n_strata": 6, "overlap": 0.5,
+    "settings": "each", "stage_steps": 7, "step_size": "bb", "stop_at": 2,
 }  # fmt: skip
 PAIRS = [(solver, name) for solver in OWNERS for name in signature(solver).parameters]
 each_class = pytest.mark.parametrize("solver", OWNERS, ids=lambda solver: solver.__name__)
@@ -173,7 +173,7 @@ def test_values_out_of_range(rows, solver, message):
 
 @pytest.mark.parametrize("solver", [MNP(), Landmark, 3, None, "lbfgs"], ids=str)
 def test_what_is_no_solver_of_the_estimator(rows, solver):
-    names = "Exact, Landmark, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG"
+    names = "Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG"
     message = (
         rf"'solver' parameter of ODMClassifier must be .* or a solver object of dask_odm\.solvers \({names}\)\. Got"
     )

@@ -123,7 +123,7 @@ def test_warns_where_it_is_too_hopeful():
 
 def test_refuses_what_has_no_closed_form():
     X, y = blobs(N, 3, seed=1)
-    with pytest.raises(InputError, match=r"loo=True .*'newton', 'landmark' or 'exact'"):
+    with pytest.raises(InputError, match=r"loo=True .*'newton', 'landmark', 'exact' or 'cells'"):
         model_of(solver="sodm").fit(X, y)
     wide = np.random.default_rng(0).standard_normal((20, 2100))
     with pytest.raises(InputError, match="2101 are too many"):

@@ -32,7 +32,7 @@ def test_values_are_the_formula(kernel, dtype, tolerance, n, outputs):
 @pytest.mark.parametrize("n", [0, 1, 1024, 1025, 2500])
 @pytest.mark.parametrize("form", [csr_array, csr_matrix])
 def test_sparse_rows_and_sparse_support_give_the_bits_of_dense_ones(monkeypatch, kernel, n, form):
-    monkeypatch.setattr(kernel_model, "SUPPORT_BYTES", 50 * 3 * 8)
+    monkeypatch.setattr(kernel_model, "PANEL_BYTES", 50 * 3 * 8)
     p, X = make(kernel), rows(n) * (np.random.default_rng(2).random((n, 3)) < 0.5)
     expected_scores = p.values(X, 2)
     sparse = KernelModel(kernel, SCALING, SparseRows(form(p.support)), p.coefficients, p.intercept)
@@ -62,5 +62,5 @@ def test_threads_and_support_blocks_change_nothing_or_rounding(monkeypatch, dtyp
     first = p.values(X, 1)
     for threads in (2, 3):
         assert p.values(X, threads).tobytes() == first.tobytes()
-    monkeypatch.setattr(kernel_model, "SUPPORT_BYTES", 40 * 3 * 8)
+    monkeypatch.setattr(kernel_model, "PANEL_BYTES", 40 * 3 * 8)
     np.testing.assert_allclose(p.values(X), first, rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)

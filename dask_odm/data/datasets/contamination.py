@@ -129,13 +129,7 @@ def contaminate_store(
 
 
 def _lies(
-    truth: Any,
-    classes: int,
-    shard: Any,
-    flipped: int,
-    random: int,
-    positive: tuple[float, float],
-    random_state: int,
+    truth: Any, classes: int, shard: Any, flipped: int, random: int, positive: tuple[float, float], random_state: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return false codes of rows, given the true ones, 0, 1 or −1 (unknown), and the shards that have them."""
     names, at = np.unique(np.asarray(shard), return_inverse=True)

@@ -20,10 +20,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from dask_odm.data.ingest import ingest
+from dask_odm.data.ingest import Path, ingest
 from dask_odm.data.storage.files import sync, write_synced
 from dask_odm.data.storage.staging import take_lock
 from dask_odm.data.store.store import Store
@@ -32,50 +31,46 @@ from dask_odm.events import Progress, report
 from dask_odm.progress import shown_if_long
 
 LIBSVM_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-Path = str | os.PathLike[str]
 
 
-@dataclass(frozen=True)
-class LibsvmSet:
-    """Files of a data set on the site by part: "train", and "test" if its test rows are in a file of their own."""
+class LibsvmSet(NamedTuple):
+    """Number of features of a data set on the site, and its files; test rows may be in a file of their own."""
 
     n_features: int
-    parts: dict[str, str]
+    train: str
+    test: str | None = None
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Files by part: "train", and perhaps "test"."""
+        return {"train": self.train} | ({} if self.test is None else {"test": self.test})
 
 
-def _with_test(n_features: int, name: str, suffix: str = "") -> LibsvmSet:
-    return LibsvmSet(n_features, {"train": f"{name}{suffix}", "test": f"{name}.t{suffix}"})
-
-
-def _alone(n_features: int, file: str) -> LibsvmSet:
-    return LibsvmSet(n_features, {"train": file})
-
-
-LIBSVM_SETS: dict[str, LibsvmSet] = {
-    **{f"a{i}a": _with_test(123, f"a{i}a") for i in range(1, 10)},
-    **{f"w{i}a": _with_test(300, f"w{i}a") for i in range(1, 9)},
-    "australian": _alone(14, "australian_scale"),
-    "breast-cancer": _alone(10, "breast-cancer_scale"),
-    "cod-rna": _with_test(8, "cod-rna"),
-    "covtype": _alone(54, "covtype.libsvm.binary.scale.bz2"),
-    "diabetes": _alone(8, "diabetes_scale"),
-    "epsilon": _with_test(2000, "epsilon_normalized", ".bz2"),
-    "fourclass": _alone(2, "fourclass_scale"),
-    "german": _alone(24, "german.numer_scale"),
-    "gisette": _with_test(5000, "gisette_scale", ".bz2"),
-    "heart": _alone(13, "heart_scale"),
-    "HIGGS": _alone(28, "HIGGS.xz"),
-    "ijcnn1": _with_test(22, "ijcnn1", ".bz2"),
-    "ionosphere": _alone(34, "ionosphere_scale"),
-    "madelon": _with_test(500, "madelon"),
-    "mushrooms": _alone(112, "mushrooms"),
-    "phishing": _alone(68, "phishing"),
-    "real-sim": _alone(20958, "real-sim.bz2"),
-    "skin-nonskin": _alone(3, "skin_nonskin"),
-    "sonar": _alone(60, "sonar_scale"),
-    "splice": _with_test(60, "splice"),
-    "SUSY": _alone(18, "SUSY.xz"),
-    "svmguide1": _with_test(4, "svmguide1"),
+LIBSVM_SETS = {
+    **{f"a{i}a": LibsvmSet(123, f"a{i}a", f"a{i}a.t") for i in range(1, 10)},
+    **{f"w{i}a": LibsvmSet(300, f"w{i}a", f"w{i}a.t") for i in range(1, 9)},
+    "australian": LibsvmSet(14, "australian_scale"),
+    "breast-cancer": LibsvmSet(10, "breast-cancer_scale"),
+    "cod-rna": LibsvmSet(8, "cod-rna", "cod-rna.t"),
+    "covtype": LibsvmSet(54, "covtype.libsvm.binary.scale.bz2"),
+    "diabetes": LibsvmSet(8, "diabetes_scale"),
+    "epsilon": LibsvmSet(2000, "epsilon_normalized.bz2", "epsilon_normalized.t.bz2"),
+    "fourclass": LibsvmSet(2, "fourclass_scale"),
+    "german": LibsvmSet(24, "german.numer_scale"),
+    "gisette": LibsvmSet(5000, "gisette_scale.bz2", "gisette_scale.t.bz2"),
+    "heart": LibsvmSet(13, "heart_scale"),
+    "HIGGS": LibsvmSet(28, "HIGGS.xz"),
+    "ijcnn1": LibsvmSet(22, "ijcnn1.bz2", "ijcnn1.t.bz2"),
+    "ionosphere": LibsvmSet(34, "ionosphere_scale"),
+    "madelon": LibsvmSet(500, "madelon", "madelon.t"),
+    "mushrooms": LibsvmSet(112, "mushrooms"),
+    "phishing": LibsvmSet(68, "phishing"),
+    "real-sim": LibsvmSet(20958, "real-sim.bz2"),
+    "skin-nonskin": LibsvmSet(3, "skin_nonskin"),
+    "sonar": LibsvmSet(60, "sonar_scale"),
+    "splice": LibsvmSet(60, "splice", "splice.t"),
+    "SUSY": LibsvmSet(18, "SUSY.xz"),
+    "svmguide1": LibsvmSet(4, "svmguide1", "svmguide1.t"),
 }
 
 

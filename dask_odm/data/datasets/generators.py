@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from dask_odm.data.datasets.made_up import Gaussians, RowGenerator, Separable, Shells, Susy
+from dask_odm.data.datasets.made_up import Chessboard, Gaussians, RowGenerator, Separable, Shells, Susy
 from dask_odm.data.store.layout import FLOAT_TYPES
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -40,6 +40,7 @@ _CONSTRAINTS: dict[str, list[Any]] = {
     "positive": [Interval(Real, 0.0, 1.0, closed="neither")],
     "share": [Interval(Real, 0.0, 1.0, closed="left")],
     "latent": [_FROM_1],
+    "n_squares": [_FROM_1],
     "noise": [Interval(Real, 0.0, None, closed="left")],
     "start": [_FROM_0],
     "random_state": [_FROM_0, None],
@@ -234,6 +235,37 @@ def make_shells(
     noise : standard deviation of the noise, not negative; a feature's own is 1
     """
     return _made(Shells(n_features, latent=latent, noise=noise), n_samples, **where)
+
+
+@_maker
+def make_chessboard(
+    n_samples: int = 10_000,
+    n_features: int = 20,
+    *,
+    latent: int = 2,
+    n_squares: int = 10,
+    noise: float = 0.03,
+    accuracy: float = 0.95,
+    **where: Any,
+) -> Made:
+    """Make two classes that take turns on the squares of a board, for which the best classifier's accuracy is known.
+
+    A row is a point of a board of ``latent`` dimensions with squares of side 1, turned into ``n_features`` features,
+    with noise at right angles to the board. Every square has the same share of the rows; along each dimension their
+    density falls from its middle to nothing at its edges. The best classifier knows the colour of each square. It needs
+    to see each of them, so a kernel must be narrow and landmarks many.
+
+    Parameters
+    ----------
+    n_samples, n_features : rows and features
+    latent : dimensions of the board, from 1 to n_features
+    n_squares : squares along each dimension of the board
+    noise : standard deviation of the noise in each direction off the board, not negative
+    accuracy : of the best classifier, in (0.5, 1): the probability that a label is that of its square's colour
+    """
+    _check("make_chessboard", {"latent": [Interval(Integral, 1, n_features, closed="both")]}, {"latent": latent})
+    board = Chessboard(n_features, latent=latent, n_squares=n_squares, noise=noise, accuracy=accuracy)
+    return _made(board, n_samples, **where)
 
 
 # name: its loader, and the two classes to keep if there are more

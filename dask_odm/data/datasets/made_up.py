@@ -208,5 +208,34 @@ class Shells(RowGenerator):
         return X, (np.square(points).sum(axis=1) > half).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class Chessboard(RowGenerator):
+    """Rows of `make_chessboard`."""
+
+    latent: int = 2
+    n_squares: int = 10
+    noise: float = 0.03
+    accuracy: float = 0.95
+
+    @cached_property
+    def basis(self) -> NDArray[np.float64]:
+        """Orthonormal rows (latent, d), which span the board."""
+        return np.linalg.qr(self.random(0).standard_normal((self.features, self.latent)))[0].T
+
+    def colours(self, points: NDArray[Any]) -> NDArray[np.int64]:
+        """Return 0 or 1, the colour of the square of each point on the board (n, latent)."""
+        colours: NDArray[np.int64] = np.floor(points).astype(np.int64).sum(axis=1) % 2
+        return colours
+
+    def chunk(self, number: int) -> Rows:
+        random = self.random(1, number)
+        shape = self.chunk_rows, self.latent
+        points = random.integers(0, self.n_squares, shape) + random.triangular(0.0, 0.5, 1.0, shape)
+        X = self.noise * random.standard_normal((self.chunk_rows, self.features))
+        X += (points - X @ self.basis.T) @ self.basis  # noise along the board would blur its squares
+        wrong = random.random(self.chunk_rows) >= self.accuracy
+        return X, self.colours(points) ^ wrong
+
+
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return vector / np.linalg.norm(vector)

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line, is_number, shown
+from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, first_line, is_number, shown
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
 _BLANK = " \t\r\n"
-_MARK = b"\xef\xbb\xbf"
 _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
@@ -69,7 +68,7 @@ class CsvSource(TableSource):
         return number if self._header else 0
 
     def _parse(self, text: TextBlock) -> pd.DataFrame:
-        if _MARK in text.data:  # pandas would drop it, but only at the beginning of a block
+        if MARK in text.data:  # pandas would drop it, but only at the beginning of a block
             raise self._explain(text, ValueError("a byte order mark"))
         if self._begins_too_wide(text):
             raise self._explain(text, ValueError("too many fields"))
@@ -150,7 +149,7 @@ class CsvSource(TableSource):
     def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
         for number, line in text.lines(_content):
-            if _MARK in line:
+            if MARK in line:
                 return InputError(f"{text.path}, line {number}: a byte order mark; were files joined?")
             try:
                 fields = _split(text.path, number, line, self._separator)

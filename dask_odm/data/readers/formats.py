@@ -19,7 +19,7 @@ from dask_odm.data.readers.csv_files import CsvSource
 from dask_odm.data.readers.libsvm import LibsvmSource
 from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, first_line
 from dask_odm.data.readers.numpy_files import numpy_source
-from dask_odm.data.readers.sources import Columns, Reading
+from dask_odm.data.readers.sources import Columns, Reading, is_of
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
@@ -103,21 +103,15 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
         X = np.asarray(X)
     if isinstance(X, np.ndarray | pd.DataFrame) or scipy.sparse.issparse(X):
         return partial(held_source, X, y)
-    if _is_a(X, "dask.array", "Array") or _is_a(X, "dask.dataframe", "DataFrame") or _is_a(X, "zarr", "Array"):
+    if is_of(X, "dask.array", "Array") or is_of(X, "dask.dataframe", "DataFrame") or is_of(X, "zarr", "Array"):
         from dask_odm.data.readers.lazy import lazy_source
 
         return partial(lazy_source, X, y)
-    if _is_a(X, "xarray", "Dataset") or _is_a(X, "xarray", "DataArray"):
+    if is_of(X, "xarray", "Dataset", "DataArray"):
         return partial(_of_xarray, X, y)
     if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.Series):
         return partial(_arrow("an Arrow table").arrow_source, X, y)
     return None
-
-
-def _is_a(X: Any, module: str, name: str) -> bool:
-    """Return whether X is of a library's class, without loading the library if nobody uses it."""
-    found = sys.modules.get(module)
-    return found is not None and isinstance(X, getattr(found, name))
 
 
 def _arrow(what: str) -> Any:
@@ -155,7 +149,7 @@ def _of_xarray(X: Any, y: Any, reading: Reading) -> TableSource:
     from dask_odm.data.store.interchange import as_store
 
     whole = y is None and reading.weight is None and isinstance(reading.label, bool | None)
-    store = as_store(X) if whole and _is_a(X, "xarray", "Dataset") else None
+    store = as_store(X) if whole and is_of(X, "xarray", "Dataset") else None
     if store is not None:
         return _of_store(store, None, reading)
     return xarray_source(X, y, reading)

@@ -14,7 +14,7 @@ import pandas as pd
 from dask_odm.data.store.layout import Label
 from dask_odm.errors import InputError
 
-MAX_LABELS = 32767
+MAX_LABELS = np.iinfo(np.int16).max
 MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are real targets
 TARGETS = ("auto", "classes", "real")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # longer numbers are no classes, and may be too long for Python

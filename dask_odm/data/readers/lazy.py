@@ -133,7 +133,13 @@ def _aligned(where: str, X: Any, what: str, column: Any) -> list[Any]:
         lengths = (X.compute_chunk_sizes() if np.isnan(X.shape).any() else X).chunks[0]
     else:
         lengths = tuple(X.map_partitions(len).compute())
-    column = _as_array(column)
+    if hasattr(column, "to_dask_array"):
+        column = column if isinstance(column.dtype, np.dtype) else column.astype(object)
+        column = column.to_dask_array(lengths=True)
+    elif not isinstance(column, da.Array):
+        column = da.from_array(column)
+    elif np.isnan(column.shape).any():
+        column = column.compute_chunk_sizes()
     if len(column) != sum(lengths):
         raise InputError(f"{where}: {what} has {len(column)} rows where X has {sum(lengths)}.")
     return _delayed(column.rechunk({0: lengths}))
@@ -147,16 +153,6 @@ def _fits(X: Any, column: Any) -> bool:
         known = not np.isnan([*X.chunks[0], *column.chunks[0]]).any()
         return not known or X.chunks[0] == column.chunks[0]
     return True
-
-
-def _as_array(column: Any) -> da.Array:
-    """Return labels or weights as a dask array of known length."""
-    if isinstance(column, da.Array):
-        return column.compute_chunk_sizes() if np.isnan(column.shape).any() else column
-    if hasattr(column, "to_dask_array"):
-        column = column if isinstance(column.dtype, np.dtype) else column.astype(object)
-        return column.to_dask_array(lengths=True)
-    return da.from_array(column)
 
 
 def _delayed(lazy: Any) -> list[Any]:

@@ -17,19 +17,18 @@ from typing import IO, Any, cast
 from dask.utils import format_bytes
 
 from dask_odm.data.readers.sources import Reading
+from dask_odm.data.storage.files import TEXT_BYTES
 from dask_odm.data.storage.locations import open_source, source_size
 from dask_odm.errors import InputError
 
-MAX_LINE_BYTES = 1 << 28
-LARGE_BYTES = 1 << 28  # what is made of text may always take so many bytes
-LARGE_TIMES = 200  # or so many times the bytes of the text; more is refused, unless asked for
+LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
 # suffix: name, first bytes, and what opens it
 COMPRESSIONS: dict[str, tuple[str, bytes, Callable[..., Any]]] = {
     ".gz": ("gzip", b"\x1f\x8b", gzip.open),
     ".bz2": ("bzip2", b"BZh", bz2.open),
     ".xz": ("xz", b"\xfd7zXZ\x00", lzma.open),
 }
-_BOM = b"\xef\xbb\xbf"
+MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class TextBlock:
 
 def is_far_more(made: int, text: int) -> bool:
     """Return whether ``made`` bytes are far more than ``text`` bytes of text can mean."""
-    return made > max(LARGE_BYTES, LARGE_TIMES * text)
+    return made > max(TEXT_BYTES, LARGE_TIMES * text)
 
 
 class PipedText(str):
@@ -178,7 +177,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
     rest = bytearray()
     unpacked = 0
     with open_text(path) as (stream, file):
-        while data := stream.read(max(block_bytes, len(_BOM))):
+        while data := stream.read(max(block_bytes, len(MARK))):
             if not allow_large:
                 _check_unpacked(path, unpacked + len(data), file.tell())
             data = data if unpacked else _without_mark(path, data)
@@ -186,8 +185,8 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
             cut = data.rfind(b"\n") + 1
             if cut == 0:
                 rest += data  # a bytearray is extended without a copy
-                if len(rest) > MAX_LINE_BYTES:
-                    raise InputError(f"{path}, line {line}: longer than {MAX_LINE_BYTES} bytes; is this a text file?")
+                if len(rest) > TEXT_BYTES:
+                    raise InputError(f"{path}, line {line}: longer than {TEXT_BYTES} bytes; is this a text file?")
                 continue
             block = TextBlock(path, b"".join((rest, data[:cut])), line, file.tell())
             yield block
@@ -245,11 +244,11 @@ def first_bytes(path: str) -> bytes:
 def _looked_at(path: PipedText) -> list[TextBlock]:
     """Return the beginning of piped text, which can still be read: its first lines, or all of it."""
     with _explained(path):
-        head = path.text.look(lambda text: b"\n" in text.lstrip() or len(text) > MAX_LINE_BYTES)
+        head = path.text.look(lambda text: b"\n" in text.lstrip() or len(text) > TEXT_BYTES)
     return [TextBlock(path, _without_mark(path, head), 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError(f"{path}: UTF-16 text; save it as UTF-8.")
-    return data.removeprefix(_BOM)
+    return data.removeprefix(MARK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,12 @@ class SourceBlock:
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
     position: int  # bytes of the source read so far
+
+
+def is_of(value: Any, library: str, *classes: str) -> bool:
+    """Return whether ``value`` is of one of a library's classes, without importing the library if nobody uses it."""
+    loaded = sys.modules.get(library)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

@@ -157,15 +157,13 @@ def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, fi
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(X.sum(dtype=np.float64)):
             return None
-    missing = np.isnan(X)
-    if missing.any():
-        return (
-            f"X holds missing values (NaN) in {_places(missing, names, first)}; drop these rows (dropna), or fill the "
-            "values in (fillna, scikit-learn's SimpleImputer)."
-        )
-    infinite = np.isinf(X)
-    if infinite.any():
-        return f"X holds infinity in {_places(infinite, names, first)}; drop these rows, or put numbers in its place."
+    fill_in = "drop these rows (dropna), or fill the values in (fillna, scikit-learn's SimpleImputer)"
+    replace = "drop these rows, or put numbers in its place"
+    kinds = (("missing values (NaN)", np.isnan, fill_in), ("infinity", np.isinf, replace))
+    for what, is_bad, way_out in kinds:
+        bad = is_bad(X)
+        if bad.any():
+            return f"X holds {what} in {_places(bad, names, first)}; {way_out}."
     return None
 
 

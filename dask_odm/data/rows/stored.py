@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BufferedRandom
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions, held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import load_array, make_folders, reserve, save_array, update_whole
+from dask_odm.data.storage.files import WholeFile, load_array, make_folders, reserve, save_array
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.sealed import ChunkFile
 from dask_odm.data.store.statistics import StatisticsAccumulator
@@ -328,4 +329,4 @@ def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
         descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
     except FileNotFoundError:  # the folder is not there yet
         descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
-    return update_whole(descriptor)
+    return BufferedRandom(WholeFile(descriptor, "r+b"))

@@ -18,7 +18,6 @@ from dask_odm.linalg.rows import hash_of, uniforms_of
 from dask_odm.typing import Array
 
 NEGLIGIBLE_WEIGHT = 1e-200  # weights up to this count as zero, since products with them underflow
-NO_WEIGHT = np.empty(0)  # stands for a weight of 1 in every row
 
 Mask = npt.NDArray[np.bool_]
 
@@ -54,10 +53,10 @@ class _Classes:
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
         """Return the mask of rows to keep, y (float64) and weight (float64) of a block with targets, each (rows,)."""
-        codes = _y_of(block)
+        codes, of_rows = block.columns()
         weight = self.of_codes(codes)
-        if block.weight is not None:
-            weight = weight * block.weight
+        if of_rows.size:
+            weight = weight * of_rows
         return weight > NEGLIGIBLE_WEIGHT, self.values(codes), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
@@ -66,10 +65,10 @@ class _Classes:
         y holds the codes as stored, or −1 for a row that is left out by its code or a class weight of zero. The weight
         is the store's, (rows,) float64, without class weights; it is empty if all weights are 1.
         """
-        codes = _y_of(block)
+        codes, weight = block.columns()
         if not self.keeps_all:
             codes = np.where(self.of_codes(codes) > 0, codes, -1).astype(codes.dtype)
-        return codes, NO_WEIGHT if block.weight is None else block.weight
+        return codes, weight
 
 
 @dataclass(frozen=True)
@@ -112,12 +111,12 @@ class OneOfMany(_Classes):
 
         Class weights are multiplied in if `pair_weights` is None.
         """
-        codes = _y_of(block)
+        codes, weight = block.columns()
         of_class = self.of_codes(codes)
         y = np.where(of_class > 0, codes == self.positive, -1).astype(np.int8)
         if self.pair_weights is None:
-            return y, of_class if block.weight is None else of_class * block.weight
-        return y, NO_WEIGHT if block.weight is None else block.weight
+            weight = of_class * weight if weight.size else of_class
+        return y, weight
 
 
 @dataclass(frozen=True)
@@ -128,18 +127,18 @@ class RealValues:
     y_type: ClassVar[str] = "float64"
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        y = _y_of(block)
-        weight = np.ones(len(y)) if block.weight is None else block.weight
+        y, weight = block.columns()
+        weight = weight if weight.size else np.ones(len(y))
         keep = ~np.isnan(y) & (weight > NEGLIGIBLE_WEIGHT)
         return keep, np.where(keep, y, 0.0), weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return y (float64) and weight for a pass over all rows; both are 0 for a row that is left out."""
-        y = _y_of(block)
+        y, weight = block.columns()
         keep = ~np.isnan(y)
         if keep.all():
-            return y, NO_WEIGHT if block.weight is None else block.weight
-        weight = keep.astype(np.float64) if block.weight is None else np.where(keep, block.weight, 0.0)
+            return y, weight
+        weight = np.where(keep, weight, 0.0) if weight.size else keep.astype(np.float64)
         return np.where(keep, y, 0.0), weight
 
 
@@ -155,9 +154,3 @@ def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
     """Return ascending positions of ``count`` rows drawn from ``numbers``: those with the smallest `uniforms_of`."""
     chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
     return chosen
-
-
-def _y_of(block: StoreBlock) -> Array:
-    """Return y of a block that must have one."""
-    assert block.y is not None
-    return block.y

@@ -10,12 +10,13 @@ import errno
 import os
 import threading
 from contextlib import suppress
-from io import BufferedRandom, BufferedReader, BytesIO, FileIO
+from io import BufferedReader, BytesIO, FileIO
 from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+TEXT_BYTES = 1 << 28  # most bytes of a JSON document, or of a line of text, that are held
 FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}  # full disk, quota or size limit
 T = TypeVar("T")
 # Headers are Python literals. Python 3.11 sometimes raises a SystemError if two threads parse one each.
@@ -49,11 +50,6 @@ class WholeFile(FileIO):
 def open_whole(path: str | os.PathLike[str] | int) -> BufferedReader:
     """Open a file or a descriptor for buffered reading."""
     return BufferedReader(WholeFile(path, "rb"))
-
-
-def update_whole(descriptor: int) -> BufferedRandom:
-    """Open a descriptor for buffered reading and writing."""
-    return BufferedRandom(WholeFile(descriptor, "r+b"))
 
 
 def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

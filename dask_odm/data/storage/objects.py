@@ -226,7 +226,10 @@ class NewObjects(ObjectStorage):
                 raise
         if self.target.location in _CLAIMED:
             _CLAIMED[self.target.location] = self.target.current()
-        self._remove_obsolete()
+        try:
+            self.target.remove_all(list(self._obsolete()))
+        except ObjectStoreError as error:
+            logger.warning("what was at '%s' before is not removed: %s", self.target.location, error)
 
     def discard(self) -> None:
         if not self._begun:
@@ -262,12 +265,6 @@ class NewObjects(ObjectStorage):
             f"'{self.target.location}' was written by another process meanwhile, and stays as that left it; see who "
             "writes it, and run this again or choose another name."
         )
-
-    def _remove_obsolete(self) -> None:
-        try:
-            self.target.remove_all(list(self._obsolete()))
-        except ObjectStoreError as error:
-            logger.warning("what was at '%s' before is not removed: %s", self.target.location, error)
 
     def _obsolete(self) -> Iterator[str]:
         """Yield keys of the generation that this one replaced, and of generations that were given up."""

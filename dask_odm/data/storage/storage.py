@@ -12,7 +12,6 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -49,7 +48,16 @@ class LocalStorage:
 
     def sizes(self) -> dict[str, int]:
         """Return all keys with their sizes in bytes."""
-        return dict(_regular_files(self.location))
+        found = {}
+        prefixes = [""]
+        for prefix in prefixes:  # which grow
+            with os.scandir(os.path.join(self.location, prefix)) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        prefixes.append(f"{prefix}{entry.name}/")
+                    elif stat.S_ISREG((status := entry.stat(follow_symlinks=False)).st_mode):
+                        found[prefix + entry.name] = status.st_size
+        return found
 
     def write(self, key: str, data: bytes | memoryview) -> None:
         """Write a key and replace its former bytes."""
@@ -160,15 +168,3 @@ def new_storage(location: str) -> NewStorage:
 def current_storage(location: str) -> Storage:
     """Return the storage of the current bytes of a store or record, for reading."""
     return storage_of(storage_of(location).resolved())
-
-
-def _regular_files(root: str) -> Iterator[tuple[str, int]]:
-    """Yield name and size of every file below ``root``, without following links."""
-    prefixes = [""]
-    for prefix in prefixes:  # which grow
-        with os.scandir(os.path.join(root, prefix)) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    prefixes.append(f"{prefix}{entry.name}/")
-                elif stat.S_ISREG((found := entry.stat(follow_symlinks=False)).st_mode):
-                    yield prefix + entry.name, found.st_size

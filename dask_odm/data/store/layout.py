@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
-CHECKSUM_BYTES = 4  # bytes of the crc32c at the end of a chunk file
+CHECKSUM_BYTES = struct.calcsize("<I")  # of the crc32c at the end of a chunk file
 STORE_CHUNK_BYTES = 16_000_000  # most bytes of a chunk by default
 MAX_CHUNK_BYTES = 30_000_000  # larger chunks exceed glibc's mmap threshold and read three times slower
 FLOAT_TYPES = ("float32", "float64")
@@ -203,12 +203,6 @@ def decode_strings(data: bytes) -> tuple[str, ...]:
         values.append(data[at + 4 : at + 4 + length].decode("utf-8"))
         at += 4 + length
     return tuple(values)
-
-
-def zarr_keys(arrays: Collection[ArrayLayout]) -> set[str]:
-    """Return the keys of all zarr documents of a group."""
-    groups = {array.name.rpartition("/")[0] for array in arrays} - {""}
-    return {ROOT, *(f"{name}/zarr.json" for name in (*(array.name for array in arrays), *groups))}
 
 
 def zarr_documents(arrays: Iterable[ArrayLayout], attributes: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

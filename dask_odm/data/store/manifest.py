@@ -16,16 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from dask_odm.data.storage.files import reason
+from dask_odm.data.storage.files import TEXT_BYTES, reason
 from dask_odm.data.storage.locations import MANIFEST
 from dask_odm.data.storage.storage import Storage, storage_of
-from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, ArrayLayout, Layout, crc32c, zarr_keys
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, ArrayLayout, Layout, crc32c, zarr_documents
 from dask_odm.errors import StoreError
 
 FORMAT = "dask_odm store"
 RECORD_FORMAT = "dask_odm record"
 FORMAT_VERSION = 1
-DOCUMENT_BYTES = 1 << 28  # most bytes of a document that are read
 RECORD_TYPES = ("float32", "float64", "int8", "int16", "int32", "int64")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 T = TypeVar("T")
@@ -92,7 +91,7 @@ def read_manifest(root: str, kind: str) -> Manifest:
     place = f"{kind} '{root}'"
     advice = kind_named(kind)
     try:
-        raw = parse_object(storage_of(root).read(MANIFEST, DOCUMENT_BYTES))
+        raw = parse_object(storage_of(root).read(MANIFEST, TEXT_BYTES))
         noun = kind_of(raw)
         if noun is None:
             raise ValueError("not a dask_odm manifest")
@@ -157,7 +156,7 @@ def read_document(storage: Storage, key: str, entry: Entry | None = None, kind: 
     unreadable, not what the manifest says, or no such document.
     """
     try:
-        text = storage.read(key, DOCUMENT_BYTES if entry is None else min(entry[0], DOCUMENT_BYTES))
+        text = storage.read(key, TEXT_BYTES if entry is None else min(entry[0], TEXT_BYTES))
         if entry is not None and (len(text), crc32c(text)) != entry:
             raise ValueError("checksum mismatch")
         document = parse_object(text)
@@ -223,7 +222,7 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
     arrays = {array.name: array for array in (_store_arrays if raw["format"] == FORMAT else _record_arrays)(raw)}
     items = raw.pop("chunks")
     documents = raw.pop("documents")
-    if set(items) != set(arrays) or set(documents) != zarr_keys(arrays.values()):
+    if set(items) != set(arrays) or set(documents) != set(zarr_documents(arrays.values(), {})):
         raise ValueError("it lists other files than its arrays have")
     chunks = {name: _chunk_entries(array, items[name]) for name, array in arrays.items()}
     return Manifest(raw, arrays, chunks, {key: _entry(item) for key, item in documents.items()}, digest)

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.storage.files import TEXT_BYTES
 from dask_odm.data.storage.locations import MANIFEST, location_of
 from dask_odm.data.storage.storage import Storage, current_storage, new_storage
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ROOT, STORE_CHUNK_BYTES, ArrayLayout, seal, zarr_documents
 from dask_odm.data.store.manifest import (
-    DOCUMENT_BYTES,
     FORMAT_VERSION,
     RECORD_FORMAT,
     RECORD_TYPES,
@@ -185,7 +185,7 @@ def read_record(path: str | os.PathLike[str], kind: str) -> Record:
 def read_kind(path: str | os.PathLike[str]) -> str | None:
     """Return the kind of content in a folder by its manifest: ``store``, ``model`` or another record; None if none."""
     with suppress(OSError, ValueError):
-        return kind_of(parse_object(current_storage(location_of(path)).read(MANIFEST, DOCUMENT_BYTES)))
+        return kind_of(parse_object(current_storage(location_of(path)).read(MANIFEST, TEXT_BYTES)))
     return None
 
 

@@ -7,6 +7,7 @@ its name that raises ValueError. Schemas of objects are composed of those of the
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
@@ -15,17 +16,24 @@ from dask_odm.events import Event, IterationFinished, LevelFinished
 
 Check = Callable[[Any, str], None]
 MAX_DEGREE = 1000  # of a polynomial kernel; each degree costs a product per value
-LARGEST_WHOLE = 2**53  # beyond it, floats do not hold every whole number
+LARGEST_WHOLE = 2**sys.float_info.mant_dig  # beyond it, floats do not hold every whole number
+
+
+def _checked(is_sound: Callable[[Any], bool], what: str) -> Check:
+    """Return a schema for a value that is sound; the error says ``what`` others are not."""
+
+    def check(value: Any, name: str) -> None:
+        if not is_sound(value):
+            raise ValueError(f"{name} is {_shown(value)}, {what}")
+
+    return check
 
 
 def whole(low: int = 0, high: int = LARGEST_WHOLE) -> Check:
     """Return a schema for a whole number from ``low`` to ``high``."""
-
-    def check(value: Any, name: str) -> None:
-        if type(value) is not int or not low <= value <= high:
-            raise ValueError(f"{name} is {_shown(value)}, not a whole number from {low} to {high}")
-
-    return check
+    return _checked(
+        lambda value: type(value) is int and low <= value <= high, f"not a whole number from {low} to {high}"
+    )
 
 
 def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool = True) -> Check:
@@ -34,28 +42,19 @@ def real(above: float = -math.inf, *, at_least: float = -math.inf, finite: bool 
     NaN and infinity are refused if ``finite``.
     """
 
-    def check(value: Any, name: str) -> None:
-        number = type(value) is float or (type(value) is int and abs(value) <= LARGEST_WHOLE)
-        if number and not finite and not math.isfinite(value):
-            return
-        if not number or not math.isfinite(value) or not value > above or not value >= at_least:
-            bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}" * (at_least > -math.inf)
-            raise ValueError(f"{name} is {_shown(value)}, not a finite number{bound}")
+    def is_sound(value: Any) -> bool:
+        if type(value) is not float and not (type(value) is int and abs(value) <= LARGEST_WHOLE):
+            return False
+        return above < value and at_least <= value if math.isfinite(value) else not finite
 
-    return check
+    bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}" * (at_least > -math.inf)
+    return _checked(is_sound, f"not a finite number{bound}")
 
 
-def _typed(types: Any, what: str) -> Check:
-    def check(value: Any, name: str) -> None:
-        if not isinstance(value, types):
-            raise ValueError(f"{name} is {_shown(value)}, {what}")
-
-    return check
-
-
-text = _typed(str, "not text")
-scalar = _typed(str | int | float | None, "neither text nor a number")  # or true, false or null
-anything = _typed(object, "")  # it is checked elsewhere
+text = _checked(lambda value: isinstance(value, str), "not text")
+# or true, false or null
+scalar = _checked(lambda value: isinstance(value, str | int | float | None), "neither text nor a number")
+anything = _checked(lambda _: True, "")  # it is checked elsewhere
 
 
 def each(schema: Check, *, least: int = 0) -> Check:

@@ -224,9 +224,7 @@ def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[
     return kept, np.array([code.get(label, -1) for label in plain], dtype=np.int64)
 
 
-def class_sums(codes: Array | None, weight: Array | None, classes: int) -> npt.NDArray[np.float64]:
+def class_sums(codes: Array, weight: Array, classes: int) -> npt.NDArray[np.float64]:
     """Sum the weights of each class over rows, (classes,). Rows of code -1 belong to no class."""
-    assert codes is not None
-    assert weight is not None
     known = codes >= 0
     return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)

@@ -44,6 +44,11 @@ class StoreBlock:
     weight: npt.NDArray[np.float64] | None  # (rows,)
     first: int  # number of the first row in the store; -1 if rows were gathered
 
+    def columns(self) -> tuple[Array, Array]:
+        """Return y, which the store must have, and the weights, which are empty if all are 1."""
+        assert self.y is not None
+        return self.y, np.empty(0) if self.weight is None else self.weight
+
 
 @dataclass(frozen=True)
 class Store(SealedFolder):
@@ -259,7 +264,7 @@ class Store(SealedFolder):
             return np.array(self.facts.class_weights)
         totals = np.zeros(len(self.class_counts))
         for block in self.column_blocks():
-            totals += class_sums(block.y, block.weight, len(totals))
+            totals += class_sums(*block.columns(), len(totals))
         return totals
 
     def require_classes(self, purpose: str = "fit") -> None:

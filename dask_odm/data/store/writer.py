@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from types import TracebackType
 
@@ -149,7 +148,7 @@ class StoreWriter:
         self._open: _OpenChunk | None = None
 
     def __enter__(self) -> StoreWriter:
-        with self._writing():
+        with writing("store", self.path):
             self._storage.begin(overwrite=self.overwrite)
         return self
 
@@ -169,7 +168,10 @@ class StoreWriter:
         if weight is not None:
             columns["weight"] = np.asarray(weight, dtype=np.float64)
         if self._open is None:
-            self._open = self._start(X, columns)
+            if X.ndim != 2 or X.shape[1] == 0:
+                raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
+            size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
+            self._open = _OpenChunk(size, X.shape[1], self.dtype, columns)
         self._open.check(X, columns)
         if "y" in columns:
             self._check_targets(columns["y"])
@@ -190,7 +192,7 @@ class StoreWriter:
         table = np.array([*values, np.nan])
         if chunk is None or "y" not in chunk.columns or chunk.has_real_targets:
             return
-        with self._writing():
+        with writing("store", self.path):
             for i in range(len(self._entries.get("X", []))):
                 codes, weight = self._read_codes(i, chunk.size)
                 self._write_real(table[codes], weight)
@@ -233,7 +235,7 @@ class StoreWriter:
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
-        with self._writing():
+        with writing("store", self.path):
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)
             if chunk.has_real_targets:
@@ -250,18 +252,9 @@ class StoreWriter:
 
     def publish(self) -> Store:
         """Rename the store into its place after `prepare`, and open it."""
-        with self._writing():
+        with writing("store", self.path):
             self._storage.publish(overwrite=self.overwrite)
         return Store.open(self.path)
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing("store", self.path)
-
-    def _start(self, X: Array, columns: Mapping[str, Array]) -> _OpenChunk:
-        if X.ndim != 2 or X.shape[1] == 0:
-            raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
-        size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
-        return _OpenChunk(size, X.shape[1], self.dtype, columns)
 
     def _check_targets(self, y: Array) -> None:
         """Raise InputError for impossible codes or targets, and count the rows of each code."""
@@ -280,7 +273,7 @@ class StoreWriter:
         i = len(self._entries.get("X", []))
         X, columns = chunk.padded(rows)
         weight = columns.get("weight")
-        with self._writing():
+        with writing("store", self.path):
             self._write("X", X)
             if weight is not None:
                 self._write("weight", sealed_bytes(weight))
@@ -307,16 +300,16 @@ class StoreWriter:
     def _write_codes(self, layout: Layout, y_dtype: str, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
         """Turn provisional codes into final ones, and return the attributes of y."""
         counts = np.zeros(len(kept), dtype=np.int64)
-        totals = np.zeros(len(kept)) if layout.has_weight else None
+        totals = np.zeros(len(kept))
         for i in range(layout.n_chunks):
             codes, weight = self._read_codes(i, layout.chunk_rows)
             final = np.append(recode, -1)[codes].astype(y_dtype)  # code -1 takes the last entry
             counts += np.bincount(final[final >= 0], minlength=len(kept))
-            if totals is not None:
+            if weight is not None:
                 totals += class_sums(final, weight, len(kept))
             self._write("y", sealed_bytes(final))
         self._storage.remove(_CODES)
-        return class_attributes(kept, counts, totals)
+        return class_attributes(kept, counts, totals if layout.has_weight else None)
 
     def _write_real(self, y: Array, weight: Array | None) -> None:
         """Write the next chunk of real targets, padding included, and add up its known rows and their weights."""

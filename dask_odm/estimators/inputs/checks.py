@@ -26,7 +26,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dask_odm.data.rows.memory import SparseRows, describe_not_finite
+from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
@@ -276,8 +276,7 @@ def require_finite_values(model: Model) -> None:
     """Raise InputError if rows as large as the training rows overflow the kernel in their dtype."""
     if not isinstance(model, KernelModel):
         return
-    support: Any = model.support
-    support = support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
+    support = model.raw_support
     size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
     rows = support[np.argsort(-size, kind="stable")[:EXTREME_ROWS]]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -12,19 +11,13 @@ import pandas as pd
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm.data.readers.sources import LABEL_NAMES
+from dask_odm.data.readers.sources import LABEL_NAMES, is_of
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
 _PLAIN = frozenset({"integer", "floating", "boolean"})  # types of labels that need no object dtype
-
-
-def is_of(value: Any, library: str, *classes: str) -> bool:
-    """Return whether ``value`` is of one of a library's classes, without importing the library if nobody uses it."""
-    loaded = sys.modules.get(library)
-    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
 
 
 def is_dask_frame(X: Any) -> bool:

@@ -13,6 +13,7 @@ import pandas as pd
 from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.readers.sources import is_of
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.cluster import computed
@@ -23,7 +24,6 @@ from dask_odm.estimators.inputs.frames import (
     dask_labels,
     dask_rows,
     is_dask_frame,
-    is_of,
     labels_of,
     refuse_labels_inside,
     warn_column,

@@ -10,15 +10,20 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
-from dask_odm.estimators.search.trials import TRIAL_TOL, Given, Splits, TrialRows, trial_bytes, trial_rows
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.recipe import sampled
+from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
-from dask_odm.methods.settings import Landmark, ODMFit
+from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
+from dask_odm.methods.search.samples import SampleTrials
+from dask_odm.methods.search.trials import TRIAL_TOL, Given, Splits
+from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
@@ -72,6 +77,8 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     for kernel in axes.kernels:
         chosen = fit.classifier(kernel)
         chosen._choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
+    if isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each":
+        return _train_each(data, fit, axes)
     cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit = replace(fit, cv=cv)
@@ -79,11 +86,11 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits))
     trials = _Trials(data, fit, splits)
-    search = Search(axes, trials.scores, trials.go_on, resume, save)
+    search = Search(axes, trials.scores, trials.goes_on, resume, save)
     state = search.run()
     results = _results(state, trials)
     best = search.best
-    trained = trials.trained(_setting(state.history[best]))
+    trained = trials.trained(Setting.of(state.history[best]))
     trained.attributes.update(
         best_params_=results["params"][best],
         best_score_=results["mean_test_score"][best],
@@ -91,6 +98,16 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         cv_results_=results,
     )
     return trained
+
+
+def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
+    """Train cells that search for themselves."""
+    if fit.cv is not None or len(axes.kernels) > 1:
+        raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel: set cv to None, and name "
+                         "one kernel.")  # fmt: skip
+    classifier = fit.classifier(axes.kernels[0])
+    own = replace(classifier._settings(fit.run), axes=axes)
+    return classifier._trained(classifier._choose(own, data.rows, data.features), data, own)
 
 
 def _split(splitter: Splitter, data: TrainingData) -> Given:
@@ -116,15 +133,14 @@ def _fits(state: SearchState, splits: Splits) -> bool:
     return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
 
 
-class _Trials:
-    """The trials of settings on samples of the rows; the features of the last kernel are kept."""
+class _Trials(SampleTrials):
+    """The trials of an estimator's settings: on samples of the rows, on some cells, or on all rows."""
 
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
-        self._data = data
+        solver = fit.first.solver
+        most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
+        super().__init__(data, fit.kernel, fit.run, splits, most)
         self._fit = fit
-        self._splits = splits
-        self._samples: dict[int, Any] = {}
-        self._last: tuple[tuple[Any, ...], TrialRows] | None = None
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
         """Return the parameters of `ODMClassifier` for a setting; kernel and solver only if there are several."""
@@ -138,71 +154,46 @@ class _Trials:
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
         return {name: found[name] for name in PARAMS if name in found}
 
-    def sample(self, stage: int) -> Any:
-        """Return the sample of a stage."""
-        if stage not in self._samples:
-            self._samples[stage] = self._data.sample(TUNING.rows[stage], self._fit.run.seed)
-        return self._samples[stage]
+    def _drawn(self, stage: int) -> list[MemoryData]:
+        """Draw the samples of a stage: one of all rows, or some cells, in the first stage of fewer rows."""
+        if not self._in_cells:
+            return super()._drawn(stage)
+        solver = self._fit.first.solver
+        most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
+        sample = sampled(self._data, self._kernel, self._run.seed)
+        return [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
 
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""
-        return self._data.labelled_rows if stage == WHOLE and self._many else int(self.sample(min(stage, FINE)).rows)
+        if stage == WHOLE and self._many:
+            return self._data.labelled_rows
+        return sum(sample.rows for sample in self.samples(min(stage, FINE)))
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
         if stage == WHOLE and self._many:
             return np.array([[self._on_all(setting)] for setting in settings])
-        rows = self._seen(stage, settings[0])
-        return rows.scores([(each.share, each.upsilon, each.theta) for each in settings], self._splits)
-
-    def _seen(self, stage: int, setting: Setting) -> TrialRows:
-        """Return the sample of a stage with the features that a setting's kernel and landmarks give."""
-        key = stage, setting.kernel, setting.gamma, setting.n_landmarks
-        if self._last is None or self._last[0] != key:
-            choice = replace(self._fit.kernel, kernel=setting.kernel, gamma=setting.gamma)
-            sample = self.sample(min(stage, FINE))
-            count = self._count(stage, setting)
-            rows = trial_rows(sample, choice, count, self._fit.run, leaves_one=self._splits.cv is None)
-            self._last = key, rows
-        return self._last[1]
+        return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
-        """Return the number of landmarks of a trial; after the coarse stage it is the setting's own if it has one."""
-        if setting.n_landmarks is not None and stage != COARSE:
-            return setting.n_landmarks
-        return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
+        return TUNING.more_landmarks if self._in_cells else super()._count(stage, setting)
 
     @property
-    def _many(self) -> bool:
-        """Whether all rows are many more than the larger sample."""
-        return self._data.labelled_rows > TUNING.many * TUNING.rows[FINE]
+    def _in_cells(self) -> bool:
+        return solver_word(self._fit.first.solver) == "cells"
 
-    @property
-    def _most(self) -> int:
-        """Most landmarks of the last fit."""
-        solver = self._fit.first.solver
-        return int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)
-
-    def go_on(self, setting: Setting) -> bool:
+    def goes_on(self, setting: Setting) -> bool:
         """Whether a last stage is worth its time.
 
-        With many more rows than the sample, it is if their leave-one-out error is available. Else it is if the kernel
-        may need more landmarks, and has room for them.
+        With many more rows than the sample, it is if their leave-one-out error is available. Cells were tried as they
+        are.
         """
+        if self._in_cells:
+            return False
         if not self._many:
-            asked = setting.kernel == "linear" or setting.n_landmarks is not None
-            enough = TUNING.needed * TUNING.landmarks[FINE]
-            return not asked and self._has_room and self._seen(FINE, setting).features.k > enough
+            return super().goes_on(setting)
         if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
         return self._chosen(setting)[1].solver in LEAVE_OUT
-
-    @property
-    def _has_room(self) -> bool:
-        """Whether a trial of the larger sample can have more landmarks than it has."""
-        sample = self.sample(FINE)
-        count = min(TUNING.more_landmarks, self._most, sample.rows)
-        return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
 
     def _on_all(self, setting: Setting) -> float:
         """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
@@ -248,16 +239,11 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
     return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
-def _setting(record: dict[str, Any]) -> Setting:
-    """Return the setting that a record of the search belongs to."""
-    return Setting(**{name: record[name] for name in Setting._fields})
-
-
 def _results(state: SearchState, trials: _Trials) -> dict[str, Any]:
     """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage."""
     history = state.history
     means = state.scores.mean(axis=1)
-    params = [trials.parameters(_setting(record)) for record in history]
+    params = [trials.parameters(Setting.of(record)) for record in history]
     stages = np.array([record["stage"] for record in history])
     # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
     k, g, s, u, t, n = state.points.T

@@ -77,10 +77,13 @@ class FeatureMap:
 
     def weighted_sum(self, block: Any, r: Array) -> Array:
         """Return Σ r φ, float64 (k,)."""
-        total = float(r.sum(dtype=np.float64))
+        return self.completed(block.T @ r, float(r.sum(dtype=np.float64)), unscaled=issparse(block))
+
+    def completed(self, sums: Array, total: float, *, unscaled: bool) -> Array:
+        """Return Σ r φ, float64 (k,), from the sums (d,) of the features, perhaps ``unscaled``, and ``total`` = Σ r."""
         out = np.empty(self.k)
-        out[: self.d] = block.T @ r
-        if issparse(block) and self.scaling is not None:
+        out[: self.d] = sums
+        if unscaled and self.scaling is not None:
             out[: self.d] = self.scaling.factor * (out[: self.d] - self.scaling.shift * total)
         if self.bias > 0:
             out[-1] = self.constant * total

@@ -281,16 +281,14 @@ class PrimalProblem:
         """Return `Query.sums` of all rows."""
         nbytes = 8 * self.k * self.k if curvature == "full" else 0
         query = self._query(w, double_precision)
-        total: PrimalSums = self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
-        return total
+        return self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
 
     def product(self, w: Array, v: Array, *, double_precision: bool = False) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), over all rows, with c the curvature at w."""
         query = self._query(w, double_precision)
         if not self._passes.streamed:
             self._remember_curvatures(query)
-        total: Array = self._passes.run(query, Query.product, v, of_groups=self._curvatures)
-        return total
+        return self._passes.run(query, Query.product, v, of_groups=self._curvatures)
 
     def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
         """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).
@@ -302,8 +300,7 @@ class PrimalProblem:
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
-        total: Array = self._passes.run(self._query(w, double_precision), Query.slopes, direction, steps)
-        return total
+        return self._passes.run(self._query(w, double_precision), Query.slopes, direction, steps)
 
     def _query(self, w: Array, double_precision: bool) -> Query:
         return Query(self._features, self._loss, w, double_precision)

@@ -141,8 +141,7 @@ class BandLoss(Loss):
     def evaluate(self, scores: Array, y: Array, weight: Array) -> tuple[float, Array, Array]:
         dual = np.empty_like(scores)
         curvature = np.empty_like(scores)
-        total = row_losses(scores, y, frozen(weight), self.terms, dual, curvature)
-        return total, dual, curvature
+        return row_losses(scores, y, frozen(weight), self.terms, dual, curvature), dual, curvature
 
     def slopes(self, scores: Array, change: Array, y: Array, weight: Array, steps: Array) -> Array:
         return np.asarray(line_slopes(scores, change, y, frozen(weight), self.terms, steps))

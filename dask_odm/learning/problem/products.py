@@ -12,14 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel, Sides
+from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.blocks import Gram, Room
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_ROWS = 512  # most rows of a block of a cross product
 CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
 
 
@@ -71,8 +70,7 @@ class ChosenRows:
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int) -> Array:
-        found: Array = np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
-        return found
+        return np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +98,14 @@ def cross_blocks(n: int) -> int:
 
 def _cross_rows(n: int) -> int:
     """Return the rows of a block of ``n`` targets, of which even few are two blocks, for two threads."""
-    return max(128, min(CROSS_ROWS, -(-n // 2)))
+    return max(128, min(BLOCK, -(-n // 2)))
 
 
 def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Array, blocks: Sequence[int]) -> Array:
     """Return ``κ(targets, sources) @ v`` for the targets of ``blocks``: products in their dtype, sums in float64."""
     weights = v.astype(sources.dtype)
     parts = []
-    step = max(64, min(CROSS_ROWS, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
+    step = max(64, min(BLOCK, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
     rows = _cross_rows(targets.n)
     for b in blocks:
         start = b * rows
@@ -148,8 +146,7 @@ class RowProducts:
         return self
 
     def rows(self, index: Array) -> Array:
-        found: Array = np.asarray(self.source[index])
-        return found
+        return np.asarray(self.source[index])
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)

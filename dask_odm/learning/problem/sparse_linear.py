@@ -79,10 +79,8 @@ class SparsePrimal:
 
     def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
         """Run one sweep of dual coordinate descent over unscaled rows, in ``order``; ``w`` and ``dual`` are changed."""
-        loss = self.loss
         rows = self.arrays(0, self.X.shape[0])
-        constant = self.features.constant
-        _sweep_entries(*rows, constant, self.y, stiffness, loss.band, norms, order, w, dual)
+        _sweep_entries(*rows, self.features.constant, self.y, stiffness, self.loss.band, norms, order, w, dual)
 
     def scores(self, w: Array) -> Array:
         """Return φ·w of every row, float64 (n,)."""
@@ -99,20 +97,12 @@ class SparsePrimal:
             _add_entries(*self.arrays(a, b), dual[a:b], out)
             return out
 
-        image = np.empty(self.features.k)
-        total = float(dual.sum())
-        image[: self.features.d] = sum(self._of_groups(part))
-        if self.features.scaling is not None:
-            scaling = self.features.scaling
-            image[: self.features.d] = scaling.factor * (image[: self.features.d] - scaling.shift * total)
-        if self.features.bias > 0:
-            image[-1] = self.features.constant * total
-        return image
+        sums: Any = sum(self._of_groups(part))
+        return self.features.completed(sums, float(dual.sum()), unscaled=True)
 
     def losses(self, scores: Array) -> tuple[float, Array]:
         """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
-        total, dual, _ = self.loss.evaluate(scores, self.y, self.weight)
-        return total, dual
+        return self.loss.evaluate(scores, self.y, self.weight)[:2]
 
     def slope(self, scores: Array, change: Array, step: float) -> tuple[float, float]:
         """Return the first and second derivative of the losses by the step, at ``scores + step · change``."""

@@ -50,6 +50,7 @@ def open_steps(
 ) -> tuple[S | None, Callable[[S], None]]:
     """Return the state from which a fit by the steps of ``solver`` resumes, or None, and a function that saves a state.
 
+    A state with a gap or another number that is not finite is not saved: the checkpoint before it stays.
     ``kind`` is the dataclass of a state. ``data`` identifies the rows that are learned from. It may need a pass, so it
     is called only if a checkpoint is asked for. Raises StoreError if the existing checkpoint is damaged or of another
     fit: it is neither resumed nor overwritten.
@@ -62,9 +63,17 @@ def open_steps(
     def save(state: S) -> None:
         arrays = {name: value for name, value in vars(state).items() if isinstance(value, np.ndarray)}
         figures = {name: value for name, value in vars(state).items() if name not in arrays}
-        save_checkpoint(path, arrays, figures | told)
+        if _is_finite([*arrays.values(), figures]):  # else no fit could resume from it
+            save_checkpoint(path, arrays, figures | told)
 
     return None if found is None else _state_of(path, kind, found, told), save
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether all numbers are finite in an array, or in lists and dicts of figures."""
+    if isinstance(value, dict | list):
+        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float | np.ndarray) or bool(np.isfinite(value).all())
 
 
 def require_state(fit: Fit, sound: bool) -> None:

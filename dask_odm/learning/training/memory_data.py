@@ -28,7 +28,7 @@ from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.typing import Array
 
@@ -47,7 +47,7 @@ class MemoryData(TrainingData):
     kept: Array  # number of each row in the given data, (n,)
     given: Any  # all rows as they were given, from which a precomputed kernel reads its values
     copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
-    whole: TrainingData | None = None
+    whole: HasStatistics | None = None
 
     @classmethod
     def of(cls, run: FitRun, X: Any, y: Array, weight: Array, class_weights: tuple[float, ...]) -> MemoryData:

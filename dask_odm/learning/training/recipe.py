@@ -53,8 +53,7 @@ class Trained:
     @property
     def history(self) -> list[dict[str, Any]]:
         """Records of the steps, empty if there are none."""
-        found: list[dict[str, Any]] = self.attributes.get("history_", [])
-        return found
+        return self.attributes.get("history_", [])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from typing import Any
 import dask
 import numpy as np
 from dask.utils import parse_bytes
-from sklearn.utils import check_random_state
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
@@ -38,6 +37,8 @@ def read_limit() -> int:
 
 def drawn(random_state: Any) -> int:
     """Draw a seed from scikit-learn's parameter ``random_state``."""
+    from sklearn.utils import check_random_state  # not at the top: tasks load this module
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
@@ -58,23 +59,21 @@ class FitRun:
 
     @classmethod
     def of(cls, estimator: Any, warm_up: Callable[[], object] = lambda: None) -> FitRun:
-        """Build the settings from an estimator with valid parameters; parameters that it lacks keep their defaults.
+        """Build the settings from an estimator with valid parameters.
 
         Raises InputError if the checkpoint cannot be written, or for ``resume`` without a checkpoint.
         """
-        given = {name: getattr(estimator, name, None) for name in ("dtype", "scale", "memory_limit")}
-        path = getattr(estimator, "checkpoint", None)
-        checkpoint = None if path is None else os.fspath(path)
-        resume = bool(getattr(estimator, "resume", False))
-        random_state = getattr(estimator, "random_state", None)
+        checkpoint = None if estimator.checkpoint is None else os.fspath(estimator.checkpoint)
+        resume = bool(estimator.resume)
+        random_state = estimator.random_state
         check_checkpoint(checkpoint, resume=resume)
         seed = None
         if checkpoint is not None and resume and not isinstance(random_state, Integral):
             left = open_checkpoint(checkpoint)
-            seed = getattr(estimator, "_drawn", None) if left is None else int(left.attributes["seed"])
+            seed = estimator._drawn if left is None else int(left.attributes["seed"])
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
-        return cls(seed, **given, checkpoint=checkpoint, resume=resume, warm_up=warm_up)
+        return cls(seed, estimator.dtype, estimator.scale, estimator.memory_limit, checkpoint, resume, warm_up)
 
     def cluster(self) -> Cluster:
         """Return the active client's workers, or this process."""

@@ -19,7 +19,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.passes import StorePasses, StorePivots
-from dask_odm.engine.shuffle import partition_store, scaling_path
+from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import products_of_file, require_memory, write_rows
@@ -27,7 +27,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
@@ -40,7 +40,7 @@ class StoredData(TrainingData):
     run: FitRun
     store: Store
     targets: Targets
-    whole: TrainingData | None = None
+    whole: HasStatistics | None = None
 
     @property
     def rows(self) -> int:
@@ -198,9 +198,8 @@ class StoredKernelData(KernelData):
     def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
         data = self.data
         with scratch_folder() as folder:
-            partitions = partition_store(
-                data.store, data.targets, self.scaling, partitioner, folder, data.cluster, data.run.dtype
-            )
+            shuffle = Shuffle(data.store, data.targets, folder, data.cluster, data.run.dtype)
+            partitions = shuffle.by_partitioner(partitioner, self.scaling)
             yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -49,11 +49,17 @@ class Purpose:
         return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
+class HasStatistics(Protocol):
+    """Whatever the rows are scaled by."""
+
+    def statistics(self) -> Statistics: ...
+
+
 class TrainingData(ABC):
     """Rows that take part in a fit, with their targets and weights."""
 
     run: FitRun
-    whole: TrainingData | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
+    whole: HasStatistics | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
 
     @property
     def held(self) -> MemoryData | None:

@@ -29,6 +29,8 @@ from dask_odm.learning.problem.products import (
 from dask_odm.typing import Array
 
 NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
+SEARCH_BYTES = 4096  # most bytes per row for the rows that are searched; the blocks of a solve take as many later
+SEARCH_SHARE = 1 / 16  # most rows to look at, as a share of the kernel values in one product of all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,8 @@ def in_components(products: Products) -> Products:
     here: RowProducts | None = getattr(products, "here", None)
     if here is None or not isinstance(products.kernel, RBF):
         return products
-    if not 1 < here.source.shape[1] <= 32:  # the rows that are searched are held in memory
+    d = here.source.shape[1]
+    if d == 1 or 2 * 4 * d > SEARCH_BYTES:  # the rows that are searched are held twice, in float32
         return products
     X = rows_in_float32(here)
     gamma = products.kernel.gamma
@@ -132,14 +135,17 @@ def parts_of(X: Array, distance: float, most_boxes: int = 256) -> Array:
     """Return the component of each of the rows ``X`` (n, d), int (n,).
 
     Rows of different components are at least ``distance`` apart. Rows are cut into boxes at gaps of single features,
-    and near boxes join one component, so that some components may stay undivided.
+    and near boxes join one component, so that some components may stay undivided. A look at the features of a row
+    counts as one kernel value; nothing is cut any more when `SEARCH_SHARE` of a product is used up.
     """
     if np.linalg.norm(np.ptp(X, axis=0)) < distance:
         return np.zeros(len(X), np.int64)
     boxes: list[Array] = []
     left = [np.arange(len(X))]
-    while left and len(boxes) + len(left) < most_boxes:
+    looks = SEARCH_SHARE * len(X) ** 2 / 2
+    while left and len(boxes) + len(left) < most_boxes and looks > 0:
         index = left.pop()
+        looks -= len(index)
         above = _beyond_gap(X[index], distance / 8)
         if above is None:
             boxes.append(index)
@@ -148,8 +154,11 @@ def parts_of(X: Array, distance: float, most_boxes: int = 256) -> Array:
     boxes += left
     low = np.array([X[index].min(axis=0) for index in boxes])
     high = np.array([X[index].max(axis=0) for index in boxes])
-    apart = np.maximum(0.0, np.maximum(low[:, None] - high, low - high[:, None]))
-    _, box_part = connected_components((apart**2).sum(axis=2) < distance**2, directed=False)
+    near = np.empty((len(boxes), len(boxes)), bool)
+    for box in range(len(boxes)):
+        apart = np.maximum(0.0, np.maximum(low[box] - high, low - high[box]))
+        near[box] = (apart**2).sum(axis=1) < distance**2
+    _, box_part = connected_components(near, directed=False)
     label = np.empty(len(X), np.int64)
     for index, part in zip(boxes, box_part, strict=True):
         label[index] = part

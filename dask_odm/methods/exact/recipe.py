@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,8 @@ from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
@@ -28,8 +30,11 @@ LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
 MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 
-def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train over all rows; equal rows are merged first."""
+LeftOut = Callable[[ODMFit, TrainingData, TrainingData, Array], dict[str, Any]]
+
+
+def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_of) -> Trained:
+    """Train over all rows; equal rows are merged first. ``left_out`` makes attributes of scores and leverages."""
     if fit.kernel.kernel == "linear":
         raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
     given = data
@@ -53,7 +58,9 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
             solution = solve_exact(
                 losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
             )
-        left = _left_out(losses, products, solution, given, data, fit)
+        left = {}
+        if fit.loo:
+            left = left_out(fit, given, data, _leverages(losses, products, solution, data))
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
@@ -67,12 +74,8 @@ def train_exact(data: TrainingData, fit: ODMFit) -> Trained:
     return held_as_predicted(trained, claim, seen.kernel, data, fit)
 
 
-def _left_out(
-    losses: RowLosses, products: Products, solution: ExactSolution, given: TrainingData, data: TrainingData, fit: ODMFit
-) -> dict[str, Any]:
-    """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
-    if not fit.loo:
-        return {}
+def _leverages(losses: RowLosses, products: Products, solution: ExactSolution, data: TrainingData) -> Array:
+    """Return scores and leverages (2, n) of all rows of ``data``."""
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     pairs = kernel_leverages(losses, products, solution.scores)
@@ -81,7 +84,7 @@ def _left_out(
         of_all = np.zeros((2, len(y)))
         of_all[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
         pairs = of_all
-    return attributes_of(fit, given, data, pairs)
+    return pairs
 
 
 def _fits(state: ExactState, n: int) -> bool:

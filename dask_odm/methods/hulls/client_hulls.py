@@ -9,7 +9,7 @@ bins of a range.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from dask_odm.methods.hulls.client_rows import (
     look_along,
     sum_below,
 )
-from dask_odm.methods.hulls.problem import HullProblem, Totals, Vertex
+from dask_odm.methods.hulls.problem import HullProblem, Vertex
 from dask_odm.methods.hulls.weighted_quantile import Found, Look, Looked, find_quantiles, memory_of
 from dask_odm.typing import Array
 
@@ -89,12 +89,7 @@ class ClientHulls:
     rounds: int = 0
     floats: int = 0
     holds_rows: ClassVar[bool] = False  # clients have them
-    totals: Totals = field(init=False)
     _last: Array = field(init=False, default_factory=lambda: np.empty(0))
-
-    def __post_init__(self) -> None:
-        totals = self.by_passes.totals
-        self.totals = replace(totals, sums=self.preparation.rotated(totals.sums).T)
 
     def step(self, step: Callable[..., Any], *message: Any) -> list[Any]:
         """Run ``step(rows, state, *message) -> (state, answer)`` on every client. Keep the states, return answers."""
@@ -127,7 +122,7 @@ class ClientHulls:
     @property
     def start(self) -> Vertex:
         """The class means."""
-        return Vertex(self.totals.means, (0.0, 0.0))
+        return Vertex(self.preparation.rotated(self.by_passes.totals.means).T, (0.0, 0.0))
 
     @property
     def costs(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -97,10 +97,6 @@ class HullQuery:
                 sums[k, -1] += of_class.sum()
             square = float(self._squares(X)[sign != 0].max(initial=square))
         return Totals(sums[:, -1], sums[:, :-1], square)
-
-    def held(self, blocks: Iterable[RowBlock]) -> list[RowBlock]:
-        """Return the blocks of rows in memory."""
-        return list(blocks)
 
     def scores(self, blocks: Iterable[RowBlock], w: Array) -> list[Array]:
         """Return ``w·x`` of every row, (n,) for each block."""
@@ -293,6 +289,7 @@ class HullProblem:
     memory: Array = field(init=False, default_factory=lambda: np.empty(0))
     totals: Totals = field(init=False)
     _held: HeldRows | None = field(init=False)
+    costs: ClassVar[dict[str, Any]] = {}  # further figures of a step's record, as clients have them
 
     def __post_init__(self) -> None:
         self.totals = self.run(HullQuery.totals)
@@ -306,11 +303,6 @@ class HullProblem:
     def by_passes(self) -> HullProblem:
         """This problem, whose rows can be asked anything."""
         return self
-
-    @property
-    def costs(self) -> dict[str, Any]:
-        """Further figures of a step's record: none."""
-        return {}
 
     @property
     def holds_rows(self) -> bool:
@@ -346,15 +338,15 @@ class HullProblem:
             return self._selected(w, self._held)
         return self._looked_up(w, 0.0 if exact else self.slack * float(w @ w))
 
-    def run(self, method: Any, *arguments: Any, counted: bool = True) -> Any:
+    def run(self, method: Any, *arguments: Any) -> Any:
         """Run a pass of the problem's query over the rows, and count it."""
-        self.passes_made += counted
+        self.passes_made += 1
         return self.passes.run(self.query, method, *arguments)
 
     # Rows in memory --------------------------------------------------------------------------------------------
 
     def _hold(self) -> HeldRows:
-        blocks = self.run(HullQuery.held, counted=False)
+        blocks = self.passes.run(self.query, lambda _, blocks: list(blocks))
         codes = np.concatenate([block.y for block in blocks])
         given = np.concatenate([block.weight for block in blocks])
         negative, positive = self.query.class_weights
@@ -377,7 +369,8 @@ class HullProblem:
             shares.append((members[taken], cut.entries(signed[taken], None if weight is None else weight[taken])))
             cuts.append(cut)
         few = sum(len(numbers) for numbers, _ in shares) <= 256  # to wake other threads would take longer
-        points = self.query.points(held.blocks, shares) if few else self.run(HullQuery.points, shares, counted=False)
+        run = self.passes.run
+        points = self.query.points(held.blocks, shares) if few else run(self.query, HullQuery.points, shares)
         rows = [numbers for numbers, _ in shares]
         return Vertex(points, (cuts[0].low, -cuts[1].low), held=self.passes.rows, rows=rows)
 

@@ -157,7 +157,7 @@ class _Server:
     def begun(self) -> SaddleState:
         """Return the first state: equal e for all rows of a class, and w = 0."""
         first = int(self._drawn(0)[0]) * self._block
-        shift = -np.log(self._hulls.totals.weight)
+        shift = -np.log(self._hulls.by_passes.totals.weight)
         now = self._sums(shift, first, first + self._block)
         points = np.zeros((2, self._size))
         return self.looked(SaddleState(np.zeros(self._size), shift, now, now, points, np.empty(0), []), 0.0)

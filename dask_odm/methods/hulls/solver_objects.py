@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object
+from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object, with_parameters
 from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
+_COUNT_OR_NONE = [*_COUNT, None]
 
 
+@with_parameters
 class MNP(SolverObject):
     """Wolfe's minimum-norm point: a pass over the rows each iteration.
 
@@ -36,11 +38,12 @@ class MNP(SolverObject):
         "choice": [StrOptions({*READS_ROWS})],
     }
 
-    def __init__(self, n_landmarks: int = 1000, *, choice: str = "rp") -> None:
-        self.n_landmarks = n_landmarks
-        self.choice = choice
+    n_landmarks: int = 1000
+    _: KW_ONLY
+    choice: str = "rp"
 
 
+@with_parameters
 class Saddle(SolverObject):
     """Saddle-SVC and Saddle-DSVC: random blocks of coordinates and multiplicative weights of the rows.
 
@@ -61,15 +64,16 @@ class Saddle(SolverObject):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "block_size": [*_COUNT, None],
-        "n_clients": [*_COUNT, None],
+        "block_size": _COUNT_OR_NONE,
+        "n_clients": _COUNT_OR_NONE,
     }
 
-    def __init__(self, block_size: int | None = None, *, n_clients: int | None = None) -> None:
-        self.block_size = block_size
-        self.n_clients = n_clients
+    block_size: int | None = None
+    _: KW_ONLY
+    n_clients: int | None = None
 
 
+@with_parameters
 class Gilbert(SolverObject):
     """Gilbert's algorithm: a pass over the rows each iteration, and more of them the nearer the hulls are.
 
@@ -79,10 +83,9 @@ class Gilbert(SolverObject):
         Clients that the rows are dealt to, as of `Saddle`; None: none.
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": [*_COUNT, None]}
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": _COUNT_OR_NONE}
 
-    def __init__(self, n_clients: int | None = None) -> None:
-        self.n_clients = n_clients
+    n_clients: int | None = None
 
 
 HULL_SOLVERS: SolverClasses = (MNP, Saddle, Gilbert)

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.learning.problem.features import Affine
+from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
@@ -25,8 +26,6 @@ from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 512 << 10  # bytes of kernel values computed at a time; they stay in the second-level cache
-ACTIVE_ROWS = 512  # rows with a curvature that are multiplied at once
-MOST_GROUPS = 16  # most groups of rows in memory; their sums are added in order
 GROUP_ROWS = 1024  # of fewer rows, a call takes longer than their sum
 UNSUPPORTED = 1e-3  # share of its stiffness by which a row without a dual variable is drawn
 
@@ -228,7 +227,7 @@ class SpanQuery:
             active = np.flatnonzero(curvature)
             held.append((rows.start + active, K[active], curvature[active]))
             count += len(active)
-            if count >= ACTIVE_ROWS or rows.stop == len(block):
+            if count >= BLOCK or rows.stop == len(block):
                 places, values, curvatures = (np.concatenate(each) for each in zip(*held, strict=True))
                 yield places, values, curvatures
                 held = []

@@ -13,6 +13,7 @@ from dask.system import CPU_COUNT
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.distributed_products import require_memory
@@ -34,7 +35,7 @@ from dask_odm.learning.training.training_data import KernelData, Purpose, Traini
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import ACTIVE_ROWS, TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
+from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
@@ -45,7 +46,7 @@ from dask_odm.methods.landmark.solver import (
     with_support,
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
@@ -242,7 +243,7 @@ def _left_out(
     if not fit.loo:
         return {}
     r = len(landmarks)
-    work = 3 * TILE_BYTES + 4 * 8 * ACTIVE_ROWS * r  # the active rows are gathered, joined and scaled
+    work = 3 * TILE_BYTES + 4 * 8 * BLOCK * r  # the active rows are gathered, joined and scaled
     data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)

@@ -31,7 +31,7 @@ from dask_odm.methods.linear.routes import (
     thin_problem,
 )
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

@@ -37,7 +37,7 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 

@@ -200,9 +200,10 @@ class UpdatedProblem(PrimalProblem):
     is always in the rows' own type: for gaps that are not small.
     """
 
+    _loss: BandLoss
+
     def __init__(self, features: FeatureMap, loss: BandLoss, passes: Passes) -> None:
         super().__init__(features, loss, passes)
-        self._band = loss
         self._at: Array | None = None  # weights at which the sums are known
         self._last: PrimalSums | None = None
         self._known: list[list[Array]] = []  # curvatures of the rows in the last sums
@@ -218,8 +219,8 @@ class UpdatedProblem(PrimalProblem):
 
     def weigh(self, loss: BandLoss) -> None:
         """Replace the loss by another one."""
-        factor = float(loss.stiffness.sum() / self._band.stiffness.sum())
-        self._loss = self._band = loss
+        factor = float(loss.stiffness.sum() / self._loss.stiffness.sum())
+        self._loss = loss
         self._at = None
         if self._last is not None:
             self._last = self._last.times(factor)

@@ -20,7 +20,7 @@ from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, distinct_values
 from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner, require_rows
-from dask_odm.engine.shuffle import deal_arrays, partition_store, partition_store_by, scaling_path
+from dask_odm.engine.shuffle import Shuffle, deal_arrays, scaling_path
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -305,13 +305,13 @@ def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredParti
     store = data.store
     targets = data.targets
     cluster = data.cluster
-    dtype = fit.run.dtype
+    shuffle = Shuffle(store, targets, folder, cluster, fit.run.dtype)
     names: list[Any]
     if fit.deals_at_random:
         names = list(range(fit.count_for(data.labelled_rows)))
         plain = Scaling(np.zeros(store.features), np.ones(store.features))
         dealt = RandomPartitioner(len(names), fit.run.seed)
-        partitions = partition_store(store, targets, plain, dealt, folder, cluster, dtype)
+        partitions = shuffle.by_partitioner(dealt, plain)
     else:
         feature = fit.shard_feature
         if fit.senders is not None:
@@ -320,8 +320,7 @@ def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredParti
             chunks = [(store, targets, feature, c) for c in range(store.n_chunks)]
             values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
             names = _names_of_values(values)
-        parts = len(names), fit.run.seed
-        partitions = partition_store_by(store, targets, values, feature, *parts, folder, cluster, dtype)
+        partitions = shuffle.by_label(values, feature, len(names), fit.run.seed)
         _require_rows(names, partitions.counts)
     reading = partitions.reading_bytes + 32 * partitions.chunk_rows
     require_memory(cluster, len(names), data.features + fit.fit_intercept, 0, reading)

@@ -29,9 +29,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.solution import Record, step_record
+from dask_odm.learning.problem.losses import Point, RowLosses
+from dask_odm.learning.solution import step_record
 from dask_odm.linalg.jit import compiled, inlined
+from dask_odm.methods.exact.solver import ExactSolution
 from dask_odm.typing import Array
 
 TINY = np.finfo(float).tiny
@@ -64,23 +65,7 @@ class PairValues:
         return K
 
 
-@dataclass(frozen=True, eq=False)
-class PairSolution:
-    """Coefficients (n,) with their scores, P and its relative gap, and one record per step.
-
-    ``double_precision`` says that a model must predict in float64, since values in float32 would not have the gap.
-    """
-
-    coefficients: Array
-    scores: Array
-    primal: float
-    gap: float
-    converged: bool
-    history: list[Record]
-    double_precision: bool = False
-
-
-def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -> PairSolution:
+def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -> ExactSolution:
     """Minimise P over the rows of two classes, the negative ones first, until the gap is at most ``tol`` of P.
 
     It may stop earlier. The gap is the largest that kernel values within ``values.error`` of the true ones allow.
@@ -108,7 +93,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     primal = 0.5 * float(a @ exact) + loss
     gap = lacking / max(primal, TINY)
     history = [step_record(0, gap, primal, float(sweeps), time.perf_counter() - began)]
-    return PairSolution(a, exact, primal, gap, gap <= tol, history)
+    return ExactSolution(a, exact, Point(primal, primal - lacking, gap), gap <= tol, history)
 
 
 @compiled

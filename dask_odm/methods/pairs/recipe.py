@@ -37,10 +37,10 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
-from dask_odm.methods.exact.solver import solve_gram
+from dask_odm.methods.exact.solver import ExactSolution, solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
-from dask_odm.methods.pairs.descent import TINY, PairSolution, PairValues, descend_pair
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.pairs.descent import TINY, PairValues, descend_pair
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
@@ -63,8 +63,13 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     return _sizes(data.held)[1] <= PAIR_ROWS
 
 
-def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-    """Train a machine for every two of ``pairs`` classes; return None if the data do not suit."""
+def train_pairs(
+    data: TrainingData, fit: ODMFit, machines: Machines, pairs: int, *, at_rest: bool = True
+) -> Trained | None:
+    """Train a machine for every two of ``pairs`` classes; return None if the data do not suit.
+
+    With ``at_rest``, rows may be shifted so that most values are 0, which is quicker; the model has that scaling.
+    """
     if not pairs or not suits_pairs(data, fit):
         return None
     assert isinstance(data, MemoryData)
@@ -74,16 +79,18 @@ def train_pairs(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int)
     data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
-    if fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+    if at_rest and fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
         scaling = scaling.at_rest(data.X, statistics)
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
         work = _Pairs(seen, rows, fit)
-        found = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        solved = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        found = [solution for solution, _ in solved]
         for record in chain.from_iterable(solution.history for solution in found):
             report_step(record)
-    return _finish(given, seen, rows, found, fit)
+    double = _dtype(data, fit) != data.dtype or any(double for _, double in solved)
+    return _finish(given, seen, rows, found, double, fit)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
@@ -140,12 +147,13 @@ class _Pairs:
         self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
         self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
-    def solved(self, pair: tuple[int, int]) -> PairSolution:
-        """Solve one pair of classes."""
+    def solved(self, pair: tuple[int, int]) -> tuple[ExactSolution, bool]:
+        """Solve one pair of classes; also return whether a model must predict in float64 to have the gap."""
         y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
         settings = self.fit.solver
-        tol = self.fit.solver.tol
+        tol = settings.tol
+        double = False
         if len(y) <= LIMITS.rounding_rows:
             settings = replace(settings, tol=min(tol, ROUNDING_GAP))
         with self._values(*pair) as values:
@@ -155,8 +163,8 @@ class _Pairs:
                 if values.across.dtype == np.float32:
                     # a model has the rows that it predicts on the left, which rounds differently in float32
                     self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
-                    found = as_predicted(losses, values, found, tol)
-        return replace(found, converged=found.gap <= tol)
+                    found, double = as_predicted(losses, values, found, tol)
+        return replace(found, converged=found.point.gap <= tol), double
 
     @contextmanager
     def _values(self, negative: int, positive: int) -> Iterator[PairValues]:
@@ -183,29 +191,29 @@ class _Pairs:
         return self.kernel.tile(X, X) + self.bias
 
 
-def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: PairSolution) -> PairSolution:
+def solve_pair(losses: RowLosses, K: Array, settings: SolverSettings, start: ExactSolution) -> ExactSolution:
     """Minimise P over rows with the float64 kernel matrix ``K`` (n, n), from where descent ended.
 
     Descent has found nearly all of the active rows, so that a few steps do. The records of ``start`` come first.
     """
     found = solve_gram(losses, K, settings, start=start.coefficients)
-    history = [*start.history, *(record_after(start.history, record) for record in found.history)]
-    return PairSolution(found.coefficients, found.scores, found.point.primal, found.point.gap, found.converged, history)
+    return replace(found, history=[*start.history, *(record_after(start.history, record) for record in found.history)])
 
 
-def as_predicted(losses: RowLosses, values: PairValues, found: PairSolution, tol: float) -> PairSolution:
-    """Return a float64 solution with its gap if the model predicts in the dtype of ``values``.
+def as_predicted(losses: RowLosses, values: PairValues, found: ExactSolution, tol: float) -> tuple[ExactSolution, bool]:
+    """Return a float64 solution with its gap if the model predicts in the dtype of ``values``, and False.
 
     The gap is the largest for scores as far from those in float64 as any is with ``values``. If it would exceed
-    ``tol``, the solution keeps its gap and is marked for a model in float64.
+    ``tol``, return the solution with its own gap, and True: the model must predict in float64.
     """
     spread = float(np.abs(values.product(found.coefficients) - found.scores).max())
     slopes = np.abs(losses.dual_candidate(losses.y * found.scores))
     rise = spread * float(slopes.sum()) + 0.5 * spread**2 * float(losses.stiffness_low.sum())
-    gap = found.gap + rise / max(found.primal, TINY)
-    if gap > max(tol, found.gap):
-        return replace(found, double_precision=True)
-    return replace(found, gap=gap, history=[*found.history[:-1], found.history[-1] | {"gap": gap}])
+    gap = found.point.gap + rise / max(found.point.primal, TINY)
+    if gap > max(tol, found.point.gap):
+        return found, True
+    history = [*found.history[:-1], found.history[-1] | {"gap": gap}]
+    return replace(found, point=replace(found.point, gap=gap), history=history), False
 
 
 def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
@@ -217,7 +225,7 @@ def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
 
 
 def _finish(
-    given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[PairSolution], fit: ODMFit
+    given: MemoryData, seen: MemoryKernelData, rows: list[Array], found: list[ExactSolution], double: bool, fit: ODMFit
 ) -> Trained:
     """Build one model of all pairs, with rows as they were ``given``.
 
@@ -238,11 +246,11 @@ def _finish(
         of_pair[column[here[used[here]]]] = solution.coefficients[used[here]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
-    double = _dtype(given, fit) != given.dtype or any(solution.double_precision for solution in found)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double)
     attributes = [
-        {"dual_gap_": each.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)} for each in found
+        {"dual_gap_": each.point.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
+        for each in found
     ]
     advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    short = [None if each.converged else f"{stopped_at(each.gap, fit.solver.tol)} {advice}" for each in found]
+    short = [None if each.converged else f"{stopped_at(each.point.gap, fit.solver.tol)} {advice}" for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))

@@ -23,7 +23,7 @@ from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
-from dask_odm.methods.settings import ODMFit
+from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.svrg.solver import SVRG, ArraySteps, StochasticProblem, SVRGState, draw_coreset
 from dask_odm.methods.svrg.workers import Ring, RingJob, ring_partitions
 from dask_odm.typing import Array

@@ -1,14 +1,14 @@
 """Solve one node of a tree: a set of rows, from the solutions of the nodes below it.
 
 A merge rule says which rows go up to the parent: all of them (SODM), or those with dual variables other than zero (a
-cascade: Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004). `recluster` makes the nodes of
+cascade: Graf et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004). `Reclustering` makes the nodes of
 a level clusters of all rows instead, found anew (DC: Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel
 support vector machines*, ICML 2014, algorithm 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +18,12 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.engine.cluster import Cluster, memory_returned
-from dask_odm.engine.partitioners import Groups, Partitioner
+from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.groups import Groups
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
-from dask_odm.linalg.rows import Rows
+from dask_odm.linalg.rows import slabs
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
 from dask_odm.methods.tree.partition_solver import solve_partition, solver_bytes
 from dask_odm.typing import Array
@@ -145,49 +146,51 @@ def _start(
     return dual[passed], None if passed.all() else passed
 
 
-def recluster(
-    partitions: Partitions,
-    scaling: Scaling | StoredScaling,
-    nodes: Sequence[int],
-    partitioner: Callable[[int, int], Partitioner],
-    seed: int,
-    cluster: Cluster,
-    number: int,
-) -> list[RowSet] | None:
-    """Return clusters of all rows as the nodes of level ``number``, counted from the leaves at 0; None for one node.
+@dataclass(eq=False)
+class Reclustering:
+    """Clusters of all rows as the nodes of the levels above the leaves.
 
     The client finds the clusters on a sample of rows. Tasks then assign every row to its cluster. The client holds only
     row numbers. ``nodes`` has the most nodes of every level, leaves first; empty clusters are left out.
-    ``partitioner(count, seed)`` makes a partitioner of ``count`` groups. Raises MemoryLimitError unless the sample's
-    kernel matrix fits here, and a block's kernel values fit every task.
+    ``partitioner(count, seed)`` makes a partitioner of ``count`` groups. ``groups`` are the clusters of the level that
+    was asked for last; they begin with the leaves'.
     """
-    if nodes[number] == 1:
-        return None
-    counts = partitions.counts
-    d = partitions.features
-    itemsize = partitions.dtype.itemsize
-    level_seed = int(np.random.SeedSequence([seed, 3, number]).generate_state(1)[0] >> 1)
-    level = partitioner(nodes[number], level_seed)
-    count = min(sum(counts), level.sample_rows(d, itemsize))
-    what = f"Finding clusters by {count} rows"
-    cluster.require(8 * count * (count + 2 * d), 1, what)
-    block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * count)
-    cluster.require(3 * 8 * count * d + block + partitions.reading_bytes, len(counts), what)
-    rng = np.random.default_rng(np.random.SeedSequence(level_seed, spawn_key=(0,)))
-    chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
-    groups = level.groups(np.concatenate(list(_blocks(chosen.rows(partitions, scaling, 0)[0]))))
-    arguments: list[Any] = [(partitions, scaling, groups, k) for k in range(len(counts))]
-    of_row = np.concatenate(cluster.map_chunks(groups_of_partition, arguments, "clusters"))
-    found = (np.flatnonzero(of_row == g) for g in range(groups.count))
-    return [RowSet.at(positions, counts) for positions in found if len(positions)]
+
+    partitions: Partitions
+    scaling: Scaling | StoredScaling
+    nodes: Sequence[int]
+    partitioner: Callable[[int, int], Partitioner]
+    seed: int
+    cluster: Cluster
+    groups: Groups | None = None
+
+    def __call__(self, number: int) -> list[RowSet] | None:
+        """Return the clusters of level ``number``, counted from the leaves at 0; None for one node.
+
+        Raises MemoryLimitError unless the sample's kernel matrix fits here, and a block's kernel values fit every task.
+        """
+        if self.nodes[number] == 1:
+            return None
+        counts = self.partitions.counts
+        d = self.partitions.features
+        itemsize = self.partitions.dtype.itemsize
+        level_seed = int(np.random.SeedSequence([self.seed, 3, number]).generate_state(1)[0] >> 1)
+        level = self.partitioner(self.nodes[number], level_seed)
+        count = min(sum(counts), level.sample_rows(d, itemsize))
+        what = f"Finding clusters by {count} rows"
+        self.cluster.require(8 * count * (count + 2 * d), 1, what)
+        block = READ_ROWS * (2 * d * itemsize + (8 + itemsize) * count)
+        self.cluster.require(3 * 8 * count * d + block + self.partitions.reading_bytes, len(counts), what)
+        rng = np.random.default_rng(np.random.SeedSequence(level_seed, spawn_key=(0,)))
+        chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
+        groups = level.groups(np.concatenate(list(slabs(chosen.rows(self.partitions, self.scaling, 0)[0]))))
+        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
+        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
+        found = (np.flatnonzero(of_row == g) for g in range(groups.count))
+        self.groups = groups
+        return [RowSet.at(positions, counts) for positions in found if len(positions)]
 
 
 def groups_of_partition(partitions: Partitions, scaling: Scaling | StoredScaling, groups: Groups, number: int) -> Array:
     """Return the group of every row of a partition, int32 (n,)."""
-    return np.concatenate([groups(X) for X in _blocks(partitions.rows(number, number + 1, scaling, 0)[0])])
-
-
-def _blocks(rows: Rows) -> Iterator[Array]:
-    """Yield the rows, a bounded number at a time."""
-    for i in range(0, rows.n, READ_ROWS):
-        yield rows.read(i, min(rows.n, i + READ_ROWS))
+    return np.concatenate([groups(X) for X in slabs(partitions.rows(number, number + 1, scaling, 0)[0], READ_ROWS)])

@@ -5,46 +5,63 @@ SODM (IJCAI-23) and the methods it is compared with there, each applied to ODM's
 et al., *Parallel support vector machines: the cascade SVM*, NIPS 2004), DiP (Singh, Roy and Mohan, *DiP-SVM*, 2017) and
 DC (Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel support vector machines*, ICML 2014).
 
-A root of up to `ROOT_ROWS` rows is one more node of the tree, one task. Newton over all rows
+A root of up to `NODE_ROWS` rows is one more node of the tree, one task. Newton over all rows
 (`dask_odm.methods.exact.solver`) solves a larger root, starting from the level below. Its products are spread over all
 workers, a large λ does not slow it down, and its kernel matrix need not fit anywhere. The number of rows and the kernel
 decide between the two, never the workers. The root of a cascade has only the rows that were passed up and stays one
 task. Its gap over all rows then takes one pass over the kernel values between all rows and those passed up.
+
+A tree that ends above the root predicts by the mean of its models. With DC's clusters, it predicts a row by the model
+of the nearest cluster, which Hsieh, Si and Dhillon call early prediction.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.engine.partitioners import ClusterPartitioner, MeansPartitioner, Partitioner, RandomPartitioner
+from dask_odm.data.rows.memory import taken
+from dask_odm.engine.partitioners import (
+    ClusterPartitioner,
+    GroupedPartitioner,
+    MeansPartitioner,
+    Partitioner,
+    RandomPartitioner,
+)
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
+    Machines,
     Trained,
     finish_kernel,
     finish_linear_kernel,
     linear_scores,
     report_step,
+    require_finite_solution,
     rescaling_advised,
     unfinished,
+    with_coefficients,
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
-from dask_odm.methods.settings import ODMFit
-from dask_odm.methods.tree.node_workers import Begin, PassUp, TreeJob, pass_all, pass_support, recluster
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.tree.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.methods.tree.partition_solver import exact_result
 from dask_odm.methods.tree.workers import (
     LevelState,
@@ -59,12 +76,12 @@ from dask_odm.methods.tree.workers import (
     partitions_for,
     solve_whole,
 )
+from dask_odm.models.cell_model import ClusterModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-ROOT_ROWS = 8192  # a root of more rows is solved by Newton over all of them
-WHOLE_ROWS = 1 << 16  # SODM keeps up to so many rows in memory as one partition
-LEAF_ROWS = 8192  # rows of a leaf, at most, if the user does not choose the number of partitions
+# rows of a leaf, at most, if the user does not choose the number of partitions; of a root, at most, that is a node
+NODE_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class TreeRule:
     pass_up: PassUp = pass_all
     begin: Begin = Solution.rescaled
     recluster: bool = False  # whether rows are grouped anew for every level, instead of merging partitions
-    whole_rows: int = LEAF_ROWS  # most rows in memory that are one partition, if the user does not choose their number
+    whole_rows: int = NODE_ROWS  # most rows in memory that are one partition, if the user does not choose their number
     newton_root: bool = True  # whether Newton over all rows solves a large root, which is one more node otherwise
 
 
@@ -102,11 +119,19 @@ def by_means(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Parti
 
 
 def by_clusters(fit: ODMFit, kernel: Kernel, n_partitions: int, seed: int) -> Partitioner:
-    """Make each cluster in the kernel's feature space a partition."""
-    return ClusterPartitioner(kernel, n_partitions, seed)
+    """Make each cluster in the kernel's feature space a partition. The bias moves all rows alike.
+
+    Raises InputError for a precomputed kernel, if the tree may end early.
+    """
+    if isinstance(kernel, Precomputed) and n_partitions > 1 and (fit.own.stop_at > 1 or fit.own.early_stop):
+        raise InputError(
+            "solver='dc' with stop_at or early_stop predicts by the nearest cluster of rows, which "
+            "kernel='precomputed' has none of. Leave both out."
+        )
+    return ClusterPartitioner(replace(kernel, bias=0.0), n_partitions, seed)
 
 
-SODM = TreeRule("sodm", by_strata, whole_rows=WHOLE_ROWS)
+SODM = TreeRule("sodm", by_strata, whole_rows=8 * NODE_ROWS)
 CASCADE = TreeRule("cascade", at_random, pass_support, newton_root=False)
 DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
 DC = TreeRule("dc", by_clusters, recluster=True)
@@ -121,13 +146,17 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     if fit.kernel.is_named:
         merged = data.merged()
         data = merged if fit.own.n_partitions is None or fit.own.n_partitions <= merged.rows else data
-    most = rule.whole_rows if data.in_memory else LEAF_ROWS
+    most = rule.whole_rows if data.in_memory else NODE_ROWS
     parts = partitions_for(data.rows, fit.own.n_partitions, fit.own.fan_in, most)
     _warn_of_one(parts, data.rows, fit)
     resume, save_level = open_steps(f"{rule.name} {parts}", data.fingerprint, fit, LevelState)
     save = save_level if fit.run.checkpoint is not None else None  # else solutions need not be fetched
     seen = data.seen_by(fit.kernel)
-    with seen.partitions(rule.partitioner(fit, seen.kernel, parts, fit.run.seed)) as rows:
+    dealt = rule.partitioner(fit, seen.kernel, parts, fit.run.seed)
+    leaves = _clusters_of(seen, dealt, fit) if rule.recluster and parts > 1 else None
+    if leaves is not None:
+        dealt = GroupedPartitioner(leaves, leaves.count, fit.run.seed, skip_empty=True)
+    with seen.partitions(dealt) as rows:
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
         counts = job.partitions.counts
         tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
@@ -137,7 +166,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         if rule.recluster:
             nodes = [len(bounds) - 1 for bounds in levels]
             partitioner = partial(rule.partitioner, fit, job.kernel)
-            regroup = partial(recluster, job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster)
+            regroup = Reclustering(job.partitions, job.scaling, nodes, partitioner, fit.run.seed, rows.cluster, leaves)
         if resume is not None:
 
             def sizes(number: int) -> list[int]:
@@ -148,13 +177,31 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         grow = partial(grow_tree, job, cluster=rows.cluster, resume=resume, save=save, regroup=regroup)
         if resume is not None and resume.level == len(levels) - 1 and has_root:
             result = combine(resume.solutions(), resume.history)
-        elif rule.newton_root and has_root and sum(counts) > ROOT_ROWS and job.kernel.name != "linear":
+        elif rule.newton_root and has_root and sum(counts) > NODE_ROWS and job.kernel.name != "linear":
             result = _grow_to_root(job, rows, tree, grow, save)
         elif len(counts) == 1 and data.in_memory:
             result = end_at_root(solve_whole(job, rows.cluster), 0, [], save)
         else:
             result = grow(tree)
+        if regroup is not None and regroup.groups is not None and len(result.solutions) > 1:
+            return _finish_clusters(seen, rows, job, result, regroup.groups, fit)
         return _finish(seen, rows, job, result, fit, rule)
+
+
+def _clusters_of(seen: KernelData, dealt: Partitioner, fit: ODMFit) -> Groups:
+    """Return the clusters that are the leaves of a tree, found on a sample of the rows."""
+    data = seen.data
+    sample = data.sample(dealt.sample_rows(data.features, data.dtype.itemsize), fit.run.seed).seen_by(fit.kernel).scaled
+    return dealt.groups(sample[np.arange(len(sample))])
+
+
+def two_classes_only(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> None:
+    """Raise InputError if a tree of clusters is to end early with many classes, whose machines differ in clusters."""
+    if fit.own.stop_at > 1 or fit.own.early_stop:
+        raise InputError(
+            f"solver=DC(stop_at=…) and early_stop are for two classes. Got {len(data.class_weights)} classes instead; "
+            "use solver='cells', or grow the whole tree."
+        )
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
@@ -171,6 +218,41 @@ def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
         )  # fmt: skip
 
 
+def _finish_clusters(
+    seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, groups: Groups, fit: ODMFit
+) -> Trained:
+    """Build the model of a tree that ended with several clusters: a row is predicted by that of the nearest one."""
+    assert groups.count == len(result.nodes)  # each group is the nearest of some row
+    counts = job.partitions.counts
+    numbers = job.partitions.row_numbers(0, len(counts))
+    averaged = job.partitions.labels(0, len(counts))[0] * result.dual[0]  # coefficients of the mean of the models
+    total = math.fsum(solution.weight for solution in result.solutions)
+    own = []
+    for node, solution in zip(result.nodes, result.solutions, strict=True):
+        at = node.positions(counts)
+        own.append(with_coefficients(averaged[at] * (total / solution.weight), numbers[at]))
+    coefficients = np.concatenate([a for a, _ in own], axis=1)
+    intercept = job.kernel.bias * np.array([a.sum(axis=1) for a, _ in own])
+    require_finite_solution(coefficients, intercept)
+    support = np.concatenate([of_cluster for _, of_cluster in own])
+    order = np.argsort(support)
+    raw, kept = rows.chosen(support[order])
+    back = np.argsort(order)
+    kernel = replace(job.kernel, bias=0.0)
+    starts = np.cumsum([0, *(len(of_cluster) for _, of_cluster in own)])
+    model = ClusterModel(kernel, seen.scaling, taken(raw, back), coefficients, intercept, starts=starts, groups=groups)
+    warning = unfinished(result.solutions, fit.solver.tol, fit.solver.max_iter)
+    return Trained(model, {"support_": kept[back]} | _attributes(result, math.nan), warning)
+
+
+def _attributes(result: TreeResult, gap: float) -> dict[str, Any]:
+    return {
+        "dual_gap_": gap,
+        "history_": result.history,
+        "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
+    }
+
+
 def _finish(
     seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, fit: ODMFit, rule: TreeRule
 ) -> Trained:
@@ -178,11 +260,7 @@ def _finish(
     coefficients = job.partitions.labels(0, count)[0] * result.dual[0]
     whole = _whole_point(job, rows, result, coefficients)
     gap = float(result.gap) if whole is None else whole[0].gap
-    attributes = {
-        "dual_gap_": gap,
-        "history_": result.history,
-        "n_iter_": max(1, sum(entry["sweeps"] for entry in result.history)),
-    }
+    attributes = _attributes(result, gap)
     if job.kernel.name == "linear":
         trained = finish_linear_kernel(
             job.partitions, job.kernel, seen.scaling, job.scaling, coefficients, rows.chosen, attributes

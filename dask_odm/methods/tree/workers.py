@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -31,8 +31,6 @@ from dask_odm.typing import Array
 
 History = list[dict[str, Any]]
 Regroup = Callable[[int], Sequence[RowSet] | None]
-LEVEL_FIGURES = 14  # columns of `LevelState.figures`
-NUMBER_BYTES = 48  # bytes a row of a node given by row numbers: its own, its children's, and sorting both
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +40,7 @@ class LevelState:
     level: int
     dual: Array  # dual variables of all nodes, one node after the other, (n_machines, n)
     # of every node: its number of dual variables, weight, rows, sweeps, steps, convergence and seconds, then its points
-    # at the start and at the solution, and ½‖w‖², (nodes, LEVEL_FIGURES)
+    # at the start and at the solution, and ½‖w‖², (nodes, 14)
     figures: Array
     history: History  # records of the levels up to this one
 
@@ -74,7 +72,7 @@ class LevelState:
         if not 0 <= self.level < levels or len(self.history) != self.level + 1:
             return False
         rows = sizes(self.level)
-        if self.figures.shape != (len(rows), LEVEL_FIGURES) or self.dual.ndim != 2 or not len(self.dual):
+        if self.figures.shape != (len(rows), 8 + 2 * len(fields(Point))) or self.dual.ndim != 2 or not len(self.dual):
             return False
         columns = slice(0, 3, 2) if all_rows else slice(0, 1)
         same = (self.figures[:, columns] == np.array(rows)[:, None]).all() and self.dual.shape[1] == sum(rows)
@@ -112,6 +110,7 @@ class TreeResult:
     gap: float  # of the root over the rows passed up to it; nan if the tree ended with several partitions
     history: History  # one record a level, with the fields of `LevelFinished`
     solutions: list[Solution]  # figures of the last level's nodes
+    nodes: Sequence[RowSet] = ()  # the last level's nodes, if `grow_tree` solved them
 
 
 def grow_tree(
@@ -157,7 +156,8 @@ def grow_tree(
             if not known and number:
                 numbered = sum(counts) if regroup is not None else max(node.size(counts) for node in nodes)
                 most = _most_rows(nodes, below, passed, counts)
-                _check_level(job, levels, most, len(nodes), cluster, NUMBER_BYTES * numbered)
+                # row numbers take 48 bytes a row: those of the node, of its children, and sorting both
+                _check_level(job, levels, most, len(nodes), cluster, 48 * numbered)
             depth = len(TreeSettings(tree.fan_in).levels(len(nodes))) - 1  # merges that lead to the root
             states[:], solutions, passed = _run_level(job, nodes, below, number, depth, states, cluster)
             finished = _finished(solutions, depth, history)
@@ -166,7 +166,8 @@ def grow_tree(
             report(finished)  # after it was saved: a listener may end the fit
         final = _fetch(states, cluster)
     ordered = merged_span(nodes) == (0, len(counts))
-    return combine(final, history, None if ordered else np.concatenate([node.positions(counts) for node in nodes]))
+    order = None if ordered else np.concatenate([node.positions(counts) for node in nodes])
+    return replace(combine(final, history, order), nodes=nodes)
 
 
 def solve_whole(job: TreeJob, cluster: Cluster) -> Solution:

@@ -8,16 +8,18 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy.stats import chisquare, kstest, triang
 from sklearn import datasets as bundled
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.svm import SVC
 
 import dask_odm.datasets as ds
-from dask_odm.data.datasets.made_up import Gaussians, Separable, Shells, Susy
+from dask_odm.data.datasets.made_up import Chessboard, Gaussians, Separable, Shells, Susy
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
 
 MAKERS = [
+    ds.make_chessboard,
     ds.make_duplicated,
     ds.make_imbalanced,
     ds.make_overlapping,
@@ -223,6 +225,39 @@ def test_shells_are_told_apart_by_no_line():
     )
 
 
+def test_the_best_accuracy_on_a_chessboard_is_the_one_stated():
+    """Bayes' rule knows the colour of each square, and which features hold the board."""
+    board = Chessboard(20, 1, latent=3, n_squares=6, noise=0.1, accuracy=0.8)
+    X, y = board.arrays(100_000, dtype="float64")
+    points = X @ board.basis.T
+    deviation = 4 * np.sqrt(0.25 / len(y))
+    assert abs((np.where(np.floor(points).sum(axis=1) % 2 == 1, 1, -1) == y).mean() - 0.8) < deviation
+    assert abs((y == 1).mean() - 0.5) < deviation
+    np.testing.assert_allclose(board.basis @ board.basis.T, np.eye(3), atol=1e-12)
+    off = np.eye(20) - board.basis.T @ board.basis
+    np.testing.assert_allclose(np.cov((X - points @ board.basis).T), 0.01 * off, atol=5e-4)
+
+
+def test_squares_of_a_chessboard_share_the_rows_and_are_densest_in_the_middle():
+    board = Chessboard(4, 2, n_squares=5)
+    X, _ = board.arrays(50_000, dtype="float64")
+    points = X @ board.basis.T
+    squares = np.floor(points).astype(int)
+    assert (squares.min(), squares.max()) == (0, 4)
+    counts = np.bincount(squares @ [5, 1], minlength=25)
+    assert chisquare(counts).pvalue > 1e-4
+    inside = points - squares
+    assert kstest(inside[:, 0], triang(0.5).cdf).pvalue > 1e-4
+    assert kstest(inside[:, 1], triang(0.5).cdf).pvalue > 1e-4
+
+
+def test_a_chessboard_is_learned_by_a_narrow_kernel_and_by_no_wide_one():
+    X, y = ds.make_chessboard(4_000, 6, n_squares=6, noise=0.02)
+    new, labels = ds.make_chessboard(4_000, 6, n_squares=6, noise=0.02, start=10**6)
+    assert 0.92 < SVC(gamma=8.0).fit(X, y).score(new, labels) < 0.965
+    assert SVC(gamma=0.05).fit(X, y).score(new, labels) < 0.7
+
+
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
@@ -237,6 +272,8 @@ def test_shells_are_told_apart_by_no_line():
         (ds.make_duplicated, {"share": 1.0}, "'share'"),
         (ds.make_susy, {"start": -1}, "'start'"),
         (ds.make_susy, {"random_state": "a"}, "'random_state'"),
+        (ds.make_chessboard, {"latent": 21}, r"'latent' .* \[1, 20\]. Got 21"),
+        (ds.make_chessboard, {"n_squares": 0}, "'n_squares'"),
         (ds.make_shells, {"noise": -1.0}, "'noise'"),
         (ds.make_shells, {"latent": 0}, "'latent'"),
         (ds.make_shells, {"dtype": "float16"}, "'dtype' .* must be a str among"),

@@ -125,7 +125,7 @@ def test_libsvm_what_the_first_pass_refuses(tmp_path):
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(lines, "LARGE_BYTES", 1 << 16)
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 16)
     text = b"# 9:9\n\n" + b"1 2:1\n-1 5:1\n" * 10 + b"1 50000:1\n"
     path = write_file(tmp_path / f"a.svm{suffix}", COMPRESS[suffix](text))
     message = r"a\.svm.*, line 23: index 50000 makes 21 rows of 50000 features, 4\.01 MiB as a store, of 147 B of text"
@@ -140,7 +140,7 @@ def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, mon
 
 
 def test_wide_rows_that_have_their_text_are_not_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LARGE_BYTES", 1)
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1)
     pairs = " ".join(f"{i}:1" for i in range(1, 20001, 100))  # one feature in a hundred
     assert open_source(write_file(tmp_path / "a.svm", f"1 {pairs}\n" * 20)).n_features == 19901
 

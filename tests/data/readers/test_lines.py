@@ -38,7 +38,7 @@ def test_a_long_line_is_not_copied_for_each_block_of_it(tmp_path):
 
 
 def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("dask_odm.data.readers.lines.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("dask_odm.data.readers.lines.TEXT_BYTES", 1000)
     with pytest.raises(InputError, match="a, line 2: longer than 1000 bytes; is this a text file"):
         list(text_blocks(write_file(tmp_path / "a", b"1\n" + b"x" * 3000), 100))
 

@@ -12,7 +12,7 @@ from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_e
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.partitioners import RandomPartitioner
-from dask_odm.engine.shuffle import partition_store
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of
@@ -47,7 +47,7 @@ def test_whole_partitions_take_no_memory():
 def test_rows_and_labels(tmp_path, stored, memory):
     X, y = blobs(500)
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=60)
-    partitions = partition_store(store, TwoClasses(), PLAIN, RandomPartitioner(7, 0), str(tmp_path), HERE)
+    partitions = Shuffle(store, TwoClasses(), str(tmp_path), HERE).by_partitioner(RandomPartitioner(7, 0), PLAIN)
     every, _ = partitions.rows(0, 7, PLAIN, 0)
     X, (y, weight) = every.read(0, 500), partitions.labels(0, 7)
     if not stored:

@@ -23,7 +23,7 @@ from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.methods.tree.partition_solver import warm_up
-from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, DiP, Exact, Landmark, Newton, Saddle
+from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, Cells, DiP, Exact, Landmark, Newton, Saddle
 from small_stores import store_of
 from tries.outcomes import digest_arrays, digest_of
 from tries.processes import run
@@ -88,6 +88,8 @@ FAMILIES = [
     _odm(Landmark(40), gamma=0.5),
     _odm(Landmark(40, certify=True), gamma=0.5, name="certified landmark"),
     _odm(SODM(8, fan_in=2), gamma=0.5),
+    _odm(Cells(8), gamma=0.5),
+    _odm(Cells(8), in_memory=True, name="cells in memory", gamma=0.5),
     _odm(Newton(), kernel="linear"),
     _odm(DSVRG(n_partitions=4), kernel="linear", max_iter=6, tol=1e-12),
     _odm(SVRG(), in_memory=True, kernel="linear", max_iter=6, tol=1e-12),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from dask_odm.kernels import RBF, Laplacian
-from dask_odm.learning.problem.products import RowProducts
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components, parts_of
-from small_problems import matrix
+from dask_odm.learning.problem.products import RowProducts, Subset
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.exact.kernel_components import SEARCH_BYTES, ComponentProducts, in_components, parts_of
+from dask_odm.methods.exact.preconditioners import block_bytes, landmark_count
+from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.systems import ExactLimits
+from small_problems import matrix, small_problem
 
 
 def rows_in_parts(n: int = 300, parts: int = 4) -> np.ndarray:
@@ -47,6 +55,56 @@ def test_products_are_those_of_the_whole_matrix():
     for rows, alone in apart.alone():
         found = alone.among(np.arange(len(rows)), double_precision=True)(np.ones(len(rows)))
         np.testing.assert_allclose(found, K[np.ix_(rows, rows)].sum(axis=1) - 0.5 * len(rows), atol=1e-12)
+
+
+@pytest.mark.parametrize(("gamma", "expected"), [(4.0, 1), (32.0, 20)])
+def test_components_of_54_features_are_those_of_the_thresholded_kernel_matrix(gamma, expected):
+    """Rows like covtype's: 10 numbers, 4 features of which one is 1, and 40 more, of which one in the first five is."""
+    rng = np.random.default_rng(0)
+    kinds = [np.eye(count)[rng.integers(0, used, 2000)] for count, used in ((4, 4), (40, 5))]
+    X = np.hstack([0.4 * rng.random((2000, 10)), *kinds]).astype(np.float32)
+    count, label = connected_components(np.exp(-gamma * cdist(X, X, "sqeuclidean")) > np.finfo(np.float32).eps)
+    assert count == expected
+    products = in_components(RowProducts(RBF(1.0, gamma), X, 0))
+    if count == 1:
+        assert not isinstance(products, ComponentProducts)
+    else:
+        assert isinstance(products, ComponentProducts)
+        assert len(set(zip(products.label.tolist(), label.tolist(), strict=True))) == products.label.max() + 1 == count
+
+
+def rows_that_leave_one_by_one(lonely: int) -> np.ndarray:
+    """400 rows of two features, and one more for each of the last rows, which is far from all others by it."""
+    X = np.hstack([np.random.default_rng(0).random((400, 2)), np.zeros((400, lonely))])
+    X[np.arange(400 - lonely, 400), np.arange(2, 2 + lonely)] = 2.0
+    return X.astype(np.float32)
+
+
+def test_a_search_that_costs_too_much_gives_up_and_moves_no_bit():
+    assert len(set(parts_of(rows_that_leave_one_by_one(5), 1.4).tolist())) == 6
+    p = small_problem(400, (1e4, 0.3, 0.1), kernel=RBF(1.0, 9.0), dtype="float32")
+    p = replace(p, X=rows_that_leave_one_by_one(200))
+    assert connected_components(np.finfo(np.float32).eps < p.K - 1.0)[0] == 201
+    products = RowProducts(p.kernel, p.X, 0)
+    assert in_components(products) is products
+    searched, not_searched = (
+        solve_exact(p.losses, each, SolverSettings(1e-6), limits=ExactLimits(whole_rows=0, dense_rows=0))
+        for each in (products, Subset(products, np.arange(400)))  # rows of a subset are not searched
+    )
+    np.testing.assert_array_equal(searched.coefficients, not_searched.coefficients)
+
+
+def test_the_search_takes_no_more_memory_than_the_blocks_of_a_solve():
+    n, d = 4000, SEARCH_BYTES // 8
+    X = np.random.default_rng(0).random((n, d), np.float32)
+    X[::2, 0] += 9.0
+    products = RowProducts(RBF(1.0, 16.0), X, 0)
+    tracemalloc.start()
+    assert isinstance(in_components(products), ComponentProducts)
+    assert tracemalloc.get_traced_memory()[1] < 1.1 * block_bytes(n, landmark_count(n), d)[0]
+    tracemalloc.stop()
+    wider = RowProducts(RBF(1.0, 16.0), np.hstack([X, X[:, 1:2]]), 0)
+    assert in_components(wider) is wider
 
 
 def test_rows_that_are_near_or_have_another_kernel_are_left_as_they_are():

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from dask_odm import SaddleSVC
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import codes_and_weights
 from dask_odm.events import IterationFinished
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls import saddle_point
@@ -36,7 +35,7 @@ def test_rows_of_a_store_are_read_however_it_is_cut(tmp_path):
     for chunk_rows in (7, 30, 100):
         store = store_of(tmp_path / f"{chunk_rows}.zarr", X, y, weight=weight, chunk_rows=chunk_rows)
         for start, stop in [(0, 100), (6, 8), (13, 14), (29, 95)]:
-            blocks = list(StoreRange(Store.open(store.path), codes_and_weights, start, stop))
+            blocks = list(StoreRange(Store.open(store.path), StoreBlock.columns, start, stop))
             np.testing.assert_array_equal(np.concatenate([b.X for b in blocks]), X[start:stop].astype(store.dtype))
             np.testing.assert_array_equal(np.concatenate([b.y for b in blocks]), (y[start:stop] > 0).astype(int))
             np.testing.assert_array_equal(np.concatenate([b.weight for b in blocks]), weight[start:stop])

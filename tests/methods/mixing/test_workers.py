@@ -15,7 +15,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import GroupDealer
-from dask_odm.engine.shuffle import partition_store_by
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
 from dask_odm.methods.mixing.online_passes import LocalRule
 from dask_odm.methods.mixing.solver import Mixing
@@ -54,7 +54,7 @@ def test_shards_on_disk_hold_the_rows_of_memory(rows, tmp_path, scaled):
     X, y, codes = rows
     store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90)
     (tmp_path / "scratch").mkdir()
-    disk = partition_store_by(store, TwoClasses(), codes, None, SHARDS, 3, str(tmp_path / "scratch"), HERE)
+    disk = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_label(codes, None, SHARDS, 3)
     scaling = Scaling(np.full(D, 0.5), np.arange(1.0, D + 1)) if scaled else None
     memory = in_memory(rows, scaling)
     assert disk.counts == memory.counts

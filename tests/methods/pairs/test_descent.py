@@ -43,11 +43,11 @@ def test_descent_and_newton_after_it_reach_the_optimum(setting, biased):
     found = descend_pair(p.losses, values, 1e-2, 0)
     assert found.converged or p.lam >= 1e3  # then Newton has more to do
     s = p.y * found.coefficients
-    assert found.primal == pytest.approx(p.primal(s))
-    assert found.gap == pytest.approx(p.gap(s), rel=1e-6, abs=1e-12)
+    assert found.point.primal == pytest.approx(p.primal(s))
+    assert found.point.gap == pytest.approx(p.gap(s), rel=1e-6, abs=1e-12)
     ended = solve_pair(p.losses, p.K, SolverSettings(1e-10, 50, 0), found)
-    assert ended.gap <= 1e-10
-    assert ended.primal == pytest.approx(p.optimum()[1], rel=1e-5)
+    assert ended.point.gap <= 1e-10
+    assert ended.point.primal == pytest.approx(p.optimum()[1], rel=1e-5)
     assert [record["iteration"] for record in ended.history] == list(range(len(ended.history)))
 
 
@@ -57,7 +57,7 @@ def test_the_gap_is_that_of_the_worst_kernel_within_the_error():
     off = np.random.default_rng(0).uniform(-error, error, p.K.shape)
     found = descend_pair(p.losses, values_of(p, p.K + np.triu(off) + np.triu(off, 1).T, np.float32, error), 5e-2, 0)
     s = p.y * found.coefficients
-    assert (p.primal(s) - p.dual(s)) / p.primal(s) <= 1.01 * found.gap <= 5.1e-2
+    assert (p.primal(s) - p.dual(s)) / p.primal(s) <= 1.01 * found.point.gap <= 5.1e-2
     assert not descend_pair(p.losses, values_of(p, p.K, np.float32, 0.1), 1e-2, 0).converged
 
 
@@ -67,5 +67,5 @@ def test_equal_rows_of_both_classes_are_solved_where_a_loss_weighs_much():
     K = np.ones((n + m, n + m))
     values = PairValues(K[:n, :n].copy(), K[n:, n:].copy(), K[:n, n:].copy(), K[n:, :n].copy(), 1.0)
     found = solve_pair(losses, K + 1.0, SolverSettings(1e-10, 50, 0), descend_pair(losses, values, 1e-10, 0))
-    assert found.gap <= 1e-10
+    assert found.point.gap <= 1e-10
     assert len(found.history) < 10

@@ -18,7 +18,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import partition_arrays, partition_store
+from dask_odm.engine.shuffle import Shuffle, partition_arrays
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.kernels.named import Linear
@@ -60,7 +60,7 @@ def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob
     monkeypatch.setattr("dask_odm.data.rows.stored.PARTITION_CHUNK_BYTES", 70 * 16)
     partitioner = StratifiedPartitioner(Linear(1.0), 8, parts, 0)
     labelling = TwoClasses((1.0, 2.0))
-    partitions = partition_store(store, labelling, SCALING, partitioner, str(folder), HERE)
+    partitions = Shuffle(store, labelling, str(folder), HERE).by_partitioner(partitioner, SCALING)
     total = sum(partitions.labels(0, parts)[1])
     return RingJob(partitions, SCALING, FeatureMap(4, 1.0), BandLoss(ODM, float(total)), stage_steps, 7)
 
@@ -152,7 +152,7 @@ def test_memory_is_as_projected(tmp_path, task):
     store = store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=50_000)
     (tmp_path / "scratch").mkdir()
     scaling, partitioner = Scaling(np.zeros(18), np.full(18, 0.5)), StratifiedPartitioner(Linear(1.0), 4, 1, 0)
-    partitions = partition_store(store, TwoClasses(), scaling, partitioner, str(tmp_path / "scratch"), HERE)
+    partitions = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_partitioner(partitioner, scaling)
     job = RingJob(partitions, scaling, FeatureMap(18, 1.0), BandLoss(ODM, 1e5), None, 0)
     w = np.zeros(19)
     Ring(job, HERE)  # compiles

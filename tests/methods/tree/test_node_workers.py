@@ -11,9 +11,9 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import ClusterPartitioner
-from dask_odm.engine.shuffle import partition_store
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
-from dask_odm.methods.tree.node_workers import recluster
+from dask_odm.methods.tree.node_workers import Reclustering
 from small_problems import SmallProblem, small_problem
 from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job
@@ -21,8 +21,8 @@ from tree_jobs import HERE, grow, in_row_order, make_job
 NODES = (8, 4, 2, 1)
 
 
-def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> partial:
-    return partial(recluster, partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
+def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> Reclustering:
+    return Reclustering(partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -63,7 +63,7 @@ def test_a_store_and_workers_make_the_same_nodes(workers, tmp_path, request):
     if workers:
         request.getfixturevalue("client")
     partitioner = ClusterPartitioner(p.kernel, 8, 0)
-    partitions = partition_store(store, TwoClasses(), plain, partitioner, str(tmp_path / "scratch"), HERE)
+    partitions = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_partitioner(partitioner, plain)
     assert sum(partitions.counts) == 240
     assert 1 < len(partitions.counts) <= 8
     found = regroup(p, partitions, plain, Cluster.current() if workers else HERE)(1)

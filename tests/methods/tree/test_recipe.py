@@ -30,12 +30,12 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture(autouse=True)
 def large(monkeypatch):
     """Few rows are a large root, and a large store."""
-    monkeypatch.setattr(sodm, "ROOT_ROWS", 1200)
+    monkeypatch.setattr(sodm, "NODE_ROWS", 1200)
 
 
 @pytest.fixture
 def on_disk(monkeypatch):
-    monkeypatch.setattr(sodm, "LEAF_ROWS", 400)
+    monkeypatch.setattr(sodm, "NODE_ROWS", 400)
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
 
 

@@ -7,10 +7,11 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from dask_odm import InputError, ODMClassifier, StoreError
+from dask_odm import InputError, ODMClassifier, StoreError, load_model
 from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.kernels import RBF, Linear
@@ -98,8 +99,64 @@ def test_what_stops_above_the_root_has_no_gap(rows, solver):
     assert model.history_[-1]["partitions"] == 2
 
 
+@pytest.mark.parametrize(("stop_at", "clusters"), [(8, 8), (4, 4)])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_dc_that_ends_early_predicts_by_the_nearest_cluster(rows, stop_at, clusters, intercept):
+    """The means of the clusters are written out, and a slow dual solves the rows that each predicts."""
+    X, y = rows
+    given = np.concatenate([X, np.random.default_rng(1).normal(size=(100, 3))])
+    model = fit("dc", X, y, stop_at=stop_at, fit_intercept=intercept)
+    groups = model._model.groups
+    assert model.history_[-1]["partitions"] == groups.count == clusters
+    K = reference.rbf(given, X, 0.5)
+    centred = X - X.mean(axis=0)
+    sample = np.abs(groups.rows[:, None] - centred).sum(axis=2).argmin(axis=1)
+    np.testing.assert_allclose(groups.rows, centred[sample], atol=1e-12)
+    np.testing.assert_array_equal(np.sort(sample), np.arange(N), "all rows are the sample")
+    inside = [sample[groups.labels == c] for c in range(clusters)]
+    distances = [K[np.ix_(own, own)].mean() - 2.0 * K[:, own].mean(axis=1) for own in inside]
+    nearest = np.argmin(distances, axis=0)
+    np.testing.assert_array_equal(model._model.cells_of(given), nearest)
+    expected = np.empty(len(given))
+    for c in range(clusters):
+        own = nearest[:N] == c
+        biased = K[:N][np.ix_(own, own)] + intercept
+        s = reference.solve_by_active_sets(biased, y[own], 1e3, 0.3, 0.4)
+        at = nearest == c
+        expected[at] = (K[np.ix_(at, own)] + intercept) @ (y[own] * s)
+    np.testing.assert_allclose(model.decision_function(given), expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+
+
+@pytest.mark.parametrize("stop_at", [8, 2])
+def test_dc_s_clusters_are_the_same_from_a_store_and_from_a_file(rows, stop_at, tmp_path):
+    X, y = rows[0].astype(np.float32), rows[1]
+    settings = {"stop_at": stop_at, "scale": "minmax", "gamma": 4.0}
+    model = fit("dc", X, y, **settings)
+    stored = fit("dc", store_of(tmp_path / "a.zarr", X, y, chunk_rows=70), **settings)
+    np.testing.assert_array_equal(stored._model.cells_of(X), model._model.cells_of(X))
+    for each in (model, stored):
+        learned = np.repeat(np.arange(each._model.groups.count), np.diff(each._model.starts))
+        np.testing.assert_array_equal(each._model.cells_of(X)[each.support_], learned)
+    np.testing.assert_allclose(stored.decision_function(X), model.decision_function(X), atol=1e-2)
+    stored.save(tmp_path / "m.zarr")
+    again = load_model(tmp_path / "m.zarr")
+    assert again.decision_function(X).tobytes() == stored.decision_function(X).tobytes()
+    sparse = fit("dc", csr_array(X), y, **(settings | {"scale": None}))
+    dense = fit("dc", X, y, **(settings | {"scale": None}))
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-2)
+
+
+def test_dc_that_ends_early_refuses_what_has_no_clusters(rows):
+    X, y = rows
+    with pytest.raises(InputError, match=r"are for two classes\. Got 3 classes instead"):
+        fit("dc", X, (y + (X[:, 0] > 0)).astype(int) % 3, stop_at=2)
+    with pytest.raises(InputError, match="kernel='precomputed' has none of"):
+        fit("dc", reference.rbf(X, X, 0.5), y, kernel="precomputed", stop_at=2)
+
+
 def test_a_large_root_of_dc_is_newton_s(rows, monkeypatch):
-    monkeypatch.setattr(tree_recipe, "ROOT_ROWS", 200)
+    monkeypatch.setattr(tree_recipe, "NODE_ROWS", 200)
     model = fit("dc", *rows, tol=1e-6)
     assert model.dual_gap_ <= 1e-6
     monkeypatch.undo()

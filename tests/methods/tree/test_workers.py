@@ -16,7 +16,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import partition_store
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
@@ -279,7 +279,7 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
         (tmp_path / "scratch").mkdir()
         store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
         partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
-        partitions = partition_store(store, TwoClasses(), plain, partitioner, folder, HERE)
+        partitions = Shuffle(store, TwoClasses(), folder, HERE).by_partitioner(partitioner, plain)
         job = replace(job, partitions=partitions, scaling=plain)
     if place == "workers":
         request.getfixturevalue("client")

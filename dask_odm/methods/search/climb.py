@@ -64,6 +64,11 @@ class Setting(NamedTuple):
     theta: float
     n_landmarks: int | None
 
+    @classmethod
+    def of(cls, record: Record) -> Setting:
+        """Return the setting that a record of the search belongs to."""
+        return cls(**{name: record[name] for name in cls._fields})
+
 
 class SearchPoint(NamedTuple):
     """A setting as its places on the axes."""

@@ -1,0 +1,1 @@
+"""Cells: an exact machine for each region of the feature space."""

@@ -1,0 +1,169 @@
+"""Grow the tree of cells: nodes are split at the median of their rows along the first principal direction.
+
+Sources: Thomann, Blaschzyk, Meister and Steinwart, *Spatial decompositions for large scale SVMs* (AISTATS 2017), and
+Segata and Blanzieri, *Fast and scalable local kernel machines* (JMLR 11, 2010), whose cells are of other shapes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from dask_odm.kernels.blocks import PANEL_BYTES
+from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.models.cell_model import CellTree
+from dask_odm.typing import Array
+
+LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
+DIRECTIONS = 4  # principal directions that are tried, one after the other
+
+
+def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
+    """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
+
+    Equal rows stay together, so that a cell of rows that hardly differ may have more. For every node, the second array
+    has the standard deviation of its rows along its direction, the third the seconds that dividing them took.
+    """
+    nodes: list[tuple[Array, float, float, float]] = []  # planes, thresholds, widths and seconds
+    children: list[list[int]] = []
+    cells = 0
+    # nodes to divide: their rows, and the node above with the side they are on
+    waiting: list[tuple[Array, int, int]] = [(np.arange(len(rows)), -1, 0)]
+    while waiting:
+        index, above, side = waiting.pop()
+        number = len(nodes)
+        began = time.perf_counter()
+        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
+        if above >= 0:
+            children[above][side] = -1 - cells if found is None else number
+        if found is None:
+            cells += 1
+            continue
+        plane, threshold, width, right = found
+        nodes.append((plane, threshold, width, time.perf_counter() - began))
+        children.append([0, 0])
+        waiting += [(index[right], number, 1), (index[~right], number, 0)]
+    if not nodes:
+        return CellTree.single(rows.shape[1]), np.empty(0), np.empty(0)
+    planes, thresholds, widths, seconds = (np.array(each) for each in zip(*nodes, strict=True))
+    return CellTree(planes, thresholds, np.array(children, np.int64)), widths, seconds
+
+
+def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str, Any]]:
+    """Return a record for each level of a tree, from the root on, of the rows of its cells and its nodes' seconds."""
+    nodes = len(tree.thresholds)
+    rows = np.concatenate([np.zeros(nodes, np.int64), cell_rows[::-1]])  # cell c is at −1 − c, as in `children`
+    for node in reversed(range(nodes)):  # those below have higher numbers
+        rows[node] = rows[tree.children[node]].sum()
+    level = np.array([0 if nodes else -1])
+    found: list[dict[str, Any]] = []
+    while len(level):
+        inner = level[level >= 0]
+        record = {"level": len(found), "nodes": len(inner), "cells": len(level) - len(inner)}
+        record |= {"least_rows": int(rows[level].min()), "most_rows": int(rows[level].max())}
+        found.append(record | {"seconds": float(seconds[inner].sum())})
+        level = tree.children[inner].ravel()
+    return found
+
+
+def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Array]:
+    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell.
+
+    A row is near both sides of a node's plane if it is within the node's margin of it.
+    """
+    arguments = np.ascontiguousarray(rows), tree.planes, tree.thresholds, tree.children, margins
+    count = _reach(*arguments, np.empty((0, 2), np.int64))
+    pairs = np.empty((count, 2), np.int64)
+    _reach(*arguments, pairs)
+    return pairs[:, 0], pairs[:, 1]
+
+
+@compiled_in_order
+def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins: Array, out: Array) -> int:
+    """Write row and cell of every pair to ``out``, if there is room, and return their number."""
+    count = 0
+    waiting = np.empty(len(thresholds) + 2, np.int64)
+    for i in range(len(X)):
+        waiting[0] = 0 if len(thresholds) else -1
+        left = 1
+        while left > 0:
+            left -= 1
+            node = waiting[left]
+            if node < 0:
+                if count < len(out):
+                    out[count, 0] = i
+                    out[count, 1] = -1 - node
+                count += 1
+                continue
+            along = 0.0
+            for j in range(X.shape[1]):
+                along += planes[node, j] * X[i, j]
+            if along > thresholds[node] or along >= thresholds[node] - margins[node]:
+                waiting[left] = children[node, 1]
+                left += 1
+            if not along > thresholds[node] or along <= thresholds[node] + margins[node]:
+                waiting[left] = children[node, 0]
+                left += 1
+    return count
+
+
+def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
+    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided.
+
+    Directions are found from ``most`` of the rows, as many as a cell may have.
+    """
+    some = index[np.sort(rng.choice(len(index), most, replace=False))]
+    along = np.empty(len(index))
+    for plane in _directions(rows[some].astype(np.float64), rng):
+        for span in slabs_of(rows, len(index)):
+            _project(rows[index[span]], plane, along[span])
+        threshold = _median(along)
+        right = along > threshold
+        share = np.count_nonzero(right) / len(right)
+        if LEAST_SHARE <= share <= 1.0 - LEAST_SHARE:
+            return plane, threshold, float(along.std()), right
+    return None
+
+
+@compiled_in_order
+def _project(X: Array, plane: Array, out: Array) -> None:
+    """Write the products of rows and plane to ``out``, to the bit as a tree finds them; BLAS parts equal rows."""
+    for i in range(len(X)):
+        along = 0.0
+        for j in range(X.shape[1]):
+            along += plane[j] * X[i, j]
+        out[i] = along
+
+
+def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
+    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are dense."""
+    n, d = scaled.shape
+    step = max(1, PANEL_BYTES // (d * scaled.dtype.itemsize))
+    return [slice(start, start + step) for start in range(0, n if count is None else count, step)]
+
+
+def _median(along: Array) -> float:
+    """Return the number midway between the two values next to each other that halve ``along`` best."""
+    ordered = np.sort(along)
+    middle = len(ordered) // 2
+    value = ordered[middle]
+    first = int(np.searchsorted(ordered, value, "left"))
+    last = int(np.searchsorted(ordered, value, "right"))
+    at = first if first > 0 and (last == len(ordered) or middle - first <= last - middle) else last
+    if at in (0, len(ordered)):
+        return float(value)
+    return float(0.5 * (ordered[at - 1] + ordered[at]))
+
+
+def _directions(X: Array, rng: np.random.Generator) -> Array:
+    """Return up to `DIRECTIONS` principal directions of rows, largest variance first, by subspace iteration."""
+    X = X - X.mean(axis=0)
+    count = min(DIRECTIONS, X.shape[1])
+    basis = rng.standard_normal((X.shape[1], count))
+    for _ in range(8):
+        basis, _ = np.linalg.qr(X.T @ (X @ basis))
+    _, vectors = np.linalg.eigh((X @ basis).T @ (X @ basis))
+    found: Array = (basis @ vectors[:, ::-1]).T
+    return found

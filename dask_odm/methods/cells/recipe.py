@@ -1,0 +1,362 @@
+"""Recipe of cells: rows are divided into bins by a tree, once, and the cells of every bin are solved where they are.
+
+The tree of the bins is grown on a sample of the rows. Rows in memory are looked up in it; rows of a store are shuffled
+once, so that every bin is a partition on disk. A bin grows its own tree over all of its rows, down to the cells. Bins
+share nothing: in memory, threads take the cells of one bin after the other, over a store workers take bins. Neither the
+number of threads nor of workers changes a bit.
+
+What is certified is the decomposed problem: P and D are sums over the cells. They say nothing of one machine for all
+rows. Sources: see `dask_odm.methods.cells.growing`; Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel
+support vector machines* (ICML 2014), whose early prediction is the same with kernel k-means for the tree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+from dask.system import CPU_COUNT
+
+from dask_odm.data.rows.scaling import COPIED_BYTES
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.engine.partitioners import GroupedPartitioner
+from dask_odm.errors import InputError
+from dask_odm.events import Meter
+from dask_odm.learning.solution import step_record
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryKernelData
+from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
+from dask_odm.learning.training.run import KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.learning.training.training_data import KernelData, TrainingData
+from dask_odm.linalg.threads import run_threads
+from dask_odm.methods.cells.growing import grow, levels_of, slabs_of
+from dask_odm.methods.cells.workers import (
+    CHOSEN,
+    FIGURES,
+    CellSettings,
+    KnownStatistics,
+    SolvedBin,
+    solve_bin,
+    solve_stored_bin,
+)
+from dask_odm.methods.exact.systems import solver_bytes
+from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.search.climb import TUNING
+from dask_odm.methods.search.trials import trial_bytes
+from dask_odm.models.cell_model import CellModel, CellTree
+from dask_odm.typing import Array
+
+STEPS = 16  # lines of the history, and checkpoints, of a fit, about
+
+
+@dataclass(frozen=True, eq=False)
+class CellsState:
+    """Bins that are solved, as a checkpoint has them: the packed numbers and shapes of each, one after the other."""
+
+    bins: Array  # numbers of the bins, ascending
+    sizes: Array  # packed numbers of each
+    numbers: Array
+    shapes: Array  # (bins, arrays, 3)
+    history: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, solved: dict[int, SolvedBin], history: list[dict[str, Any]]) -> CellsState:
+        packed = [solved[k].packed() for k in sorted(solved)]
+        sizes = np.array([float(len(numbers)) for numbers, _ in packed])
+        numbers = np.concatenate([numbers for numbers, _ in packed])
+        return cls(np.array(sorted(solved), np.float64), sizes, numbers, np.stack([s for _, s in packed]), history)
+
+    def solved(self) -> dict[int, SolvedBin]:
+        """Return the bins; raise ValueError if numbers and shapes do not fit each other."""
+        ends = np.cumsum(self.sizes).astype(np.int64)
+        numbers = np.split(self.numbers, ends)
+        if len(numbers[-1]) or not len(self.bins) == len(self.sizes) == len(self.shapes):
+            raise ValueError(f"{len(self.numbers)} numbers of {len(self.bins)} bins")
+        bins = self.bins.astype(np.int64).tolist()
+        found = zip(bins, numbers, self.shapes, strict=False)  # nothing is left of the numbers
+        return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
+
+
+def train_cells(data: TrainingData, fit: ODMFit) -> Trained:
+    """Train one machine for two classes in every cell."""
+    return _train(data, fit, pairs=False)
+
+
+def train_machines_in_cells(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained:
+    """Train the machines of many classes in every cell."""
+    return _train(data, fit, pairs=bool(pairs))
+
+
+def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
+    if fit.kernel.kernel == "linear":
+        raise InputError("solver='cells' is for kernels other than 'linear', which solver='newton' learns exactly.")
+    fit.kernel.require_named("cells, which divide the space of the features")
+    if fit.own.settings == "each" and fit.axes is None:
+        raise InputError("Cells(settings='each') needs values to choose from, which ODMClassifierCV has; use that.")
+    began = time.perf_counter()
+    seen = data.seen_by(fit.kernel)
+    factors = data.class_weights
+    plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
+    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap)
+    rows = data.labelled_rows
+    sample = sampled(data, fit.kernel, fit.run.seed)
+    # a cell does not see rows of other bins, so that bins have several cells if these overlap
+    bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
+    bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
+    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
+    resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
+    solved: dict[int, SolvedBin] = {}
+    history: list[dict[str, Any]] = []
+    every = -(-top.count // STEPS)
+    if resume is not None:
+        try:
+            solved, history = resume.solved(), list(resume.history)
+        except (ValueError, IndexError):
+            require_state(fit, False)
+        require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
+        require_state(fit, all(k in solved for k in range(min(every * len(history), top.count))))
+        began -= history[-1]["seconds"]
+
+    def tell() -> None:
+        """Add the records of the bins that are solved now, in the order of the bins; save them, and report them."""
+        before = len(history)
+        while (told := every * len(history)) < top.count:
+            after = min(told + every, top.count)
+            if not all(k in solved for k in range(told, after)):
+                break
+            bins = [solved[k] for k in range(after)]
+            history.append(_record(bins, len(history), rows, time.perf_counter() - began))
+        if len(history) > before:
+            save(CellsState.of(solved, history))
+        for record in history[before:]:
+            report_step(record)
+
+    tell()  # of bins that a checkpoint has, but not yet a record of
+    left = [k for k in range(top.count) if k not in solved]
+    with closing(_bins(seen, fit, top, left, settings)) as found, Meter("cells", top.count, "bins") as meter:
+        meter.add(len(solved))
+        for k, each in found:
+            solved[k] = each
+            meter.add()
+            tell()
+    return _finish(data, seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
+
+
+def rows_of_bytes(data: TrainingData) -> int:
+    """Return how many rows take `COPIED_BYTES` when they are dense: those of a sample, and the most of a bin, about."""
+    return max(1, COPIED_BYTES // (data.features * data.dtype.itemsize))
+
+
+def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
+    """Return the sample of the rows that a tree is grown on, as the kernel sees it."""
+    held = data.sample(rows_of_bytes(data), seed).held
+    assert held is not None
+    return held.seen_by(choice)
+
+
+def _bins(
+    seen: KernelData, fit: ODMFit, top: CellTree, left: list[int], settings: CellSettings
+) -> Generator[tuple[int, SolvedBin], None, None]:
+    """Yield number and solution of the bins ``left`` as they are solved; without workers, group by group."""
+    if not left:
+        return
+    data = seen.data
+    held = data.held
+    whole = KnownStatistics(data.statistics())
+    cell_bytes = solver_bytes(settings.cell_rows, data.features, data.dtype.itemsize)
+    if fit.axes is not None:
+        cell_bytes = max(cell_bytes, trial_bytes(settings.cell_rows, TUNING.more_landmarks))
+    cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
+    group = min(len(left), -(-CPU_COUNT // cells))
+    if held is not None:
+        data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
+        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0])
+        bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
+        factors = tuple(1.0 for _ in held.factors)
+        plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
+
+        def solve(k: int) -> tuple[int, SolvedBin]:
+            return k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT // group)
+
+        for i in range(0, len(left), group):
+            yield from run_threads(solve, left[i : i + group], CPU_COUNT)
+        return
+    with seen.partitions(GroupedPartitioner(top, top.count, fit.run.seed), always=True) as rows:
+        partitions = rows.partitions
+        assert isinstance(partitions, StoredPartitions)
+        cluster = rows.cluster
+        largest = max(partitions.counts)
+        held_bytes = 3 * largest * partitions.features * partitions.dtype.itemsize
+        if cluster.client is not None:
+            group = len(left)
+        available, threads = cluster.share(group)
+        cluster.require(held_bytes + threads * cell_bytes, group, f"Solving the cells of {largest} rows")
+        of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads)
+        settings = replace(settings, fit=replace(settings.fit, run=of_cell))
+        run = delayed(solve_stored_bin, pure=False)
+        for i in range(0, len(left), group):
+            some = left[i : i + group]
+            for j, each in cluster.results([run(partitions, whole, settings, k, threads) for k in some]):
+                yield some[j], each
+
+
+def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
+    """Return whether a bin of a checkpoint has the shapes of one of this fit."""
+    cells = len(solved.thresholds) + 1
+    machines = settings.machines
+    support = len(solved.numbers)
+    shapes = {
+        "planes": (cells - 1, data.features),
+        "coefficients": (machines, support),
+        "sizes": (cells,),
+        "intercept": (cells, machines),
+        "figures": (cells, machines, len(FIGURES)),
+        "counts": (cells, 3),
+        "seconds": (cells - 1,),
+        "left": (machines, len(solved.left_rows)),
+        "parameters": (cells,),
+        "chosen": (cells, len(CHOSEN)),
+    }
+    try:
+        solved.tree.require_sound()
+    except ValueError:
+        return False
+    given = data.row_numbers[0]
+    numbers = np.concatenate([solved.numbers, solved.left_rows])
+    inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
+    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
+    return inside and whole and all(getattr(solved, name).shape == shape for name, shape in shapes.items())
+
+
+def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
+    """Return P and D of every machine over all cells, and the gap of every cell's worst machine."""
+    figures = np.concatenate([each.figures for each in bins])
+    primal = figures[:, :, 0]
+    short = np.maximum(primal - figures[:, :, 1], 0.0)
+    gaps = (short / np.maximum(primal, np.finfo(np.float64).tiny)).max(axis=1)
+    return primal.sum(axis=0), short.sum(axis=0), gaps
+
+
+def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> dict[str, Any]:
+    """Return the record of the bins that are solved so far."""
+    primal, short, gaps = _gaps(bins)
+    counts = np.concatenate([each.counts for each in bins])
+    done = int(counts[:, 0].sum())
+    gap = float((short / np.maximum(primal, np.finfo(np.float64).tiny)).max())
+    told = step_record(number, gap, float(primal.sum()), done / rows, seconds)
+    return told | {
+        "rows": done,
+        "cells": len(counts),
+        "mean_rows": float(counts[:, 0].mean()),
+        "mean_classes": float(counts[:, 1].mean()),
+        "worst_gap": float(gaps.max()),
+        "mean_gap": float(gaps.mean()),
+    }
+
+
+def _finish(
+    data: TrainingData,
+    seen: KernelData,
+    top: CellTree,
+    grown: Array,
+    bins: list[SolvedBin],
+    history: list[dict[str, Any]],
+    settings: CellSettings,
+) -> Trained:
+    fit = settings.fit
+    coefficients = np.concatenate([each.coefficients for each in bins], axis=1)
+    intercept = np.concatenate([each.intercept for each in bins])
+    require_finite_solution(coefficients, intercept)
+    if not coefficients.shape[1]:
+        raise InputError("no cell has rows of two classes: choose a larger cell_rows, or solver='exact'.")
+    numbers = np.concatenate([each.numbers for each in bins]).astype(np.int64)
+    held = data.held
+    if held is None:
+        assert isinstance(data, StoredData)
+        support = data.store.read_rows(numbers).X
+    else:
+        support = held.raw(np.searchsorted(held.kept, numbers))
+    figures = np.concatenate([each.figures for each in bins])
+    tree = top.grafted([each.tree for each in bins])
+    chosen = np.concatenate([each.chosen for each in bins])
+    model = CellModel(
+        replace(seen.kernel, bias=0.0),
+        seen.scaling,
+        support,
+        coefficients,
+        intercept,
+        len(settings.factors) if settings.pairs else 0,
+        bool(figures[:, :, 3].any()),
+        tree=tree,
+        starts=np.cumsum([0, *np.concatenate([each.sizes for each in bins])]).astype(np.int64),
+        gammas=np.where(chosen[:, 0] > 0, chosen[:, 0], seen.kernel.parameters()["gamma"]),
+    )
+    gaps = _gaps(bins)[2]
+    cell_rows = np.concatenate([each.counts[:, 2] for each in bins]).astype(np.int64)
+    levels = levels_of(tree, cell_rows, np.concatenate([grown, *(each.seconds for each in bins)]))
+    attributes = {
+        "dual_gap_": history[-1]["gap"],
+        "history_": levels + history,
+        "n_iter_": max(1, int(figures[:, :, 2].max())),
+        "support_": numbers,
+    }
+    if fit.axes is not None:
+        attributes |= _searched(chosen, np.concatenate([each.counts for each in bins]), settings)
+    warning = None
+    over = int(np.count_nonzero(gaps > fit.solver.tol))
+    if over:
+        warning = (
+            f"{over} of {len(gaps)} cells stopped short. {stopped_at(float(gaps.max()), fit.solver.tol)} Increase "
+            f"max_iter ({fit.solver.max_iter} steps), scale the features, or decrease lam."
+        )
+    return Trained(model, attributes | _left_out(data, bins, settings), warning)
+
+
+def _searched(chosen: Array, counts: Array, settings: CellSettings) -> dict[str, Any]:
+    """Return the fitted attributes of cells that have found their settings: these, and the mean score of all rows."""
+    several = counts[:, 1] > 1
+    names = ("gamma", "lam", "upsilon", "theta")
+    columns = chosen[:, :-1] * np.where(np.array(CHOSEN[:-1]) == "share", settings.total_weight, 1.0)
+    params = {name: np.where(several, column, np.nan).tolist() for name, column in zip(names, columns.T, strict=True)}
+    score = np.average(np.where(several, chosen[:, -1], 1.0), weights=counts[:, 0])  # a constant is right everywhere
+    return {"cell_params_": params, "best_score_": float(score)}
+
+
+def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings) -> dict[str, Any]:
+    """Return the fitted attributes of leave-one-out, with one link for all cells."""
+    if not settings.fit.loo:
+        return {}
+    total, kept = data.row_numbers
+    numbers = np.concatenate([each.left_rows for each in bins]).astype(np.int64)
+    scores = np.full((settings.machines, total), np.nan)
+    scores[:, numbers] = np.concatenate([each.left for each in bins], axis=1)
+    taking, y, weight = data.taking_part
+    at = taking if kept is None else kept[taking]
+    counted = np.zeros(total)
+    counted[at] = weight
+    codes = np.zeros(total, np.int64)
+    codes[at] = y if len(settings.factors) > 2 else y > 0
+    parameters = float(sum(each.parameters.sum() for each in bins))
+    if settings.machines == 1:
+        shares = counted / np.array(settings.factors)[codes]
+        return of_two_classes(scores[0], codes == 1, counted, shares, parameters)
+    classes = len(settings.factors)
+    positive = list(range(classes))
+    if settings.pairs:
+        pairs = list(combinations(range(classes), 2))
+        positive = [b for _, b in pairs]
+        for of_pair, pair in zip(scores, pairs, strict=True):  # a row has values of the machines of its own class
+            of_pair[~np.isin(codes, pair)] = np.nan
+    machines = [
+        {OF_MACHINE: (scores[i], codes == code, counted), "loo_parameters_": parameters / settings.machines}
+        for i, code in enumerate(positive)
+    ]
+    return joined_left_out(machines, pairs=settings.pairs)

@@ -1,0 +1,79 @@
+"""Cells on which settings are tried.
+
+The cells are leaves of a tree that is grown on a sample of the rows. They are drawn in proportion to how mixed their
+labels are, since rows are wrong where these are mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
+from dask_odm.learning.training.run import KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.cells.growing import grow, slabs_of
+from dask_odm.methods.cells.workers import KnownStatistics
+
+TRIAL_CELLS = 3  # cells that settings are tried on
+
+
+def chosen_cells(
+    data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int
+) -> list[tuple[MemoryData, float]]:
+    """Return `TRIAL_CELLS` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
+
+    ``sample`` is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
+    cells' error rates by these shares estimates the error rate on all rows. Cells of one label have no errors.
+    """
+    scaled = sample.scaled
+    seed = data.run.seed
+    tree, _, _ = grow(scaled, max(1, round(cell_rows * sample.data.rows / data.labelled_rows)), seed)
+    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
+    codes = np.unique(sample.data.y, return_inverse=True)[1]
+    counts = np.zeros((tree.count, codes.max() + 1))
+    np.add.at(counts, (cells, codes), 1.0)
+    mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one
+    places = (np.arange(TRIAL_CELLS) + 0.5) / TRIAL_CELLS * max(mixed.sum(), 1.0)
+    drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
+    chosen, times = np.unique(drawn, return_counts=True)
+    drawn_as = np.maximum(mixed[chosen], 1.0) / max(mixed.sum(), 1.0)  # the probability of each draw
+    shares = times / TRIAL_CELLS * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
+    whole = KnownStatistics(data.statistics())
+    found = []
+    for held, scaled_rows in _blocks(data, choice):
+        of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
+        found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
+    joined = [replace(_joined(parts), whole=whole) for parts in zip(*found, strict=True)]
+    return list(zip(joined, shares.tolist(), strict=True))
+
+
+def _blocks(data: TrainingData, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+    """Yield all rows with their whole weights, those of a store block by block, and the rows as they are scaled."""
+    if data.held is not None:
+        held = data.held
+        factors = tuple(1.0 for _ in held.factors)
+        yield replace(held, weight=held.total_weights, factors=factors), held.seen_by(choice).scaled
+        return
+    assert isinstance(data, StoredData)
+    scaling = data.seen_by(choice).scaling
+    factors = tuple(1.0 for _ in data.class_weights)
+    for block in data.store.blocks():
+        keep, y, weight = data.targets(block)
+        at = np.flatnonzero(keep)
+        X = block.X[at].astype(data.dtype, copy=False)
+        yield MemoryData(data.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+
+
+def _joined(parts: Sequence[MemoryData]) -> MemoryData:
+    """Return the rows of several blocks as one."""
+    if len(parts) == 1:
+        return parts[0]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in parts]) for name in ("X", "y", "weight", "kept")
+    }
+    return replace(parts[0], **arrays, given=arrays["X"])

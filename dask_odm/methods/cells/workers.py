@@ -1,0 +1,293 @@
+"""Exact machines of the cells of one bin of rows.
+
+The rows of a bin are divided into cells, and each cell has an exact ODM of its rows. λ is divided in proportion to the
+rows' weights, so that a row weighs in its cell what it weighs in the whole. A cell of one class is a constant. In cells
+that lack some of many classes, machines of these classes are constants. If cells find their own settings, λ is to a
+cell's weight what it would be to that of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import Context
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.engine.cluster import memory_returned, while_wanted
+from dask_odm.errors import MemoryLimitError
+from dask_odm.learning.machines import joined_attributes, train_machines
+from dask_odm.learning.problem.losses import ODMSettings
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained, require_finite_solution
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
+from dask_odm.methods.exact.recipe import train_exact
+from dask_odm.methods.left_out import OF_MACHINE, left_out_values
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.pairs.recipe import train_pairs
+from dask_odm.methods.search.samples import best_setting
+from dask_odm.models.cell_model import CellTree
+from dask_odm.typing import Array
+
+FIGURES = ("primal", "dual", "steps", "double")  # of each machine of a cell; "double": it predicts in float64
+CHOSEN = ("gamma", "share", "upsilon", "theta", "score")  # settings of a cell; "share": λ/M; score, if it searched
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedBin:
+    """Tree and machines of the cells of one bin, as arrays that a checkpoint can hold."""
+
+    planes: Array  # of the tree, see `CellTree`
+    thresholds: Array
+    children: Array
+    numbers: Array  # of the rows with a coefficient in the given data, in the order of the cells, (n_support,)
+    coefficients: Array  # (machines, n_support)
+    sizes: Array  # support rows of every cell
+    intercept: Array  # (cells, machines)
+    figures: Array  # (cells, machines, figures)
+    counts: Array  # of every cell: rows that it learns from, classes, and rows that it predicts, (cells, 3)
+    seconds: Array  # that each node of the tree took to grow
+    left_rows: Array  # numbers of the rows in the given data, if they are left out, (n,)
+    left: Array  # their left-out values, (machines, n)
+    parameters: Array  # effective parameters of every cell
+    chosen: Array  # settings of every cell, zeros if it has one class, (cells, settings)
+
+    @property
+    def tree(self) -> CellTree:
+        return CellTree(self.planes, self.thresholds, self.children.astype(np.int64))
+
+    def packed(self) -> tuple[Array, Array]:
+        """Return all numbers in one array, and the shapes that they have."""
+        arrays = [getattr(self, each.name) for each in fields(self)]
+        shapes = np.array([[*each.shape, *[-1] * (3 - each.ndim)] for each in arrays], np.float64)
+        return np.concatenate([each.ravel().astype(np.float64) for each in arrays]), shapes
+
+    @classmethod
+    def unpacked(cls, numbers: Array, shapes: Array) -> SolvedBin:
+        """Return what `packed` gave; raise ValueError if shapes and numbers differ."""
+        found = {}
+        at = 0
+        for each, shape in zip(fields(cls), shapes.astype(np.int64).tolist(), strict=True):
+            sides = [side for side in shape if side >= 0]
+            size = int(np.prod(sides))
+            found[each.name] = numbers[at : at + size].reshape(sides)
+            at += size
+        if at != len(numbers):
+            raise ValueError(f"{len(numbers)} numbers for {at}")
+        return cls(**found)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownStatistics:
+    """The whole that a bin's rows are scaled like."""
+
+    found: Statistics
+
+    def statistics(self) -> Statistics:
+        return self.found
+
+
+@dataclass(frozen=True, eq=False)
+class CellSettings:
+    """What all cells share: settings of the fit, classes and total weight of the whole, and most rows of a cell.
+
+    ``factors`` are the class weights, which the rows' weights have in them.
+    """
+
+    fit: ODMFit  # without the solver object and the checkpoint
+    factors: tuple[float, ...]
+    pairs: bool
+    total_weight: float
+    cell_rows: int
+    overlap: float
+
+    @property
+    def machines(self) -> int:
+        classes = len(self.factors)
+        if classes == 2:
+            return 1
+        return classes * (classes - 1) // 2 if self.pairs else classes
+
+
+def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads: int) -> SolvedBin:
+    """Divide the rows of a bin into cells, and solve them by ``threads`` threads, which changes no bit."""
+    seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
+    scaled = bin_rows.seen_by(settings.fit.kernel).scaled
+    tree, widths, seconds = grow(scaled, settings.cell_rows, seed)
+    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
+    near = [rows_within(scaled[span], tree, settings.overlap * widths) for span in slabs_of(scaled)]
+    firsts = [span.start for span in slabs_of(scaled)]
+    rows = np.concatenate([first + rows for first, (rows, _) in zip(firsts, near, strict=True)])
+    of_rows = np.concatenate([of for _, of in near])
+    index = [rows[of_rows == c] for c in range(tree.count)]  # those near a cell learn with it
+    own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts
+    order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
+
+    def solved(c: int) -> SolvedCell:
+        for _ in while_wanted([c]):
+            cell = bin_rows._at(index[c])
+        return Context().run(solve_cell, cell, settings)  # nobody hears of its steps
+
+    found = dict(zip(order, run_threads(solved, order, threads), strict=True))
+    solutions = [found[c] for c in range(tree.count)]
+    support = np.concatenate([each[cell.numbers] for each, cell in zip(index, solutions, strict=True)])
+    left_rows = np.empty(0, np.int64)
+    left = np.concatenate([cell.left for cell in solutions], axis=1)
+    if settings.fit.loo:
+        left_rows = bin_rows.kept[np.concatenate([each[mine] for each, mine in zip(index, own, strict=True)])]
+        left = left[:, np.concatenate(own)]
+    return SolvedBin(
+        tree.planes,
+        tree.thresholds,
+        tree.children,
+        bin_rows.kept[support],
+        np.concatenate([cell.coefficients for cell in solutions], axis=1),
+        np.array([len(cell.numbers) for cell in solutions]),
+        np.stack([cell.intercept for cell in solutions]),
+        np.stack([cell.figures for cell in solutions]),
+        np.array([(*cell.counts, np.count_nonzero(mine)) for cell, mine in zip(solutions, own, strict=True)]),
+        seconds,
+        left_rows,
+        left,
+        np.array([cell.parameters for cell in solutions]),
+        np.stack([cell.chosen for cell in solutions]),
+    )
+
+
+@memory_returned()
+def solve_stored_bin(
+    partitions: StoredPartitions, whole: KnownStatistics, settings: CellSettings, number: int, threads: int
+) -> SolvedBin:
+    """Solve the cells of a bin whose rows are a partition on disk."""
+    y, weight = partitions.labels(number, number + 1)
+    numbers = partitions.row_numbers(number, number + 1)
+    order = np.argsort(numbers)
+    X = partitions.raw(number, number + 1, np.arange(len(y)))[order]
+    factors = tuple(1.0 for _ in settings.factors)
+    rows = MemoryData(settings.fit.run, X, y[order], weight[order], factors, numbers[order], X, whole=whole)
+    with single_threaded_blas:
+        return solve_bin(rows, settings, number, threads)
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedCell:
+    """Machines of one cell, those of classes that it lacks included, which are constants."""
+
+    numbers: Array  # of support rows in the cell, (n_support,)
+    coefficients: Array  # (machines, n_support)
+    intercept: Array  # (machines,)
+    figures: Array  # (machines, figures)
+    counts: tuple[int, int]  # rows and classes
+    left: Array  # left-out value of every row, of pairs also for rows of other classes, (machines, rows)
+    parameters: float
+    chosen: Array  # (settings,)
+
+
+def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
+    """Solve the machines of one cell."""
+    codes = (cell.y > 0).astype(np.int64) if len(settings.factors) == 2 else cell.y.astype(np.int64)
+    present = np.unique(codes).tolist()
+    places, signs, constants = _machines(settings, present)
+    none = np.empty(0, np.int64)
+    left = np.tile(constants[:, None], cell.rows) if settings.fit.loo else np.empty((settings.machines, 0))
+    figures = np.zeros((settings.machines, len(FIGURES)))
+    if len(present) == 1:
+        empty = np.empty((settings.machines, 0))
+        return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
+    alone = _alone(cell, np.searchsorted(present, codes), len(present))
+    try:
+        fit, score = _fit_of(alone, settings)
+        trained = _trained(alone, fit, settings.pairs)
+    except MemoryLimitError as error:
+        raise MemoryLimitError(
+            f"a cell has {cell.rows} rows (cell_rows={settings.cell_rows}; nothing divides equal rows, and cells that "
+            f"overlap have more): {error}"
+        ) from error
+    model: Any = trained.model
+    odm = fit.odm
+    chosen = np.array([model.kernel.gamma, odm.lam / alone.total_weight, odm.upsilon, odm.theta, score])
+    support = trained.attributes["support_"]
+    coefficients = np.zeros((settings.machines, len(support)))
+    coefficients[places] = signs[:, None] * model.coefficients
+    intercept = constants.copy()
+    intercept[places] = signs * model.intercept
+    figures[places] = _figures(trained, len(places))
+    require_finite_solution(figures[:, 0])
+    if settings.fit.loo:
+        left[places] = np.nan_to_num(signs[:, None] * trained.attributes[OF_MACHINE][0])
+    parameters = trained.attributes.get("loo_parameters_", 0.0)
+    counts = (cell.rows, len(present))
+    return SolvedCell(support, coefficients, intercept, figures, counts, left, parameters, chosen)
+
+
+def _machines(settings: CellSettings, present: Sequence[int]) -> tuple[Array, Array, Array]:
+    """Return machines that a cell with the classes ``present`` learns, and the constants of all machines.
+
+    Of the former: their numbers among all machines, and signs, since two classes have one machine for both.
+    """
+    classes = len(settings.factors)
+    if classes == 2:
+        return np.array([0]), np.ones(1), np.full(1, 2.0 * present[-1] - 1.0 if len(present) == 1 else 0.0)
+    if not settings.pairs:
+        signs = np.array([-1.0, 1.0]) if len(present) == 2 else np.ones(len(present))
+        constants = np.full(classes, -1.0)
+        constants[present[: len(present) == 1]] = 1.0
+        return np.array(present), signs, constants
+    of_pairs = list(combinations(range(classes), 2))
+    places = [i for i, pair in enumerate(of_pairs) if set(pair) <= set(present)]
+    constants = np.array([float(b in present) - float(a in present) for a, b in of_pairs])
+    return np.array(places, np.int64), np.ones(len(places)), constants
+
+
+def _alone(cell: MemoryData, codes: Array, classes: int) -> MemoryData:
+    """Return the rows of a cell as if there were no others, numbered from 0; ``codes`` are of its own classes."""
+    y = np.where(codes == 1, 1.0, -1.0) if classes == 2 else codes.astype(np.float64)
+    return replace(cell, given=cell.X, kept=np.arange(cell.rows), y=y, factors=(1.0,) * classes)
+
+
+def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
+    """Return the settings by which a cell learns, and their score if it has found them itself, else 0."""
+    fit = settings.fit
+    odm = fit.odm
+    if fit.axes is None:
+        return replace(fit, odm=replace(odm, lam=odm.lam * (alone.total_weight / settings.total_weight))), 0.0
+    found, score = best_setting(alone, fit.kernel, fit.axes, fit.run)
+    own = ODMSettings(found.share * alone.total_weight, found.upsilon, found.theta)
+    return replace(fit, odm=own, kernel=replace(fit.kernel, gamma=found.gamma)), score
+
+
+def _trained(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
+    """Train the machines of a cell on its rows alone."""
+    exact = partial(train_exact, left_out=left_out_values)
+    if len(alone.factors) == 2:
+        return exact(alone, fit)
+    choice = Choice("exact", "", Recipe(exact, train_machines=partial(train_pairs, at_rest=False)))
+    return train_machines(choice, alone, fit, "ovo" if pairs else "ovr", _combined)
+
+
+def _combined(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Join the attributes of a cell's machines, and stack their left-out values."""
+    found = joined_attributes([{k: v for k, v in each.items() if k != OF_MACHINE} for each in machines])
+    if OF_MACHINE not in machines[0]:
+        return found
+    values = np.stack([each[OF_MACHINE][0] for each in machines])
+    return found | {OF_MACHINE: (values,), "loo_parameters_": float(np.sum(found["loo_parameters_"]))}
+
+
+def _figures(trained: Trained, machines: int) -> Array:
+    """Return P, D and the steps of each machine, and whether the model predicts in float64, (machines, figures)."""
+    last: dict[int, dict[str, Any]] = {}
+    for record in trained.history:
+        last[record.get("machine", 0)] = record
+    model: Any = trained.model
+    if machines > len(last):  # two classes of several have one machine for both
+        last = dict.fromkeys(range(machines), last[0])
+    double = float(model.double_precision)
+    rows = ((each["objective"], each["gap"], each["iteration"]) for _, each in sorted(last.items()))
+    return np.array([(primal, primal * (1.0 - gap), steps, double) for primal, gap, steps in rows])

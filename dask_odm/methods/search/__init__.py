@@ -1,0 +1,1 @@
+"""The search for settings by trials on samples of rows."""

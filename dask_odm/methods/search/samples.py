@@ -1,0 +1,95 @@
+"""Settings that are tried on samples of training data, as `Search` asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, Setting
+from dask_odm.methods.search.trials import Splits, TrialRows, trial_bytes, trial_rows
+from dask_odm.typing import Array
+
+MOST_LANDMARKS = 1000  # of a trial, unless the solver of the last fit has another number
+
+
+class SampleTrials:
+    """The trials of settings on samples of the rows; the features of the last kernel are kept."""
+
+    def __init__(
+        self, data: TrainingData, kernel: KernelChoice, run: FitRun, splits: Splits, most: int = MOST_LANDMARKS
+    ) -> None:
+        self._data = data
+        self._kernel = kernel
+        self._run = run
+        self._splits = splits
+        self._most = most  # landmarks of a trial
+        self._samples: dict[int, list[MemoryData]] = {}
+        self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
+
+    def samples(self, stage: int) -> list[MemoryData]:
+        """Return the samples of a stage."""
+        if stage not in self._samples:
+            self._samples[stage] = self._drawn(stage)
+        return self._samples[stage]
+
+    def _drawn(self, stage: int) -> list[MemoryData]:
+        """Draw the samples of a stage: one of all rows."""
+        return [cast(MemoryData, self._data.sample(TUNING.rows[stage], self._run.seed))]
+
+    def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
+        """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
+        values = [(each.share, each.upsilon, each.theta) for each in settings]
+        found = [rows.scores(values, self._splits) for rows in self._seen(stage, settings[0])]
+        return np.average(found, axis=0, weights=[sample.weight.sum() for sample in self.samples(min(stage, FINE))])
+
+    def goes_on(self, setting: Setting) -> bool:
+        """Whether the last stage is worth its time: the kernel may need more landmarks, and has room for them."""
+        asked = setting.kernel == "linear" or setting.n_landmarks is not None
+        enough = TUNING.needed * TUNING.landmarks[FINE]
+        return not self._many and not asked and self._has_room and self._seen(FINE, setting)[0].features.k > enough
+
+    def _seen(self, stage: int, setting: Setting) -> list[TrialRows]:
+        """Return the samples of a stage with the features that a setting's kernel and landmarks give."""
+        key = stage, setting.kernel, setting.gamma, setting.n_landmarks
+        if self._last is None or self._last[0] != key:
+            choice = replace(self._kernel, kernel=setting.kernel, gamma=setting.gamma)
+            count = self._count(stage, setting)
+            leaves_one = self._splits.cv is None
+            samples = self.samples(min(stage, FINE))
+            self._last = (
+                key,
+                [trial_rows(each, choice, count, self._run, leaves_one=leaves_one) for each in samples],
+            )
+        return self._last[1]
+
+    def _count(self, stage: int, setting: Setting) -> int:
+        """Return the number of landmarks of a trial; after the coarse stage it is the setting's own if it has one."""
+        if setting.n_landmarks is not None and stage != COARSE:
+            return setting.n_landmarks
+        return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
+
+    @property
+    def _many(self) -> bool:
+        """Whether all rows are many more than the larger sample."""
+        return self._data.labelled_rows > TUNING.many * TUNING.rows[FINE]
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether a trial of the larger sample can have more landmarks than it has."""
+        (sample,) = self.samples(FINE)
+        count = min(TUNING.more_landmarks, self._most, sample.rows)
+        return count > TUNING.landmarks[FINE] and trial_bytes(sample.rows, count) <= sample.cluster.share(1)[0]
+
+
+def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun) -> tuple[Setting, float]:
+    """Return the best setting for rows in memory, and its score when they are left out one by one."""
+    trials = SampleTrials(data, kernel, run, Splits(None, run.seed))
+    search = Search(axes, trials.scores, trials.goes_on, None, lambda state: None)
+    best = search.run().history[search.best]
+    return Setting.of(best), best["objective"]

@@ -1,0 +1,225 @@
+"""Models of cells: the space is divided, and each cell has a kernel model of its own.
+
+A tree of planes divides it, or the means of clusters in the kernel's space do. A row meets the support rows of its cell
+only. Cells share kernel and scaling; in a tree each has its own γ. Support rows are in the order of the cells.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_odm.kernels import from_parameters
+from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.groups import Groups
+from dask_odm.linalg.jit import compiled_in_order
+from dask_odm.linalg.threads import run_threads
+from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts
+from dask_odm.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class CellTree:
+    """Binary tree of planes: a scaled row x of node i is on its right side if ``planes[i] · x > thresholds[i]``.
+
+    ``planes`` (m, d) and ``thresholds`` (m,) are float64. ``children`` (m, 2), int64, has the nodes below on the left
+    and on the right: the number of a node, or −1 − the number of a cell. Without a node, all rows are in cell 0.
+    """
+
+    planes: Array
+    thresholds: Array
+    children: Array
+
+    @classmethod
+    def single(cls, features: int) -> CellTree:
+        """Return the tree of one cell."""
+        return cls(np.empty((0, features)), np.empty(0), np.empty((0, 2), np.int64))
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return len(self.thresholds) + 1
+
+    def __call__(self, X: Array) -> NDArray[np.int64]:
+        """Return the cell of each scaled row of X (n, d)."""
+        found = np.zeros(len(X), np.int64)
+        if len(self.thresholds):
+            _descend(X, self.planes, self.thresholds, self.children, found)
+        return found
+
+    def grafted(self, below: list[CellTree]) -> CellTree:
+        """Return the tree in which cell i is divided by the tree ``below[i]``; cells are numbered in their order."""
+        cells = np.cumsum([0, *(tree.count for tree in below)])
+        nodes = len(self.thresholds) + np.cumsum([0, *(len(tree.thresholds) for tree in below)])
+        roots = np.where(np.diff(nodes) > 0, nodes[:-1], -1 - cells[:-1])
+
+        def moved(tree: CellTree, i: int) -> Array:
+            return np.where(tree.children < 0, tree.children - cells[i], tree.children + nodes[i])
+
+        own = np.where(self.children < 0, roots[-1 - np.minimum(self.children, -1)], self.children)
+        return CellTree(
+            np.concatenate([self.planes, *(tree.planes for tree in below)]),
+            np.concatenate([self.thresholds, *(tree.thresholds for tree in below)]),
+            np.concatenate([own, *(moved(tree, i) for i, tree in enumerate(below))]),
+        )
+
+    def require_sound(self) -> None:
+        """Raise ValueError unless every node and every cell is met once on the ways from the root."""
+        nodes = len(self.thresholds)
+        if self.children.dtype != np.int64 or self.children.shape != (nodes, 2) or len(self.planes) != nodes:
+            raise ValueError(f"children of type {self.children.dtype} and shape {self.children.shape}")
+        ends = np.sort(self.children, axis=None)
+        once = np.array_equal(ends, np.r_[-1 - nodes : 0, 1:nodes]) if nodes else True
+        above = np.repeat(np.arange(nodes), 2)
+        if not once or (self.children.ravel() <= above)[self.children.ravel() >= 0].any():
+            raise ValueError("children that are no tree")
+
+
+@compiled_in_order
+def _descend(X: Array, planes: Array, thresholds: Array, children: Array, out: Array) -> None:
+    """Write the cell of every row of X to ``out``."""
+    for i in range(len(X)):
+        node = 0
+        while node >= 0:
+            along = 0.0
+            for j in range(X.shape[1]):
+                along += planes[node, j] * X[i, j]
+            node = children[node, 1 if along > thresholds[node] else 0]
+        out[i] = -1 - node
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LocalModel(KernelModel):
+    """A kernel model for each cell of the feature space; a row is predicted by that of its cell.
+
+    Cell c has the support rows ``starts[c]:starts[c + 1]``, and the row c of ``intercept`` (cells, machines).
+    """
+
+    starts: Array  # (cells + 1,), int64
+
+    @property
+    def outputs(self) -> int:
+        return self.pairs or int(self.intercept.shape[1])
+
+    @abstractmethod
+    def _place(self, scaled: Array) -> Array:
+        """Return the cell of each scaled row."""
+
+    def cell(self, number: int) -> KernelModel:
+        """Return the model of one cell."""
+        first, last = self.starts[number : number + 2].tolist()
+        return KernelModel(
+            self.kernel, self.scaling, self.support[first:last], self.coefficients[:, first:last],
+            self.intercept[number], 0, self.double_precision,
+        )  # fmt: skip
+
+    def cells_of(self, X: Any) -> NDArray[np.int64]:
+        """Return the cell of each raw row of X (n, d), dense or CSR."""
+        scaled = self._scaled(X, np.result_type(X.dtype, self.support.dtype))
+        step = 16 * PREDICTED_ROWS
+        blocks = [self._place(np.ascontiguousarray(scaled(slice(i, i + step)))) for i in range(0, X.shape[0], step)]
+        return np.concatenate(blocks) if blocks else np.empty(0, np.int64)
+
+    def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
+        cells = self.cells_of(X)
+        order = np.argsort(cells, kind="stable")
+        values = np.empty((self.intercept.shape[1], X.shape[0]))
+        starts = np.flatnonzero(np.diff(cells[order], prepend=-1))
+
+        def predict(span: tuple[int, int]) -> None:
+            rows = order[span[0] : span[1]]
+            values[:, rows] = self.cell(int(cells[rows[0]])).machine_scores(X[rows], 1, by_tiles)
+
+        run_threads(predict, pairwise([*starts.tolist(), len(order)]), threads, "predict")
+        return values
+
+    @classmethod
+    def _checked(cls, description: dict[str, Any], arrays: dict[str, Any], cells: int) -> dict[str, Any]:
+        """Return the fields of all models of ``cells`` cells; raise ValueError if the arrays do not fit each other."""
+        starts = arrays["starts"]
+        intercept = arrays["intercept"]
+        require_finite_parts({"intercept": intercept})
+        plain = {name: arrays[name] for name in KernelModel.parts}
+        if intercept.ndim != 2 or len(intercept) != cells or not cells:
+            raise ValueError(f"an intercept of shape {intercept.shape} for {cells} cells")
+        one = KernelModel.from_parts(description, plain | {"intercept": intercept[0]})
+        rising = starts.dtype == np.int64 and starts.shape == (cells + 1,) and (np.diff(starts) >= 0).all()
+        if not rising or starts[0] != 0 or starts[-1] != one.support.shape[0]:
+            raise ValueError("cells that do not divide the support vectors")
+        found = {field.name: getattr(one, field.name) for field in fields(KernelModel)}
+        return found | {"intercept": intercept, "starts": starts}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CellModel(LocalModel):
+    """A kernel model for each cell of a tree, with a γ of its own."""
+
+    tree: CellTree
+    gammas: Array  # (cells,)
+    kind: ClassVar[str] = "cells"
+    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts", "gammas")
+
+    def _place(self, scaled: Array) -> Array:
+        return self.tree(scaled)
+
+    def cell(self, number: int) -> KernelModel:
+        return replace(super().cell(number), kernel=_with_gamma(self.kernel, float(self.gammas[number])))
+
+    def arrays(self) -> dict[str, Any]:
+        return super().arrays() | vars(self.tree) | {"starts": self.starts, "gammas": self.gammas}
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> CellModel:
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
+        tree = CellTree(*(arrays[name] for name in ("planes", "thresholds", "children")))
+        require_finite_parts({name: arrays[name] for name in ("planes", "thresholds")})
+        tree.require_sound()
+        if tree.planes.shape[1:] != arrays["shift"].shape:
+            raise ValueError(f"planes of shape {tree.planes.shape}")
+        found = cls._checked(description, arrays, tree.count)
+        gammas = arrays["gammas"]
+        require_finite_parts({"gammas": gammas})
+        if gammas.shape != (tree.count,) or not (gammas > 0).all():
+            raise ValueError(f"gammas of shape {gammas.shape} that are not all positive")
+        _with_gamma(found["kernel"], float(gammas[0]))  # raises for a kernel without
+        return cls(**found, tree=tree, gammas=gammas)
+
+
+def _with_gamma(kernel: Kernel, gamma: float) -> Kernel:
+    """Return a kernel with another γ."""
+    return from_parameters(kernel.parameters() | {"gamma": gamma})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClusterModel(LocalModel):
+    """A kernel model for each cluster of rows in the kernel's space; a row's cluster is that of the nearest mean."""
+
+    groups: Groups
+    kind: ClassVar[str] = "clusters"
+    parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "means", "labels", "norms", "starts")
+
+    def _place(self, scaled: Array) -> Array:
+        return self.groups(scaled)
+
+    def arrays(self) -> dict[str, Any]:
+        groups = self.groups
+        own = {"means": groups.rows, "labels": groups.labels, "norms": groups.norms}
+        return super().arrays() | own | {"starts": self.starts}
+
+    @classmethod
+    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> ClusterModel:
+        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
+        rows, labels, norms = (arrays[name] for name in ("means", "labels", "norms"))
+        require_finite_parts({"means": rows, "norms": norms})
+        if norms.ndim != 1 or rows.ndim != 2 or rows.shape[1:] != arrays["shift"].shape:
+            raise ValueError(f"means of shape {rows.shape} and norms of shape {norms.shape}")
+        numbered = labels.dtype == np.int64 and labels.shape == rows.shape[:1]
+        if not numbered or not np.array_equal(np.unique(labels), np.arange(len(norms))):
+            raise ValueError(f"labels of type {labels.dtype} and shape {labels.shape} for {len(norms)} clusters")
+        held = cls._checked(description, arrays, len(norms))
+        return cls(**held, groups=Groups(held["kernel"], rows, norms, labels))

@@ -1,0 +1,93 @@
+"""What solver="auto" takes of two classes beyond "exact": cells where they tell rows apart that landmarks do not."""
+
+from __future__ import annotations
+
+import logging
+
+import dask
+import numpy as np
+import pytest
+
+from dask_odm import ODMClassifier
+from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.datasets import make_chessboard
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.cells.choosing import gain_of_cells
+from dask_odm.methods.recipes import RECIPES, choose_by_regions
+from dask_odm.solvers import Cells, Landmark
+from small_stores import store_of
+
+LANDMARK = Choice("landmark", "too many rows", RECIPES["landmark"])
+
+
+def chosen(model: ODMClassifier, X: np.ndarray, y: np.ndarray, path: object = None) -> tuple[str, str, object]:
+    """Return the solver, the reason and the solver object for rows in memory, or for a store at ``path``."""
+    run = FitRun.of(model)
+    data: MemoryData | StoredData = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    if path is not None:
+        data = StoredData(run, store_of(path, X, y, chunk_rows=700), TwoClasses())
+    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run))
+    return choice.solver, choice.why, fit.own
+
+
+def board(n: int, d: int = 3, n_squares: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Rows on a board of ``n_squares``² squares."""
+    return make_chessboard(n, d, n_squares=n_squares, noise=0.0)
+
+
+def narrow(**parameters: object) -> ODMClassifier:
+    return ODMClassifier(**{"gamma": 5.0, "lam": 1e4, "random_state": 0} | parameters)
+
+
+def with_landmarks(count: int, model: ODMClassifier) -> ODMClassifier:
+    """Return the model whose fit has fewer landmarks than "auto" has."""
+    return model.set_params(solver=Landmark(count))
+
+
+def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog):
+    X, y = board(6000)
+    model = with_landmarks(200, narrow())
+    with caplog.at_level(logging.INFO, "dask_odm"):
+        name, why, own = chosen(model, X, y)
+    assert (name, own) == ("cells", Cells())
+    assert why.startswith("too many rows; in some regions, cells get ")
+    assert f"solver='cells': {why}" in caplog.text
+    assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
+
+
+def test_all_rows_as_landmarks_leave_nothing_to_gain():
+    X, y = board(1200)
+    model = with_landmarks(1200, narrow())
+    run = FitRun.of(model)
+    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    assert gain_of_cells(data, model._settings(run)) == (0.0, 0.0)
+
+
+def test_landmarks_for_smooth_classes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = (X[:, 0] + rng.normal(size=3000) > 0).astype(int)
+    assert chosen(with_landmarks(60, narrow(gamma=0.1)), X, y)[0] == "landmark"
+
+
+@pytest.mark.parametrize("limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}], ids=["memory", "kernel"])
+def test_landmarks_where_cells_cannot_be(limit):
+    X, y = board(1000)
+    name, why, _ = chosen(with_landmarks(60, narrow(**limit)), X, y)
+    assert (name, why) == ("landmark", "too many rows"), "nothing was tried"
+
+
+def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
+    X, y = board(8200, 120, 36)  # too many for "exact"
+    model = narrow(tol=0.1)
+    first = model.fit(X, y).history_[0]
+    assert first["solver"] == "cells"
+    assert "more of all rows right than landmarks" in first["why"]
+    store = store_of(tmp_path / "board.zarr", X, y, chunk_rows=1000)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        assert model.fit(store).history_[0]["why"] == first["why"]
+    asked = narrow(solver=Landmark(50)).fit(X, y).history_[0]
+    assert (asked["solver"], asked["why"]) == ("landmark", "asked for")

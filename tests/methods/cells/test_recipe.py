@@ -1,0 +1,265 @@
+"""solver="cells": every cell is an exact machine, in memory and over stores, for two classes and many."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import dask
+import numpy as np
+import pytest
+from dask.system import CPU_COUNT
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning
+
+import reference
+from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
+from dask_odm.data.store.records import read_record
+from dask_odm.events import IterationFinished
+from dask_odm.learning.training.checkpoints import save_checkpoint
+from dask_odm.progress import format_history
+from dask_odm.solvers import Cells
+from small_stores import store_of
+
+SETTINGS = {"gamma": 3.0, "lam": 1e4, "tol": 1e-6, "random_state": 0}
+
+
+def board(n: int = 1200, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a chess board, with rows of other classes among each."""
+    X = np.random.default_rng(seed).random((n, 2))
+    squares = np.floor(3.0 * X).astype(int)
+    return X, (squares[:, 0] + (2 if classes > 2 else 1) * squares[:, 1]) % classes
+
+
+def test_a_cell_is_the_exact_machine_of_its_rows():
+    X, y = board(600)
+    model = ODMClassifier(**SETTINGS, solver=Cells(100), fit_intercept=False).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert len(set(cells.tolist())) == model.history_[-1]["cells"] == 8
+    primal = short = 0.0
+    for cell in range(8):
+        rows = cells == cell
+        signs = np.where(y[rows] == 1, 1.0, -1.0)
+        if len(set(signs.tolist())) == 1:
+            np.testing.assert_array_equal(model.decision_function(X[rows]), signs)
+            continue
+        K = reference.rbf(X[rows], X[rows], 3.0)
+        lam = 1e4 * rows.sum() / 600
+        expected = K @ (signs * reference.solve_two_variable_dual(K, signs, lam, 0.2, 0.2)[0])
+        np.testing.assert_allclose(model.decision_function(X[rows]), expected, rtol=0, atol=1e-3)
+        a = np.zeros(600)
+        a[model.support_] = model.dual_coef_[0]
+        s = signs * a[rows]
+        value = reference.primal_value(K, signs, s, lam, 0.2, 0.2)
+        primal += value
+        short += reference.relative_gap(K, signs, s, lam, 0.2, 0.2) * reference.primal_value(K, signs, s, lam, 0.2, 0.2)
+    assert model.history_[-1]["objective"] == pytest.approx(primal, rel=1e-6)
+    assert model.dual_gap_ == pytest.approx(short / primal, abs=1e-7)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+
+
+@pytest.mark.parametrize("scheme", ["ovr", "ovo"])
+def test_machines_of_classes_that_a_cell_lacks_are_constants(scheme):
+    X, y = board(900, classes=5)
+    model = ODMClassifier(**SETTINGS, solver=Cells(100), multi_class=scheme).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert (np.array([len(set(y[cells == c])) for c in range(cells.max() + 1)]) < 5).all()
+    for cell in range(cells.max() + 1):
+        rows = cells == cell
+        assert set(model.predict(X[rows]).tolist()) <= set(y[rows].tolist()), "a cell predicts its own classes"
+    whole = ODMClassifier(**SETTINGS, solver="exact", multi_class=scheme).fit(X, y)
+    assert model.score(*board(2000, 5, 1)) > whole.score(*board(2000, 5, 1)) - 0.02
+
+
+@pytest.mark.parametrize("scheme", [None, "ovo"])
+def test_left_out_values_are_those_of_the_cells(scheme):
+    classes = 2 if scheme is None else 4
+    X, y = board(800, classes)
+    settings = SETTINGS | {"lam": 100.0, "loo": True, "multi_class": scheme}
+    model = ODMClassifier(**settings, solver=Cells(200)).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert model.loo_decision_function_.shape == ((800,) if classes == 2 else (800, 6))
+    for cell in (0, cells.max()):
+        rows = cells == cell
+        if len(set(y[rows])) < classes:
+            continue
+        own = settings | {"lam": 100.0 * rows.sum() / 800, "solver": "exact"}
+        alone = ODMClassifier(**own).fit(X[rows], y[rows])
+        found = model.loo_decision_function_[rows]
+        np.testing.assert_allclose(found, alone.loo_decision_function_, rtol=0, atol=1e-4)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+    if classes == 2:
+        assert abs(model.loo_score_ - model.score(*board(3000, classes, 1))) < 0.05
+
+
+def test_cells_overlap():
+    X, y = board(1200)
+    apart = ODMClassifier(**SETTINGS, solver=Cells(100), loo=True).fit(X, y)
+    model = ODMClassifier(**SETTINGS, solver=Cells(100, overlap=0.3), loo=True).fit(X, y)
+    assert model.history_[-1]["rows"] > 1300 > apart.history_[-1]["rows"] == 1200
+    assert np.isfinite(model.loo_decision_function_).all(), "each row is left out of its own cell"
+    assert model.loo_score_ > apart.loo_score_
+    assert model.score(*board(4000, 2, 1)) > apart.score(*board(4000, 2, 1))
+
+
+def test_stores_workers_and_bins(tmp_path, start_workers):
+    X, y = board(3000, 3)
+    path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=700).path
+    model = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True)
+
+    histories: list[list[dict]] = []
+
+    def bits() -> list[bytes]:
+        with dask.config.set({"dask_odm.read-into-memory": 0}):
+            model.fit(path)
+        histories.append(without_seconds(model.history_))
+        return [np.asarray(each).tobytes() for each in (model.dual_coef_, model.support_, model.loo_decision_function_)]
+
+    here = bits()
+    assert len(model.history_) > 4, "several bins"
+    with start_workers(2):
+        assert bits() == here
+    assert histories[1] == histories[0]
+    assert model.score(*board(2000, 3, 1)) > 0.9
+    np.testing.assert_array_equal(model.support_vectors_, X.astype(np.float32)[model.support_])
+    held = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True).fit(X.astype(np.float32), y)
+    assert np.mean(held.predict(X) == model.predict(X)) > 0.95
+
+
+def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
+    X, y = board(1500, 3)
+    path = str(tmp_path / "fit.zarr")
+
+    class StopError(Exception):
+        pass
+
+    def stop(event):
+        if isinstance(event, IterationFinished) and event.iteration == 2:
+            raise StopError
+
+    def model(**more):
+        return ODMClassifier(**SETTINGS, solver=Cells(30), loo=True, multi_class="ovo", checkpoint=path, **more)
+
+    with pytest.raises(StopError):
+        model(callbacks=[stop]).fit(X, y)
+    whole = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True, multi_class="ovo").fit(X, y)
+    again = model(resume=True).fit(X, y)
+    np.testing.assert_array_equal(again.dual_coef_, whole.dual_coef_)
+    np.testing.assert_array_equal(again.loo_decision_function_, whole.loo_decision_function_)
+    assert without_seconds(again.history_) == without_seconds(whole.history_)
+    with pytest.raises(StoreError, match="another fit"):
+        model(resume=True).set_params(solver=Cells(300)).fit(X, y)
+
+
+def without_seconds(history: list[dict]) -> list[dict]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
+
+
+def test_history_tells_of_the_levels_and_of_sixteen_steps(tmp_path):
+    X, y = board(640)
+    heard: list[IterationFinished] = []
+    model = ODMClassifier(**SETTINGS, solver=Cells(30), callbacks=[heard.append]).fit(X, y)
+    levels = [record for record in model.history_ if "nodes" in record]
+    steps = model.history_[len(levels) :]
+    cells = model._model.cells_of(X)
+    sizes = np.bincount(cells)
+    assert levels[0]["least_rows"] == levels[0]["most_rows"] == 640
+    assert sum(record["cells"] for record in levels) == len(sizes) == steps[-1]["cells"]
+    assert sum(record["nodes"] for record in levels) == len(sizes) - 1
+    assert (levels[-1]["least_rows"], levels[-1]["most_rows"]) == (sizes.min(), sizes.max()), (
+        "all cells are equally deep"
+    )
+    assert 8 <= len(steps) <= 16
+    assert all(a["rows"] < b["rows"] and a["seconds"] <= b["seconds"] for a, b in pairwise(steps))
+    assert steps[-1]["mean_gap"] <= steps[-1]["worst_gap"] <= 1e-6
+    told = [event.objective for event in heard if isinstance(event, IterationFinished)]
+    assert told == [record["objective"] for record in steps]
+    tables = format_history(model.history_).split("\n\n")
+    assert [len(table.splitlines()) for table in tables] == [len(levels) + 1, len(steps) + 1]
+    model.save(tmp_path / "model.zarr")
+    assert load_model(tmp_path / "model.zarr").history_ == model.history_
+
+
+def test_a_checkpoint_has_more_bins_than_its_history_tells_of(tmp_path):
+    X, y = board(900, 3)
+    path = tmp_path / "fit.zarr"
+    model = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path)).fit(X, y)
+    record = read_record(path, "checkpoint")
+    attributes = record.attributes | {"history": record.attributes["history"][:1]}
+    save_checkpoint(path, {name: record.array(name) for name in record.arrays}, attributes)
+    again = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path), resume=True).fit(X, y)
+    assert without_seconds(again.history_) == without_seconds(model.history_)
+    assert again.dual_gap_ == model.dual_gap_
+
+
+def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():
+    X, y = board(900, 4)
+    model = ODMClassifier(**SETTINGS, solver=Cells(20), multi_class="ovo", loo=True).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert min(len(set(y[cells == c])) for c in range(cells.max() + 1)) == 1
+    for i, pair in enumerate(combinations(range(4), 2)):
+        np.testing.assert_array_equal(np.isfinite(model.loo_decision_function_[:, i]), np.isin(y, pair))
+
+
+def test_sparse_rows_class_weights_and_saving(tmp_path):
+    X, y = board(700)
+    X = np.where(X > 0.2, X, 0.0)
+    model = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(X, y)
+    weighted = ODMClassifier(**SETTINGS, solver=Cells(150)).fit(X, y, sample_weight=np.where(y == 0, 3.0, 1.0))
+    np.testing.assert_allclose(weighted.decision_function(X), model.decision_function(X), rtol=0, atol=1e-6)
+    sparse = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(csr_array(X), y)
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), model.decision_function(X), rtol=0, atol=1e-6)
+    for each, rows in ((model, X), (sparse, csr_array(X))):
+        each.save(tmp_path / "model.zarr", overwrite=True)
+        found = load_model(tmp_path / "model.zarr")
+        np.testing.assert_array_equal(found.decision_function(rows), each.decision_function(rows))
+
+
+def test_more_equal_rows_than_a_cell_may_have():
+    """Nothing divides them: dense ones are merged, and sparse ones are solved if there is memory for them."""
+    X, y = board(660)
+    X[60:] = 0.5
+    limit = CPU_COUNT * 3_000_000
+    settings = SETTINGS | {"lam": 1e3, "gamma": 30.0}
+    dense = ODMClassifier(**settings, solver=Cells(50), memory_limit=limit).fit(X, y)
+    sparse = ODMClassifier(**settings, solver=Cells(50)).fit(csr_array(X), y)
+    assert np.bincount(dense._model.cells_of(X)).max() >= 600
+    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), rtol=0, atol=1e-4)
+    with pytest.raises(MemoryLimitError, match=r"a cell has 6\d\d rows \(cell_rows=50; nothing divides equal rows"):
+        ODMClassifier(**settings, solver=Cells(50), memory_limit=limit).fit(csr_array(X), y)
+
+
+@pytest.mark.parametrize("solver", ["exact", Cells(100)], ids=["exact", "cells"])
+def test_an_infinite_gap_ends_no_fit_that_has_a_checkpoint(tmp_path, solver):
+    """Of coefficients so large that ‖w‖² is negative."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)).astype(np.float32), rng.integers(0, 2, 80)
+    settings = {"gamma": 1e-6, "lam": 1e16, "random_state": 0, "max_iter": 30, "solver": solver}
+    checkpoint = str(tmp_path / "fit.zarr")
+    found = []
+    for more in ({}, {"checkpoint": checkpoint}, {"checkpoint": checkpoint, "resume": True}):
+        model = ODMClassifier(**settings, **more)
+        with pytest.warns(ConvergenceWarning, match="no gap is known"):
+            found.append(model.fit(X, y).decision_function(X))
+        assert model.dual_gap_ == np.inf
+    np.testing.assert_array_equal(found, found[:1] * 3)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
+def test_an_objective_that_overflows_is_said_of_the_first_cell(tmp_path):
+    X, y = board(300)
+    model = ODMClassifier(solver=Cells(60), gamma=0.5, random_state=0, checkpoint=str(tmp_path / "fit.zarr"))
+    with pytest.raises(InputError, match="the solution is not finite: rescale the rows"):
+        model.fit((1e37 * X).astype(np.float32), y)
+
+
+def test_says_what_it_cannot_do():
+    X, y = board(300)
+    with pytest.raises(InputError, match="solver='newton'"):
+        ODMClassifier("linear", solver="cells").fit(X, y)
+    with pytest.raises(InputError, match="features"):
+        ODMClassifier("precomputed", solver="cells").fit(X @ X.T, y)
+    with pytest.raises(InputError, match="no cell has rows of two classes"):
+        ODMClassifier(solver=Cells(1)).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match=r"cells stopped short.*max_iter"):
+        ODMClassifier(**SETTINGS | {"max_iter": 1}, solver=Cells(280)).fit(*board(560))

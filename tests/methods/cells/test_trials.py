@@ -1,0 +1,65 @@
+"""Cells that settings are tried on, in memory and from a store, and a search that uses them."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pytest
+
+from dask_odm import ODMClassifier, ODMClassifierCV, open_store
+from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.cells.recipe import sampled
+from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
+from dask_odm.solvers import Cells
+from small_stores import store_of
+
+CHOICE = KernelChoice("rbf", 1.0, scale="minmax")
+
+
+def mixed_on_one_side(n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of two classes, −1 and 1, that are mixed where the first feature is positive."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return X, np.where((X[:, 0] > 0) & (rng.random(n) < 0.4), 1.0, -1.0)
+
+
+def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
+    X, y = mixed_on_one_side()
+    data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
+    drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 500)
+    cells = [cell for cell, _ in drawn]
+    rarer = sum(share * np.mean(cell.y == 1.0) for cell, share in drawn)
+    assert rarer == pytest.approx(np.mean(y == 1.0)), "the share of the rarer label, in whose proportion they are drawn"
+    assert len(cells) == TRIAL_CELLS
+    assert all(250 <= cell.rows <= 500 for cell in cells)
+    assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
+    np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
+    store = store_of(tmp_path / "rows.zarr", X, y.astype(int), chunk_rows=700)
+    stored = StoredData(FitRun(3), store, TwoClasses())
+    by_store = chosen_cells(stored, sampled(stored, CHOICE, 3), CHOICE, 500)
+    for (one, share), (other, other_share) in zip(drawn, by_store, strict=True):
+        assert share == other_share
+        np.testing.assert_array_equal(one.kept, other.kept)
+        np.testing.assert_array_equal(one.X, other.X)
+
+
+@pytest.mark.parametrize("cv", [None, 3])
+def test_a_search_finds_settings_for_cells(tmp_path, cv):
+    rng = np.random.default_rng(0)
+    X = rng.random((4000, 2))
+    y = np.floor(8 * X).astype(int).sum(axis=1) % 2
+    axes = {"gammas": [1.0, 100.0], "lams": [10.0, 4e4], "upsilons": [0.2], "thetas": [0.3]}
+    search = ODMClassifierCV(solver=Cells(500), **axes, cv=cv, random_state=0).fit(X[:3000], y[:3000])
+    assert search.best_params_["gamma"] == 100.0
+    assert search.best_params_["lam"] == 4e4
+    assert search.score(X[3000:], y[3000:]) > 0.9
+    assert search._model.tree.count >= 6
+    plain = ODMClassifier(**search.best_params_, solver=Cells(500), scale="minmax", random_state=0)
+    np.testing.assert_array_equal(plain.fit(X[:3000], y[:3000]).decision_function(X), search.decision_function(X))
+    path = store_of(tmp_path / "rows.zarr", X[:3000], y[:3000], chunk_rows=500).path
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        stored = ODMClassifierCV(solver=Cells(500), **axes, cv=cv, random_state=0).fit(open_store(path))
+    assert stored.best_params_ == search.best_params_
