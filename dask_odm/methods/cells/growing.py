@@ -18,6 +18,7 @@ from dask_odm.typing import Array
 
 LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
 DIRECTIONS = 4  # principal directions that are tried, one after the other
+DIRECTION_ROWS = 1000  # of a node, from which they are found
 
 
 def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
@@ -35,7 +36,7 @@ def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
         index, above, side = waiting.pop()
         number = len(nodes)
         began = time.perf_counter()
-        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
+        found = None if len(index) <= most else _plane(rows, index, np.random.default_rng([seed, number]))
         if above >= 0:
             children[above][side] = -1 - cells if found is None else number
         if found is None:
@@ -109,12 +110,9 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
     return count
 
 
-def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
-    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided.
-
-    Directions are found from ``most`` of the rows, as many as a cell may have.
-    """
-    some = index[np.sort(rng.choice(len(index), most, replace=False))]
+def _plane(rows: Any, index: Array, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
+    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
+    some = index[np.sort(rng.choice(len(index), min(len(index), DIRECTION_ROWS), replace=False))]
     along = np.empty(len(index))
     for plane in _directions(rows[some].astype(np.float64), rng):
         for span in slabs_of(rows, len(index)):
@@ -162,7 +160,7 @@ def _directions(X: Array, rng: np.random.Generator) -> Array:
     X = X - X.mean(axis=0)
     count = min(DIRECTIONS, X.shape[1])
     basis = rng.standard_normal((X.shape[1], count))
-    for _ in range(8):
+    for _ in range(3):
         basis, _ = np.linalg.qr(X.T @ (X @ basis))
     _, vectors = np.linalg.eigh((X @ basis).T @ (X @ basis))
     found: Array = (basis @ vectors[:, ::-1]).T
