@@ -105,8 +105,8 @@ WRONG = {
     "theta": (1.0, "a float in the range [0.0, 1.0)"),
     "solver": (
         "lbfgs",
-        "a str among {'auto', 'cascade', 'cells', 'csvrg', 'dc', 'dip', 'dsvrg', 'exact', 'landmark', 'newton', 'sodm', "
-        "'svrg'} or a solver object of dask_odm.solvers "
+        "a str among {'auto', 'cascade', 'cells', 'csvrg', 'dc', 'dip', 'dsvrg', 'exact', 'landmark', 'newton', "
+        "'sodm', 'svrg'} or a solver object of dask_odm.solvers "
         "(Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)",
     ),
     "tol": (0.0, "a float in the range (0.0, inf)"),

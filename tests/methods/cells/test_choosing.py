@@ -73,7 +73,9 @@ def test_landmarks_for_smooth_classes():
     assert chosen(with_landmarks(60, narrow(gamma=0.1)), X, y)[0] == "landmark"
 
 
-@pytest.mark.parametrize("limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}], ids=["memory", "kernel"])
+@pytest.mark.parametrize(
+    "limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}], ids=["memory", "kernel"]
+)
 def test_landmarks_where_cells_cannot_be(limit):
     X, y = board(1000)
     name, why, _ = chosen(with_landmarks(60, narrow(**limit)), X, y)
