@@ -76,6 +76,9 @@ class _Stopped(BaseException):
     """Raised in a helper thread when the thread that it works for was interrupted."""
 
 
+_within = threading.local()  # its `team` is the team that this thread is in
+
+
 class _Team:
     """Threads that work for one caller. The caller can interrupt them between two bytecodes, as Ctrl-C interrupts it.
 
@@ -86,6 +89,26 @@ class _Team:
         self._lock = threading.Lock()
         self._inside: set[int] = set()
         self._stopped = False
+        self._busy = 0
+
+    @staticmethod
+    def others() -> int:
+        """Return how many other threads work in the team of this thread."""
+        team = getattr(_within, "team", None)
+        return 0 if team is None else team._busy - 1
+
+    def work(self, take: Callable[[], None]) -> None:
+        """Run ``take`` as one of the threads of this team."""
+        before = getattr(_within, "team", None)
+        with self._lock:
+            self._busy += 1
+        _within.team = self
+        try:
+            take()
+        finally:
+            _within.team = before
+            with self._lock:
+                self._busy -= 1
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return ``function(*arguments)``; `stop` can end it."""
@@ -111,7 +134,8 @@ class _Team:
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
-    If ``phase`` is given, the number of items done is reported under that name.
+    If ``phase`` is given, the number of items done is reported under that name. Within an item of another call, as many
+    fewer threads are taken as work on its other items.
     """
     work: Sequence[Any] = list(items)
     if phase is not None:
@@ -123,6 +147,7 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 return result
 
             return run_threads(counted, work, threads)
+    threads -= _Team.others()
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
     results: list[Any] = [None] * len(work)
@@ -140,8 +165,8 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
     helpers: list[Future[None]] = []
     team = _Team()
     try:
-        helpers.extend(_pool().submit(team.run, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
-        take()
+        helpers.extend(_pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+        team.work(take)
         helpers = _begun(helpers)
         while helpers:
             helpers[-1].result()

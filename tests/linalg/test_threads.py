@@ -23,6 +23,30 @@ def test_run_threads_keeps_the_order_and_passes_errors_on(threads):
         run_threads(lambda i: 1 // i, [1, 0], threads)
 
 
+def test_items_share_threads_with_those_that_work_beside_them():
+    begun, alone = threading.Barrier(2), threading.Event()
+
+    def inside(_: int) -> int:
+        time.sleep(0.01)
+        return threading.get_ident()
+
+    def work(i: int) -> list[set[int]]:
+        begun.wait(10)
+        found = [set(run_threads(inside, range(8), 2))]
+        if i:
+            alone.set()
+            return found
+        assert alone.wait(10)
+        end = time.monotonic() + 10
+        while len(found[-1]) < 2 and time.monotonic() < end:  # the other one may not have left yet
+            found.append(set(run_threads(inside, range(8), 2)))
+        return found
+
+    first, second = run_threads(work, range(2), 2)
+    assert [len(first[0]), len(second[0])] == [1, 1], "both threads work"
+    assert len(first[-1]) == 2, "one is left"
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
     """Each may be half of a store; the caller is at an item of its own, or waits for theirs."""
