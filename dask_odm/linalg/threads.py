@@ -165,7 +165,9 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
     helpers: list[Future[None]] = []
     team = _Team()
     try:
-        helpers.extend(_pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1))
+        helpers.extend(
+            _pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1)
+        )
         team.work(take)
         helpers = _begun(helpers)
         while helpers:
