@@ -91,10 +91,15 @@ class CsvSource(TableSource):
 
     def _begins_too_wide(self, text: TextBlock) -> bool:
         """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
-        number, first = next(text.lines(_content))
+        _, first = next(text.lines(_content))
         if first.count(self._separator.encode()) < self._columns.count:
             return False
-        return len(_split(text.path, number, first, self._separator)) > self._columns.count
+        # as forgiving as pandas, whatever block the line is in
+        words = first.decode("utf-8", "replace").rstrip("\r\n")
+        try:
+            return len(next(csv.reader([words], delimiter=self._separator))) > self._columns.count
+        except csv.Error:  # a very long field, which pandas takes
+            return False
 
     def _read(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields, with labels as strings and all else as numbers, NaN if missing."""

@@ -111,6 +111,16 @@ def test_csv_errors_name_file_and_line(tmp_path, text, message, block_bytes):
         read_all(path, block_bytes=block_bytes)
 
 
+@pytest.mark.parametrize("word", ['"a, b, c, d"e "" f', pytest.param(f'"{"," * 200_000}"', id="long")])
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_csv_odd_quotations_are_read_alike_wherever_a_block_begins(tmp_path, word, block_bytes):
+    path = write_file(tmp_path / "a.csv", f"1,2,a\n3,4,{word}\n5,6,b\n")
+    X, y, _ = read_all(path, block_bytes=block_bytes)
+    np.testing.assert_array_equal(X, [[1, 2], [3, 4], [5, 6]])
+    parsed = word[1:-1] if word.endswith('"') else 'a, b, c, de "" f'
+    assert y.tolist() == ["a", parsed, "b"]
+
+
 @pytest.mark.parametrize("block_bytes", [1, 40, 10**6])
 @pytest.mark.parametrize("field", ["", " ", "NA", " n/a ", "nan", "-NaN", "NULL", "nOnE", "?", '" "'])
 def test_csv_every_word_for_a_missing_value(tmp_path, field, block_bytes):
