@@ -157,9 +157,7 @@ def rows_of_bytes(data: TrainingData) -> int:
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
     """Return the sample of the rows that a tree is grown on, as the kernel sees it."""
-    held = data.sample(rows_of_bytes(data), seed).held
-    assert held is not None
-    return held.seen_by(choice)
+    return data.sample(rows_of_bytes(data), seed).seen_by(choice)
 
 
 def _bins(
