@@ -69,8 +69,8 @@ def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str
     return found
 
 
-def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Array]:
-    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell.
+def rows_within(rows: Array, tree: CellTree, margins: Array) -> Array:
+    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell, (m, 2).
 
     A row is near both sides of a node's plane if it is within the node's margin of it.
     """
@@ -78,7 +78,7 @@ def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Arr
     count = _reach(*arguments, np.empty((0, 2), np.int64))
     pairs = np.empty((count, 2), np.int64)
     _reach(*arguments, pairs)
-    return pairs[:, 0], pairs[:, 1]
+    return pairs
 
 
 @compiled_in_order
@@ -101,10 +101,10 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
             along = 0.0
             for j in range(X.shape[1]):
                 along += planes[node, j] * X[i, j]
-            if along > thresholds[node] or along >= thresholds[node] - margins[node]:
+            if along > thresholds[node] - margins[node]:
                 waiting[left] = children[node, 1]
                 left += 1
-            if not along > thresholds[node] or along <= thresholds[node] + margins[node]:
+            if not along > thresholds[node] + margins[node]:
                 waiting[left] = children[node, 0]
                 left += 1
     return count

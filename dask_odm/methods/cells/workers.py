@@ -120,12 +120,12 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
     tree, widths, seconds = grow(scaled, settings.cell_rows, seed)
-    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
-    near = [rows_within(scaled[span], tree, settings.overlap * widths) for span in slabs_of(scaled)]
-    firsts = [span.start for span in slabs_of(scaled)]
-    rows = np.concatenate([first + rows for first, (rows, _) in zip(firsts, near, strict=True)])
-    of_rows = np.concatenate([of for _, of in near])
-    index = [rows[of_rows == c] for c in range(tree.count)]  # those near a cell learn with it
+    spans = slabs_of(scaled)
+    cells = np.concatenate([tree(scaled[s]) for s in spans])
+    margins = settings.overlap * widths
+    near = np.concatenate([np.add(rows_within(scaled[s], tree, margins), (s.start, 0)) for s in spans])
+    ends = np.cumsum(np.bincount(near[:, 1], minlength=tree.count))
+    index = np.split(near[np.argsort(near[:, 1], kind="stable"), 0], ends[:-1])  # those near a cell learn with it
     own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 
