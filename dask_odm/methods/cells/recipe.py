@@ -112,7 +112,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
-    resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
+    resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
     history: list[dict[str, Any]] = []
     every = -(-top.count // STEPS)
