@@ -17,7 +17,6 @@ from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.growing import grow, slabs_of
-from dask_odm.methods.cells.workers import KnownStatistics
 
 TRIAL_CELLS = 3  # cells that settings are tried on
 
@@ -43,12 +42,11 @@ def chosen_cells(
     chosen, times = np.unique(drawn, return_counts=True)
     drawn_as = np.maximum(mixed[chosen], 1.0) / max(mixed.sum(), 1.0)  # the probability of each draw
     shares = times / TRIAL_CELLS * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
-    whole = KnownStatistics(data.statistics())
     found = []
     for held, scaled_rows in _blocks(data, choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_joined(parts), whole=whole) for parts in zip(*found, strict=True)]
+    joined = [replace(_joined(parts), whole=data) for parts in zip(*found, strict=True)]
     return list(zip(joined, shares.tolist(), strict=True))
 
 
