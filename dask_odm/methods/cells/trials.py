@@ -63,8 +63,9 @@ def _blocks(data: TrainingData, choice: KernelChoice) -> Iterator[tuple[MemoryDa
     for block in data.store.blocks():
         keep, y, weight = data.targets(block)
         at = np.flatnonzero(keep)
-        X = block.X[at].astype(data.dtype, copy=False)
-        yield MemoryData(data.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+        if len(at):
+            X = block.X[at].astype(data.dtype, copy=False)
+            yield MemoryData(data.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
 
 
 def _joined(parts: Sequence[MemoryData]) -> MemoryData:

@@ -37,7 +37,8 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     assert all(250 <= cell.rows <= 500 for cell in cells)
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
-    store = store_of(tmp_path / "rows.zarr", X, y.astype(int), chunk_rows=700)
+    labels = np.array([*y.astype(int).tolist(), *[None] * 700], object)  # none in the last chunk
+    store = store_of(tmp_path / "rows.zarr", np.vstack([X, X[:700]]), labels, chunk_rows=700)
     stored = StoredData(FitRun(3), store, TwoClasses())
     by_store = chosen_cells(stored, sampled(stored, CHOICE, 3), CHOICE, 500)
     for (one, share), (other, other_share) in zip(drawn, by_store, strict=True):
