@@ -208,18 +208,21 @@ def _bins(
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
     """Return whether a bin of a checkpoint has the shapes of one of this fit."""
-    cells = len(solved.thresholds) + 1
+    cells = solved.thresholds.size + 1
     machines = settings.machines
-    support = len(solved.numbers)
+    support = solved.numbers.size
+    left = solved.left_rows.size
     shapes = {
         "planes": (cells - 1, data.features),
+        "numbers": (support,),
         "coefficients": (machines, support),
         "sizes": (cells,),
         "intercept": (cells, machines),
         "figures": (cells, machines, len(FIGURES)),
         "counts": (cells, 3),
         "seconds": (cells - 1,),
-        "left": (machines, len(solved.left_rows)),
+        "left_rows": (left,),
+        "left": (machines, left),
         "parameters": (cells,),
         "chosen": (cells, len(CHOSEN)),
     }
@@ -227,11 +230,13 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
         solved.tree.require_sound()
     except ValueError:
         return False
+    if any(getattr(solved, name).shape != shape for name, shape in shapes.items()):
+        return False
     given = data.row_numbers[0]
     numbers = np.concatenate([solved.numbers, solved.left_rows])
     inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
     whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
-    return inside and whole and all(getattr(solved, name).shape == shape for name, shape in shapes.items())
+    return inside and whole
 
 
 def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
