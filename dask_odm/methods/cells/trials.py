@@ -26,7 +26,8 @@ def chosen_cells(
 ) -> list[tuple[MemoryData, float]]:
     """Return `TRIAL_CELLS` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
 
-    ``sample`` is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
+    Of a cell that has more than twice as many, because nothing divides equal rows, twice as many are drawn. ``sample``
+    is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
     cells' error rates by these shares estimates the error rate on all rows. Cells of one label have no errors.
     """
     scaled = sample.scaled
@@ -46,7 +47,7 @@ def chosen_cells(
     for held, scaled_rows in _blocks(data, choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_joined(parts), whole=data) for parts in zip(*found, strict=True)]
+    joined = [replace(_joined(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
     return list(zip(joined, shares.tolist(), strict=True))
 
 

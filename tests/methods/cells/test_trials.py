@@ -47,6 +47,15 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
         np.testing.assert_array_equal(one.X, other.X)
 
 
+def test_of_many_equal_rows_some_are_tried():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (4000, 2)).astype(float)
+    data = MemoryData.of(FitRun(3), X, rng.choice([-1.0, 1.0], 4000), np.ones(4000), (1.0, 1.0))
+    drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 100)
+    assert [cell.rows for cell, _ in drawn] == [200] * TRIAL_CELLS, "nothing divides the 1,000 equal rows of a cell"
+    assert sum(share for _, share in drawn) == pytest.approx(1.0, abs=0.1)
+
+
 @pytest.mark.parametrize("cv", [None, 3])
 def test_a_search_finds_settings_for_cells(tmp_path, cv):
     rng = np.random.default_rng(0)
