@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
@@ -18,7 +19,7 @@ from dask_odm.typing import Array
 
 LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
 DIRECTIONS = 4  # principal directions that are tried, one after the other
-DIRECTION_ROWS = 1000  # of a node, from which they are found
+DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are so wide that they take `COPIED_BYTES`
 
 
 def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
@@ -112,7 +113,8 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
 
 def _plane(rows: Any, index: Array, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
     """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
-    some = index[np.sort(rng.choice(len(index), min(len(index), DIRECTION_ROWS), replace=False))]
+    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * rows.shape[1])))
+    some = index[np.sort(rng.choice(len(index), count, replace=False))]
     along = np.empty(len(index))
     for plane in _directions(rows[some].astype(np.float64), rng):
         for span in slabs_of(rows, len(index)):
