@@ -8,6 +8,7 @@ cell's weight what it would be to that of all rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, fields, replace
@@ -71,16 +72,11 @@ class SolvedBin:
     @classmethod
     def unpacked(cls, numbers: Array, shapes: Array) -> SolvedBin:
         """Return what `packed` gave; raise ValueError if shapes and numbers differ."""
-        found = {}
-        at = 0
-        for each, shape in zip(fields(cls), shapes.astype(np.int64).tolist(), strict=True):
-            sides = [side for side in shape if side >= 0]
-            size = int(np.prod(sides))
-            found[each.name] = numbers[at : at + size].reshape(sides)
-            at += size
-        if at != len(numbers):
-            raise ValueError(f"{len(numbers)} numbers for {at}")
-        return cls(**found)
+        sides = [[side for side in shape if side >= 0] for shape in shapes.astype(np.int64).tolist()]
+        *parts, rest = np.split(numbers, np.cumsum([math.prod(each) for each in sides]))
+        if len(rest) or len(parts) != len(fields(cls)):
+            raise ValueError(f"{len(numbers)} numbers of {len(parts)} arrays")
+        return cls(*(part.reshape(each) for part, each in zip(parts, sides, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
