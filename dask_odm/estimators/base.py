@@ -64,14 +64,8 @@ from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
-OF_ALL = (
-    "classes_",
-    "feature_names_in_",
-    "coef_",
-    "dual_coef_",
-    "intercept_",
-    "missing_rows_",
-)  # fitted attributes of any family
+# Fitted attributes of any family.
+OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_")
 
 
 class StoreEstimator(RunParameters):

@@ -196,6 +196,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     ----------
     classes_, n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, n_features_in_)
         Numbers of the rows with a coefficient, and those rows, raw; not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
