@@ -61,6 +61,7 @@ def labelled() -> np.ndarray:
     """A mask (y, x) of the pixels with a label: a third of them, two of which miss a feature."""
     mask = np.random.default_rng(1).random((Y, X)) < 0.35
     mask[2, 3] = mask[7, 1] = True
+    mask[5, 5] = False
     return mask
 
 

@@ -70,8 +70,10 @@ class Cube:
         return replace(self, dtype=np.dtype(dtype))
 
 
-def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable]) -> Cube:
+def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: Sequence[Hashable] = ()) -> Cube:
     """Return ``X`` as a cube whose dimensions ``rows`` run along rows.
+
+    Dimensions of features are combined in the order of ``features``, or in that of ``X`` if they are not among these.
 
     Raises InputError for a variable that holds no numbers, and if no variable has a dimension of rows. Variables of a
     Dataset without one, such as a map projection, are no features.
@@ -82,7 +84,7 @@ def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable]) -> Cube:
     held = _variables(X, rows)
     dimensions = _in_order(held.values(), rows)
     sizes = {d: X.sizes[d] for d in dimensions}
-    own = {name: tuple(d for d in v.dims if d not in dimensions) for name, v in held.items()}
+    own = {name: _own(v, dimensions, features) for name, v in held.items()}
     of_rows = [name for name, v in X.coords.items() if set(v.dims) <= set(dimensions)]
     single = all(v.dtype == np.float32 for v in held.values())
     return Cube(
@@ -138,6 +140,11 @@ def _without_chunks_on_disk(coordinates: xr.Dataset) -> xr.Dataset:
     """Forget how lazy coordinates were stored: xarray refuses to write chunks that differ from those on disk."""
     lazy = {name: v.drop_encoding() for name, v in coordinates.coords.items() if v.chunks is not None}
     return coordinates.assign_coords(lazy)
+
+
+def _own(variable: xr.Variable, rows: Sequence[Hashable], order: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """Return the dimensions of a variable that hold features, those in ``order`` first."""
+    return tuple(d for d in dict.fromkeys((*order, *variable.dims)) if d in variable.dims and d not in rows)
 
 
 def _sizes(variable: xr.Variable, dimensions: Sequence[Hashable]) -> dict[Hashable, int]:

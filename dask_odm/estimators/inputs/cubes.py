@@ -20,7 +20,7 @@ from dask_odm.estimators.inputs.checks import check_features
 def is_cube(X: Any, y: Any, model: Any) -> bool:
     """Return whether the xarray ``X`` is a cube, given labels ``y`` or a fitted estimator ``model``, or both."""
     if isinstance(X, xr.Dataset):
-        return "X" not in X and (isinstance(y, xr.DataArray | str) or (y is None and model is not None))
+        return "X" not in X.data_vars and (isinstance(y, xr.DataArray | str) or (y is None and model is not None))
     if isinstance(y, xr.DataArray):
         if X.ndim != 2 or (model is not None and model._cube is not None):
             return True
@@ -38,7 +38,7 @@ def labelled_cube(X: Any, y: Any, weight: Any, model: Any, compute: Any) -> Labe
     if model is not None:
         X = _with_features_of(X, model)
     _require_words(X)
-    cube = cube_of(X, row_dimensions(X, y))
+    cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(model) or ())
     if model is not None:
         check_features(model, cube)
     weights = None if weight is None else beside(cube, weight, "sample_weight")
@@ -59,7 +59,7 @@ def cube_to_predict(X: Any, model: Any) -> Cube:
     """Return a cube whose features are those of a fitted estimator; raise InputError if they cannot be told."""
     X = _with_features_of(X, model)
     features = feature_dimensions(X, model)
-    cube = cube_of(X, [d for d in X.dims if d not in features])
+    cube = cube_of(X, [d for d in X.dims if d not in features], features)
     check_features(model, cube)
     return cube if model.dtype is None else cube.astype(model.dtype)
 

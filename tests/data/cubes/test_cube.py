@@ -90,6 +90,8 @@ def test_features_of_several_dimensions_have_both_names():
         f"time={day}, band={band}" for day in ("2024-03-01", "2024-03-31") for band in BANDS
     ]
     assert cube.feature_dimensions == ("time", "band")
+    turned = cube_of(seasons.transpose("x", "band", "time", "y"), ["y", "x"], ["time", "band"])
+    assert turned.feature_names.tolist() == cube.feature_names.tolist()
     mine = read(seasons, labels_of("floats")[0]).X
     both = np.concatenate([plain_rows().training[0], plain_rows().training[0] + 1.0], axis=1)
     np.testing.assert_array_equal(mine, both)
