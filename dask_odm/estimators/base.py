@@ -301,12 +301,13 @@ class StoreEstimator(RunParameters):
         """
         from dask_odm.data.cubes.maps import mapped
 
+        model: Any = self._model
+        threads = CPU_COUNT
         if cube.is_lazy:
-            held = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
-            arguments = (held, 1, then, *more)
-        else:
-            arguments = (self._model, CPU_COUNT, then, *more)
-        columns = ("target", None) if classes is None else ("class", classes)
+            model = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
+            threads = 1
+        arguments = (model, threads, then, *more)
+        columns = ("target" if classes is None else "class", classes)
         return mapped(cube, answers_of_rows, arguments, answers, name, columns)
 
     def _mapped_values(self, cube: Any, name: str, classes: Array | None = None) -> Any:
@@ -320,6 +321,7 @@ class StoreEstimator(RunParameters):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
         check_features(self, resolved)
+        assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one
         return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
 
     def _reading(self) -> dict[str, Any]:
