@@ -13,6 +13,25 @@ from dask_odm.data.cubes.cube import Cube, listed, texts
 from dask_odm.errors import InputError
 
 
+def is_labelled_cube(X: Any, y: Any) -> bool:
+    """Return whether the xarray ``X`` is a cube beside its labels ``y``, and no table of two dimensions."""
+    if isinstance(X, xr.Dataset):
+        return "X" not in X.data_vars and isinstance(y, xr.DataArray | str)
+    if not isinstance(y, xr.DataArray):
+        return False
+    return X.ndim != 2 or (len(y.dims) > 1 and all(d in y.dims and X.sizes[d] != 1 for d in X.dims))
+
+
+def variable_beside(X: Any, column: Any, what: str) -> tuple[Any, Any]:
+    """Split the variable that ``column`` names off the Dataset ``X``; anything else than a name stays as it is."""
+    if not isinstance(column, str):
+        return X, column
+    if not isinstance(X, xr.Dataset) or column not in X.data_vars:
+        held = f"; its variables are {listed(X.data_vars)}" if isinstance(X, xr.Dataset) else ""
+        raise InputError(f"X has no variable {column!r}, which {what} names{held}.")
+    return X.drop_vars(column), X[column]
+
+
 def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str = "y") -> tuple[Hashable, ...]:
     """Return the dimensions that ``labels`` share with the cube ``X``, which run along its rows.
 

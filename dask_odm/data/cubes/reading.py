@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from dask.delayed import Delayed, delayed
 
+from dask_odm.data.cubes.beside import beside
 from dask_odm.data.cubes.blocks import BlockFormat, complete_rows, labelled_rows, nothing_complete
-from dask_odm.data.cubes.cube import Cube, is_dask
+from dask_odm.data.cubes.cube import Cube, is_dask, nodata_of
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
@@ -25,13 +26,29 @@ Compute = Callable[..., tuple[Any, ...]]
 class LabelledRows:
     """Rows of a cube that have a label and all features.
 
-    ``X`` (n, d), ``y`` (n,), ``weight`` (n,) or None. ``missing`` counts rows that have a label, but miss a feature.
+    ``X`` (n, d), ``y`` (n,), ``weight`` (n,) or None. ``numbers`` (n,) are the rows' places among all rows of the cube,
+    in C order. ``missing`` counts rows that have a label, but miss a feature.
     """
 
     X: Array
     y: Array
     weight: Array | None
-    missing: int
+    numbers: Array
+    missing: int = 0
+
+    def taken(self, at: Array) -> LabelledRows:
+        """Return the rows at ``at``, a mask or positions."""
+        weight = None if self.weight is None else self.weight[at]
+        return LabelledRows(self.X[at], self.y[at], weight, self.numbers[at], self.missing)
+
+    @classmethod
+    def joined(cls, parts: Sequence[LabelledRows]) -> LabelledRows:
+        """Return all rows of the parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        weight = None if parts[0].weight is None else np.concatenate([each.weight for each in parts])
+        X, y, numbers = (np.concatenate([getattr(each, name) for each in parts]) for name in ("X", "y", "numbers"))
+        return cls(X, y, weight, numbers, sum(each.missing for each in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +71,11 @@ class _Part:
         arguments = (rows, self.positions, self.weight, *self.arrays)
         return _called(complete_rows, arguments)
 
+    def rows(self, X: Array, complete: Array, weight: Array | None) -> LabelledRows:
+        """Return the rows of this block, from what `read` found."""
+        missing = int(np.count_nonzero(~complete))
+        return LabelledRows(X, self.labels[complete], weight, self.numbers[complete], missing)
+
 
 @dataclass(frozen=True, eq=False)
 class LabelledCube:
@@ -61,6 +83,15 @@ class LabelledCube:
 
     cube: Cube
     parts: tuple[_Part, ...]
+
+    @classmethod
+    def beside(cls, cube: Cube, y: Any, weight: Any, compute: Compute) -> LabelledCube:
+        """Find the rows of a cube that have a label in ``y``; y and ``weight``, or None, are DataArrays.
+
+        Raises InputError if their dimensions or coordinates do not match, and if there is no label.
+        """
+        weights = None if weight is None else beside(cube, weight, "sample_weight")
+        return cls.of(cube, beside(cube, y, "y"), nodata_of(y), weights, compute)
 
     @classmethod
     def of(cls, cube: Cube, labels: Any, nodata: Any, weight: Any, compute: Compute) -> LabelledCube:
@@ -98,33 +129,16 @@ class LabelledCube:
         Raises InputError if all miss a feature.
         """
         read = _computed([part.read(self.cube.blocks) for part in self.parts], compute)
-        X, complete, weights = (list(each) for each in zip(*read, strict=True))
-        kept = np.concatenate(complete)
-        if not kept.any():
-            raise InputError(nothing_complete(len(kept)))
-        found = LabelledRows(
-            _joined(X),
-            _joined([part.labels for part in self.parts])[kept],
-            None if weights[0] is None else _joined(weights),
-            int(np.count_nonzero(~kept)),
-        )
-        return found if len(self.parts) == 1 else _sorted(found, _joined([part.numbers for part in self.parts])[kept])
+        found = LabelledRows.joined([part.rows(*each) for part, each in zip(self.parts, read, strict=True)])
+        if not len(found.y):
+            raise InputError(nothing_complete(self.count))
+        return found if len(self.parts) == 1 else found.taken(np.argsort(found.numbers, kind="stable"))
 
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
         """Read the labelled rows block by block, in the order of the blocks."""
         for part in self.parts:
-            ((X, complete, weight),) = _computed([part.read(self.cube.blocks)], compute)
-            yield LabelledRows(X, part.labels[complete], weight, int(np.count_nonzero(~complete)))
-
-
-def _sorted(rows: LabelledRows, numbers: Array) -> LabelledRows:
-    order = np.argsort(numbers, kind="stable")
-    weight = None if rows.weight is None else rows.weight[order]
-    return LabelledRows(rows.X[order], rows.y[order], weight, rows.missing)
-
-
-def _joined(arrays: Sequence[Array]) -> Array:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            (read,) = _computed([part.read(self.cube.blocks)], compute)
+            yield part.rows(*read)
 
 
 def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array) -> Array:

@@ -10,8 +10,8 @@ from typing import Any
 
 import xarray as xr
 
-from dask_odm.data.cubes.beside import beside, row_dimensions
-from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along, nodata_of
+from dask_odm.data.cubes.beside import is_labelled_cube, row_dimensions, variable_beside
+from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
 from dask_odm.data.cubes.reading import LabelledCube
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
@@ -19,13 +19,13 @@ from dask_odm.estimators.inputs.checks import check_features
 
 def is_cube(X: Any, y: Any, model: Any) -> bool:
     """Return whether the xarray ``X`` is a cube, given labels ``y`` or a fitted estimator ``model``, or both."""
+    if is_labelled_cube(X, y):
+        return True
+    if model is None or not (y is None or isinstance(y, xr.DataArray)):
+        return False
     if isinstance(X, xr.Dataset):
-        return "X" not in X.data_vars and (isinstance(y, xr.DataArray | str) or (y is None and model is not None))
-    if isinstance(y, xr.DataArray):
-        if X.ndim != 2 or (model is not None and model._cube is not None):
-            return True
-        return len(y.dims) > 1 and all(d in y.dims and X.sizes[d] != 1 for d in X.dims)
-    return y is None and model is not None and (X.ndim != 2 or model._cube is not None)
+        return "X" not in X.data_vars
+    return X.ndim != 2 or model._cube is not None
 
 
 def labelled_cube(X: Any, y: Any, weight: Any, model: Any, compute: Any) -> LabelledCube:
@@ -33,26 +33,15 @@ def labelled_cube(X: Any, y: Any, weight: Any, model: Any, compute: Any) -> Labe
 
     Raises InputError if labels or weights have other dimensions or coordinates, and if there is no label.
     """
-    X, y = _variable_beside(X, y, "y")
-    X, weight = _variable_beside(X, weight, "sample_weight")
+    X, y = variable_beside(X, y, "y")
+    X, weight = variable_beside(X, weight, "sample_weight")
     if model is not None:
         X = _with_features_of(X, model)
     _require_words(X)
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(model) or ())
     if model is not None:
         check_features(model, cube)
-    weights = None if weight is None else beside(cube, weight, "sample_weight")
-    return LabelledCube.of(cube, beside(cube, y, "y"), nodata_of(y), weights, compute)
-
-
-def _variable_beside(X: Any, column: Any, what: str) -> tuple[Any, Any]:
-    """Split the variable that ``column`` names off the Dataset ``X``; anything else than a name stays as it is."""
-    if not isinstance(column, str):
-        return X, column
-    if not isinstance(X, xr.Dataset) or column not in X.data_vars:
-        held = f"; its variables are {listed(X.data_vars)}" if isinstance(X, xr.Dataset) else ""
-        raise InputError(f"X has no variable {column!r}, which {what} names{held}.")
-    return X.drop_vars(column), X[column]
+    return LabelledCube.beside(cube, y, weight, compute)
 
 
 def cube_to_predict(X: Any, model: Any) -> Cube:
