@@ -79,7 +79,7 @@ def beside(cube: Cube, column: Any, what: str) -> Any:
             )
         column = _in_order_of(cube, column, d, what)
     if column.variable.chunks is None and not column.variable._in_memory:
-        column = column.chunk("auto")
+        column = column.chunk({} if column.dtype.hasobject else "auto")  # Dask cannot tell the size of objects
     return column.variable.set_dims(sizes).data
 
 
