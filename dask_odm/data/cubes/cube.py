@@ -179,8 +179,9 @@ def _names(X: Any, own: dict[Any, tuple[Hashable, ...]]) -> Array | None:
     (dims,) = own.values()
     if not dims:
         return None
-    named = names_along(X, dims[0]) if len(dims) == 1 else [", ".join(parts) for parts in _parts(X, dims)]
-    return None if named is None else np.array(named, dtype=object)
+    alone = len(dims) == 1
+    found = names_along(X, dims[0]) if alone else [", ".join(parts) for parts in _parts(X, dims)]
+    return None if found is None else np.array(found, dtype=object)
 
 
 def names_along(X: Any, dimension: Hashable) -> list[str] | None:
