@@ -123,7 +123,7 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PairRows:
-    """The ``rows`` (n, d) of all classes, what gives some in float64, their weights (n,), and their numbers by class."""
+    """The ``rows`` (n, d) of all classes, what gives some in float64, weights (n,), and the numbers of each class."""
 
     rows: Any
     exact: Callable[[Array], Array]
