@@ -265,6 +265,10 @@ def _cell(values: list[float], name: str) -> str:
     return f"{np.mean(values):.4f}{error}"
 
 
+def _mean(group: list[Row], name: str) -> float:
+    return float(np.mean([row[name] for row in group]))
+
+
 def plot(rows: Iterable[Row], path: str) -> None:
     """Draw the error against the seconds of fitting, both on logarithmic scales, a panel for each data set."""
     import matplotlib
@@ -277,20 +281,17 @@ def plot(rows: Iterable[Row], path: str) -> None:
     figure, panels = plt.subplots(-(-len(sets) // 2), 2, figsize=(11, 3.6 * -(-len(sets) // 2)), squeeze=False)
     for panel, data in zip(panels.flat, sets, strict=False):
         for color, method in enumerate(METHODS):
-            points = sorted(
-                (
-                    float(np.mean([row["fit"] for row in group])),
-                    1.0 - float(np.mean([row["accuracy"] for row in group])),
-                )
-                for (of, by, _), group in found.items()
-                if (of, by) == (data, method)
-            )
+            groups = [group for (of, by, _), group in found.items() if (of, by) == (data, method)]
+            points = sorted((_mean(group, "fit"), 1.0 - _mean(group, "accuracy")) for group in groups)
             if points:
                 panel.plot(*zip(*points, strict=True), "o-", color=f"C{color}", label=method, markersize=4)
         panel.set(xscale="log", yscale="log", title=data, xlabel="seconds of fitting", ylabel="error")
     for panel in panels.flat[len(sets) :]:
         panel.set_axis_off()
-    handles = {label: handle for panel in panels.flat for handle, label in zip(*panel.get_legend_handles_labels())}
+    handles: dict[str, Any] = {}
+    for panel in panels.flat:
+        lines, labels = panel.get_legend_handles_labels()
+        handles |= dict(zip(labels, lines, strict=True))
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=5)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
     figure.savefig(path, dpi=120)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
@@ -70,7 +72,7 @@ def test_what_is_claimed_of_float32_is_true_in_float64(rows):
     landmarks = found.support_vectors_.astype(np.float64)
     F = rbf_kernel(X, landmarks, gamma=0.003) + 1.0
     G = rbf_kernel(landmarks, gamma=0.003) + 1.0
-    for machine, (a, b) in enumerate((a, b) for a in range(5) for b in range(a + 1, 5)):
+    for machine, (a, b) in enumerate(combinations(range(5), 2)):
         records = [record for record in found.history_ if record["machine"] == machine]
         of_pair = (y == a) | (y == b)
         sign = np.where(y[of_pair] == b, 1.0, -1.0)
