@@ -80,22 +80,24 @@ _within = threading.local()  # its `team` is the team that this thread is in
 
 
 class _Team:
-    """Threads that work for one caller. The caller can interrupt them between two bytecodes, as Ctrl-C interrupts it.
+    """Threads that work for one caller, ``most`` at a time, those within their items included.
 
-    Checking for an interrupt between two items is not enough, since an item may be a gigabyte of rows.
+    The caller can interrupt them between two bytecodes, as Ctrl-C interrupts it. Checking for an interrupt between two
+    items is not enough, since an item may be a gigabyte of rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._inside: set[int] = set()
         self._stopped = False
         self._busy = 0
 
     @staticmethod
-    def others() -> int:
-        """Return how many other threads work in the team of this thread."""
+    def left() -> int:
+        """Return how many threads an item may take: those of its team that work on no other item."""
         team = getattr(_within, "team", None)
-        return 0 if team is None else team._busy - 1
+        return MOST_THREADS if team is None else team._most - team._busy + 1
 
     def work(self, take: Callable[[], None]) -> None:
         """Run ``take`` as one of the threads of this team."""
@@ -134,8 +136,8 @@ class _Team:
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
-    If ``phase`` is given, the number of items done is reported under that name. Within an item of another call, as many
-    fewer threads are taken as work on its other items.
+    If ``phase`` is given, the number of items done is reported under that name. Within an item of another call, no more
+    threads are taken than its other items leave of those that it was given.
     """
     work: Sequence[Any] = list(items)
     if phase is not None:
@@ -147,7 +149,7 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 return result
 
             return run_threads(counted, work, threads)
-    threads -= _Team.others()
+    threads = min(threads, _Team.left())
     if threads <= 1 or len(work) <= 1:
         return [function(item) for item in work]
     results: list[Any] = [None] * len(work)
@@ -163,11 +165,9 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
             raise
 
     helpers: list[Future[None]] = []
-    team = _Team()
+    team = _Team(threads)
     try:
-        helpers.extend(
-            _pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work), MOST_THREADS) - 1)
-        )
+        helpers.extend(_pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work)) - 1))
         team.work(take)
         helpers = _begun(helpers)
         while helpers:

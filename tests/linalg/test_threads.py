@@ -47,6 +47,17 @@ def test_items_share_threads_with_those_that_work_beside_them():
     assert len(first[-1]) == 2, "one is left"
 
 
+def test_items_have_the_threads_that_their_call_was_given_and_its_other_items_leave():
+    begun = threading.Barrier(2)
+
+    def work(_: int) -> list[int]:
+        begun.wait(10)
+        pair = threading.Barrier(2)
+        return run_threads(lambda i: pair.wait(10) * 0 + i, range(2), 2)
+
+    assert run_threads(work, range(2), 4) == [[0, 1]] * 2
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
     """Each may be half of a store; the caller is at an item of its own, or waits for theirs."""
