@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse, vstack
 
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.problem import HullProblem, HullQuery
 from dask_odm.methods.hulls.weighted_quantile import CLASSES, Cut, Look, Looked, look_at
@@ -256,13 +257,36 @@ def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
 
 def weigh(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Weighed:
     """Return a client's part of the sums of e, shifted by ``shift`` (2,) in logarithms, with Σ e x over a block."""
-    logs = state[0] + rows.per_class(shift)
-    at_cap = logs >= rows.log_cap
-    counts = np.array([at_cap[own].sum() for own in rows.classes], dtype=np.float64)
-    weights = np.array([rows.weight[own] @ at_cap[own] for own in rows.classes])
-    capped = np.exp(rows.log_cap) * weights if counts.any() else np.zeros(2)
-    free, _ = rows.normalised(np.where(at_cap, -np.inf, logs))
+    found = np.zeros((3, 2))
+    sum_capped(state[0], rows.weight, rows.log_weight, rows.positive, shift, rows.log_cap, found)
+    counts, capped, free = found
     return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else NO_SUMS)
+
+
+@compiled
+def sum_capped(
+    logs: Array, weight: Array, log_weight: Array, positive: int, shift: Array, log_cap: float, found: Array
+) -> None:
+    """Compute rows at their caps, their Σ e, and log Σ e of the other rows, for either class and shifted log e.
+
+    They are the rows of ``found`` (3, 2).
+    """
+    cap = math.exp(log_cap)
+    for k, start, stop in ((0, 0, positive), (1, positive, logs.size)):
+        count, weights, top = 0, 0.0, -1e300  # below any logarithm of a number
+        for i in range(start, stop):
+            if logs[i] + shift[k] >= log_cap:
+                count += 1
+                weights += weight[i]
+            else:
+                top = max(top, logs[i] + log_weight[i])
+        total = 0.0
+        for i in range(start, stop):
+            if logs[i] + shift[k] < log_cap:
+                total += math.exp(logs[i] + log_weight[i] - top)
+        found[0, k] = count
+        found[1, k] = cap * weights
+        found[2, k] = top + shift[k] + math.log(total) if total > 0.0 else -np.inf
 
 
 def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Array:

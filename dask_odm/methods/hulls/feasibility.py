@@ -23,12 +23,13 @@ be small, as for an analytic centre; it only has to keep the bounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit
 
+from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.hulls.problem import TILT_FEATURES, TOUCHING, HullProblem, HullQuery
 from dask_odm.methods.hulls.weighted_quantile import CLASSES
@@ -167,13 +168,16 @@ def sum_tilt(query: HullQuery, blocks: Iterable[RowBlock], tilt: Array, mass: fl
     """
     k = len(tilt)
     found = np.zeros((k + 1, k + 1))
-    for Z, caps in _signed(query, blocks, mass):
-        t = Z @ tilt
-        share = expit(t)
-        rooted = Z * np.sqrt(caps * share * expit(-t))[:, None]
-        found[0, 0] += float(caps @ np.logaddexp(0.0, t))
-        found[0, 1:] += Z.T @ (caps * share)
-        found[1:, 1:] += rooted.T @ rooted
+    for X, sign, caps in _capped_rows(query, blocks, mass):
+        t = _tilted(X, sign, tilt)
+        slope, curvature = np.empty(len(t)), np.empty(len(t))
+        found[0, 0] += add_tilt(t, caps, slope, curvature)
+        found[0, 1:] += _signed_sums(X, sign, slope)
+        rooted = X * np.sqrt(curvature)[:, None]
+        found[1:-2, 1:-2] += rooted.T @ rooted
+        for row, each in zip((-2, -1), CLASSES, strict=True):
+            found[row, 1:] += _signed_sums(X, sign, np.where(sign == each, curvature, 0.0))
+    found[1:-2, -2:] = found[-2:, 1:-2].T
     return found
 
 
@@ -183,23 +187,48 @@ def sum_reach(query: HullQuery, blocks: Iterable[RowBlock], tilt: Array, step: A
     The answer has 1 + len(STEPS) numbers.
     """
     found = np.zeros(1 + len(STEPS))
-    for Z, caps in _signed(query, blocks, mass):
-        t, change = (Z @ np.stack([tilt, step], axis=1)).T
-        share = expit(t)
-        share, new = share * caps, share * caps * (1.0 + expit(-t) * change)
-        found[0] += np.maximum(-new, 0.0).sum() + np.maximum(new - caps, 0.0).sum()
-        found[1:] += [caps @ np.logaddexp(0.0, t + each * change) for each in STEPS]
+    for X, sign, caps in _capped_rows(query, blocks, mass):
+        add_reach(_tilted(X, sign, tilt), _tilted(X, sign, step), caps, STEPS, found)
     return found
 
 
-def _signed(query: HullQuery, blocks: Iterable[RowBlock], mass: float) -> Iterator[tuple[Array, Array]]:
-    """Yield signed features with a 1 in the class's column, (n, d + 2), and caps (n,), of rows that take part."""
-    features = query.features
+def _capped_rows(query: HullQuery, blocks: Iterable[RowBlock], mass: float) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield features (n, d), signs (n,) and caps (n,); both are 0 of rows that take no part."""
     for X, sign, weight in query.pieces(blocks):
-        taken = sign != 0
-        Z = np.zeros((int(taken.sum()), features.d + 2))
-        sign = sign[taken]
-        np.multiply(features.dense(X)[taken], sign[:, None], out=Z[:, :-2])
-        for k, each in enumerate(CLASSES):
-            Z[:, features.d + k] = sign == each
-        yield Z, weight[taken] / mass
+        yield query.features.dense(X), sign, np.where(sign != 0, weight / mass, 0.0)
+
+
+def _tilted(X: Array, sign: Array, tilt: Array) -> Array:
+    """Return the signed score of every row by the tilt's direction, plus the entry of its class, (n,)."""
+    return sign * (X @ tilt[:-2]) + np.where(sign > 0, *tilt[-2:])
+
+
+def _signed_sums(X: Array, sign: Array, factors: Array) -> Array:
+    """Sum the signed rows and the weights of either class, both multiplied by ``factors`` (n,): (d + 2,)."""
+    return np.concatenate([(sign * factors) @ X, [factors[sign == each].sum() for each in CLASSES]])
+
+
+@compiled
+def add_tilt(t: Array, caps: Array, slope: Array, curvature: Array) -> float:
+    """Compute cap σ(t) and cap σ'(t) of every row; returns Σ cap log(1 + exp t)."""
+    total = 0.0
+    for i in range(t.size):
+        e = math.exp(-abs(t[i]))
+        share = (1.0 if t[i] > 0.0 else e) / (1.0 + e)
+        slope[i] = caps[i] * share
+        curvature[i] = caps[i] * e / (1.0 + e) ** 2
+        total += caps[i] * (max(t[i], 0.0) + math.log1p(e))
+    return total
+
+
+@compiled
+def add_reach(t: Array, change: Array, caps: Array, steps: Array, found: Array) -> None:
+    """Add by how much entries after a whole step break their bounds, and Σ cap log(1 + exp t) after ``steps`` of it."""
+    for i in range(t.size):
+        e = math.exp(-abs(t[i]))
+        share, rest = (1.0, e) if t[i] > 0.0 else (e, 1.0)
+        entry = caps[i] * share / (1.0 + e) * (1.0 + rest / (1.0 + e) * change[i])
+        found[0] += max(-entry, entry - caps[i], 0.0)
+        for k in range(steps.size):
+            moved = t[i] + steps[k] * change[i]
+            found[1 + k] += caps[i] * (max(moved, 0.0) + math.log1p(math.exp(-abs(moved))))
