@@ -192,7 +192,8 @@ class _SpanNewton(Newton[SpanSums]):
         """Return the same coefficients with a gap that holds in float64.
 
         The gap is enlarged by the effect of float32 rounding on a sample of the rows. If that pushes it above ``tol``,
-        or a gap of zero, P and its gradient are in float64 from then on; the Hessian of a step stays in float32.
+        another step in float32 follows as long as these help and a gap of zero would have been well below. Otherwise P
+        and its gradient are in float64 from then on; the Hessian of a step stays in float32.
         """
         if not self.confirm or self.double:
             return at
@@ -200,7 +201,8 @@ class _SpanNewton(Newton[SpanSums]):
             self._make_sketch(at)
             self.tired = False
         gap, least = self._enlarged(at)
-        if not (gap if at.gap <= self.tol else least) <= self.tol:
+        helps = self.steps > 0 and at.gap <= 0.25 * self.log.history[-2]["gap"] and least <= 0.25 * self.tol
+        if not (gap if at.gap <= self.tol and not helps else least) <= self.tol:
             self.judge = self.span.in_float64()
             self.tired = True
             self.passes += 1
