@@ -51,8 +51,8 @@ def _fits() -> list[Fit]:
         for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
             found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in ("rbf", "laplacian")]
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
-        found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)]
-        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True), Cells())]
+        found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
+        found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]

@@ -70,8 +70,9 @@ class CellTree:
 
     def require_sound(self) -> None:
         """Raise ValueError unless every node and every cell is met once on the ways from the root."""
-        nodes = len(self.thresholds)
-        if self.children.dtype != np.int64 or self.children.shape != (nodes, 2) or len(self.planes) != nodes:
+        nodes = self.thresholds.size
+        shapes = self.thresholds.shape, self.planes.shape[:1], self.children.shape
+        if self.children.dtype != np.int64 or shapes != ((nodes,), (nodes,), (nodes, 2)):
             raise ValueError(f"children of type {self.children.dtype} and shape {self.children.shape}")
         ends = np.sort(self.children, axis=None)
         once = np.array_equal(ends, np.r_[-1 - nodes : 0, 1:nodes]) if nodes else True

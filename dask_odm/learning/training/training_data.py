@@ -145,8 +145,8 @@ class TrainingData(ABC):
         """Return a string that identifies rows and targets in a checkpoint."""
 
     @abstractmethod
-    def sample(self, count: int, seed: int) -> TrainingData:
-        """Return about ``count`` rows, or all, drawn by their numbers alone, as training data in memory."""
+    def sample(self, count: int, seed: int) -> MemoryData:
+        """Return about ``count`` rows, or all, drawn by their numbers alone."""
 
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features, those of the whole if this is a part."""

@@ -56,12 +56,14 @@ def are_possible(data: TrainingData, fit: ODMFit) -> bool:
 def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
     """Return what share of all rows cells get right and landmarks do not, as estimated, and its standard deviation."""
     count = fit.own.n_landmarks
-    sample = _sampled(data, SAMPLED * count).seen_by(fit.kernel)
+    most = SAMPLED * count
+    # the first of the rows that a tree of cells is grown on; twice as many from a store, whose number varies
+    sample = data.sample(2 * most, data.run.seed).sample(most, data.run.seed).seen_by(fit.kernel)
     drawn = drawn_rows(sample.data.kept, count, fit.run.seed)
     landmarks = Landmarks.of(sample.kernel, sample.scaled[drawn])
     landmarks.prepare()
-    most = round((data.labelled_rows * count**2 / WORK) ** (1 / 3))
-    regions = chosen_cells(data, sample, fit.kernel, min(Cells().cell_rows, max(1, most)))
+    region_rows = round((data.labelled_rows * count**2 / WORK) ** (1 / 3))
+    regions = chosen_cells(data, sample, fit.kernel, min(Cells().cell_rows, max(1, region_rows)))
     alone = replace(fit, own=None, loo=True, run=replace(fit.run, checkpoint=None, resume=False))
 
     def difference(region: tuple[MemoryData, float]) -> tuple[float, float]:
@@ -71,14 +73,6 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
 
     found = np.array(run_threads(difference, regions, CPU_COUNT))
     return float(found[:, 0].sum()), float(np.sqrt(found[:, 1].sum()))
-
-
-def _sampled(data: TrainingData, count: int) -> MemoryData:
-    """Return ``count`` rows, or all: the first of those that a tree of cells is grown on, from a store as in memory."""
-    seed = data.run.seed
-    held = data.sample(2 * count, seed).held  # about as many from a store, whose number varies
-    assert held is not None
-    return held.sample(count, seed)
 
 
 def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float) -> tuple[float, float]:

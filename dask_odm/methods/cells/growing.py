@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
@@ -18,7 +19,7 @@ from dask_odm.typing import Array
 
 LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
 DIRECTIONS = 4  # principal directions that are tried, one after the other
-DIRECTION_ROWS = 1000  # of a node, from which they are found
+DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are so wide that they take `COPIED_BYTES`
 
 
 def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
@@ -69,8 +70,8 @@ def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str
     return found
 
 
-def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Array]:
-    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell.
+def rows_within(rows: Array, tree: CellTree, margins: Array) -> Array:
+    """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell, (m, 2).
 
     A row is near both sides of a node's plane if it is within the node's margin of it.
     """
@@ -78,7 +79,7 @@ def rows_within(rows: Array, tree: CellTree, margins: Array) -> tuple[Array, Arr
     count = _reach(*arguments, np.empty((0, 2), np.int64))
     pairs = np.empty((count, 2), np.int64)
     _reach(*arguments, pairs)
-    return pairs[:, 0], pairs[:, 1]
+    return pairs
 
 
 @compiled_in_order
@@ -101,10 +102,10 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
             along = 0.0
             for j in range(X.shape[1]):
                 along += planes[node, j] * X[i, j]
-            if along > thresholds[node] or along >= thresholds[node] - margins[node]:
+            if along > thresholds[node] - margins[node]:
                 waiting[left] = children[node, 1]
                 left += 1
-            if not along > thresholds[node] or along <= thresholds[node] + margins[node]:
+            if not along > thresholds[node] + margins[node]:
                 waiting[left] = children[node, 0]
                 left += 1
     return count
@@ -112,7 +113,8 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
 
 def _plane(rows: Any, index: Array, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
     """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
-    some = index[np.sort(rng.choice(len(index), min(len(index), DIRECTION_ROWS), replace=False))]
+    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * rows.shape[1])))
+    some = index[np.sort(rng.choice(len(index), count, replace=False))]
     along = np.empty(len(index))
     for plane in _directions(rows[some].astype(np.float64), rng):
         for span in slabs_of(rows, len(index)):

@@ -28,7 +28,7 @@ from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
-from dask_odm.learning.solution import step_record
+from dask_odm.learning.solution import Record, step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
 from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
@@ -65,10 +65,10 @@ class CellsState:
     sizes: Array  # packed numbers of each
     numbers: Array
     shapes: Array  # (bins, arrays, 3)
-    history: list[dict[str, Any]]
+    history: list[Record]
 
     @classmethod
-    def of(cls, solved: dict[int, SolvedBin], history: list[dict[str, Any]]) -> CellsState:
+    def of(cls, solved: dict[int, SolvedBin], history: list[Record]) -> CellsState:
         packed = [solved[k].packed() for k in sorted(solved)]
         sizes = np.array([float(len(numbers)) for numbers, _ in packed])
         numbers = np.concatenate([numbers for numbers, _ in packed])
@@ -112,9 +112,9 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
-    resume, save = open_steps(f"cells {top.count} {fit.loo}", data.fingerprint, fit, CellsState)
+    resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
-    history: list[dict[str, Any]] = []
+    history: list[Record] = []
     every = -(-top.count // STEPS)
     if resume is not None:
         try:
@@ -141,13 +141,13 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
 
     tell()  # of bins that a checkpoint has, but not yet a record of
     left = [k for k in range(top.count) if k not in solved]
-    with closing(_bins(seen, fit, top, left, settings)) as found, Meter("cells", top.count, "bins") as meter:
+    with closing(_bins(seen, top, left, settings)) as found, Meter("cells", top.count, "bins") as meter:
         meter.add(len(solved))
         for k, each in found:
             solved[k] = each
             meter.add()
             tell()
-    return _finish(data, seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
+    return _finish(seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
 
 
 def rows_of_bytes(data: TrainingData) -> int:
@@ -157,13 +157,11 @@ def rows_of_bytes(data: TrainingData) -> int:
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
     """Return the sample of the rows that a tree is grown on, as the kernel sees it."""
-    held = data.sample(rows_of_bytes(data), seed).held
-    assert held is not None
-    return held.seen_by(choice)
+    return data.sample(rows_of_bytes(data), seed).seen_by(choice)
 
 
 def _bins(
-    seen: KernelData, fit: ODMFit, top: CellTree, left: list[int], settings: CellSettings
+    seen: KernelData, top: CellTree, left: list[int], settings: CellSettings
 ) -> Generator[tuple[int, SolvedBin], None, None]:
     """Yield number and solution of the bins ``left`` as they are solved; without workers, group by group."""
     if not left:
@@ -172,7 +170,7 @@ def _bins(
     held = data.held
     whole = KnownStatistics(data.statistics())
     cell_bytes = solver_bytes(settings.cell_rows, data.features, data.dtype.itemsize)
-    if fit.axes is not None:
+    if settings.fit.axes is not None:
         cell_bytes = max(cell_bytes, trial_bytes(settings.cell_rows, TUNING.more_landmarks))
     cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
     group = min(len(left), -(-CPU_COUNT // cells))
@@ -189,7 +187,7 @@ def _bins(
         for i in range(0, len(left), group):
             yield from run_threads(solve, left[i : i + group], CPU_COUNT)
         return
-    with seen.partitions(GroupedPartitioner(top, top.count, fit.run.seed), always=True) as rows:
+    with seen.partitions(GroupedPartitioner(top, top.count, settings.fit.run.seed)) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
@@ -210,18 +208,21 @@ def _bins(
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
     """Return whether a bin of a checkpoint has the shapes of one of this fit."""
-    cells = len(solved.thresholds) + 1
+    cells = solved.thresholds.size + 1
     machines = settings.machines
-    support = len(solved.numbers)
+    support = solved.numbers.size
+    left = solved.left_rows.size
     shapes = {
         "planes": (cells - 1, data.features),
+        "numbers": (support,),
         "coefficients": (machines, support),
         "sizes": (cells,),
         "intercept": (cells, machines),
         "figures": (cells, machines, len(FIGURES)),
         "counts": (cells, 3),
         "seconds": (cells - 1,),
-        "left": (machines, len(solved.left_rows)),
+        "left_rows": (left,),
+        "left": (machines, left),
         "parameters": (cells,),
         "chosen": (cells, len(CHOSEN)),
     }
@@ -229,11 +230,13 @@ def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool
         solved.tree.require_sound()
     except ValueError:
         return False
+    if any(getattr(solved, name).shape != shape for name, shape in shapes.items()):
+        return False
     given = data.row_numbers[0]
     numbers = np.concatenate([solved.numbers, solved.left_rows])
     inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
     whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
-    return inside and whole and all(getattr(solved, name).shape == shape for name, shape in shapes.items())
+    return inside and whole
 
 
 def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
@@ -263,14 +266,9 @@ def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> di
 
 
 def _finish(
-    data: TrainingData,
-    seen: KernelData,
-    top: CellTree,
-    grown: Array,
-    bins: list[SolvedBin],
-    history: list[dict[str, Any]],
-    settings: CellSettings,
+    seen: KernelData, top: CellTree, grown: Array, bins: list[SolvedBin], history: list[Record], settings: CellSettings
 ) -> Trained:
+    data = seen.data
     fit = settings.fit
     coefficients = np.concatenate([each.coefficients for each in bins], axis=1)
     intercept = np.concatenate([each.intercept for each in bins])

@@ -17,7 +17,6 @@ from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.growing import grow, slabs_of
-from dask_odm.methods.cells.workers import KnownStatistics
 
 TRIAL_CELLS = 3  # cells that settings are tried on
 
@@ -27,7 +26,8 @@ def chosen_cells(
 ) -> list[tuple[MemoryData, float]]:
     """Return `TRIAL_CELLS` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
 
-    ``sample`` is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
+    Of a cell that has more than twice as many, because nothing divides equal rows, twice as many are drawn. ``sample``
+    is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
     cells' error rates by these shares estimates the error rate on all rows. Cells of one label have no errors.
     """
     scaled = sample.scaled
@@ -43,12 +43,11 @@ def chosen_cells(
     chosen, times = np.unique(drawn, return_counts=True)
     drawn_as = np.maximum(mixed[chosen], 1.0) / max(mixed.sum(), 1.0)  # the probability of each draw
     shares = times / TRIAL_CELLS * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
-    whole = KnownStatistics(data.statistics())
     found = []
     for held, scaled_rows in _blocks(data, choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_joined(parts), whole=whole) for parts in zip(*found, strict=True)]
+    joined = [replace(_joined(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
     return list(zip(joined, shares.tolist(), strict=True))
 
 
@@ -65,8 +64,9 @@ def _blocks(data: TrainingData, choice: KernelChoice) -> Iterator[tuple[MemoryDa
     for block in data.store.blocks():
         keep, y, weight = data.targets(block)
         at = np.flatnonzero(keep)
-        X = block.X[at].astype(data.dtype, copy=False)
-        yield MemoryData(data.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+        if len(at):
+            X = block.X[at].astype(data.dtype, copy=False)
+            yield MemoryData(data.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
 
 
 def _joined(parts: Sequence[MemoryData]) -> MemoryData:

@@ -8,6 +8,7 @@ cell's weight what it would be to that of all rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, fields, replace
@@ -71,16 +72,11 @@ class SolvedBin:
     @classmethod
     def unpacked(cls, numbers: Array, shapes: Array) -> SolvedBin:
         """Return what `packed` gave; raise ValueError if shapes and numbers differ."""
-        found = {}
-        at = 0
-        for each, shape in zip(fields(cls), shapes.astype(np.int64).tolist(), strict=True):
-            sides = [side for side in shape if side >= 0]
-            size = int(np.prod(sides))
-            found[each.name] = numbers[at : at + size].reshape(sides)
-            at += size
-        if at != len(numbers):
-            raise ValueError(f"{len(numbers)} numbers for {at}")
-        return cls(**found)
+        sides = [[side for side in shape if side >= 0] for shape in shapes.astype(np.int64).tolist()]
+        *parts, rest = np.split(numbers, np.cumsum([math.prod(each) for each in sides]))
+        if len(rest) or len(parts) != len(fields(cls)):
+            raise ValueError(f"{len(numbers)} numbers of {len(parts)} arrays")
+        return cls(*(part.reshape(each) for part, each in zip(parts, sides, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +116,12 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
     tree, widths, seconds = grow(scaled, settings.cell_rows, seed)
-    cells = np.concatenate([tree(scaled[span]) for span in slabs_of(scaled)])
-    near = [rows_within(scaled[span], tree, settings.overlap * widths) for span in slabs_of(scaled)]
-    firsts = [span.start for span in slabs_of(scaled)]
-    rows = np.concatenate([first + rows for first, (rows, _) in zip(firsts, near, strict=True)])
-    of_rows = np.concatenate([of for _, of in near])
-    index = [rows[of_rows == c] for c in range(tree.count)]  # those near a cell learn with it
+    spans = slabs_of(scaled)
+    cells = np.concatenate([tree(scaled[s]) for s in spans])
+    margins = settings.overlap * widths
+    near = np.concatenate([np.add(rows_within(scaled[s], tree, margins), (s.start, 0)) for s in spans])
+    ends = np.cumsum(np.bincount(near[:, 1], minlength=tree.count))
+    index = np.split(near[np.argsort(near[:, 1], kind="stable"), 0], ends[:-1])  # those near a cell learn with it
     own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class SampleTrials:
 
     def _drawn(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows."""
-        return [cast(MemoryData, self._data.sample(TUNING.rows[stage], self._run.seed))]
+        return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""

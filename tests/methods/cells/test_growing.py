@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.methods.cells.growing import grow, levels_of, rows_within
 from dask_odm.models.cell_model import CellTree
 
@@ -38,13 +41,14 @@ def test_the_first_plane_is_across_the_longest_direction():
     along = X @ tree.planes[0]
     assert abs(tree.thresholds[0] - np.median(along)) < 0.01
     np.testing.assert_allclose(widths, along.std())
-    rows, cells = rows_within(X, tree, 0.3 * widths)
+    rows, cells = rows_within(X, tree, 0.3 * widths).T
     for cell, side in enumerate(
         (along <= tree.thresholds[0] + 0.3 * widths, along > tree.thresholds[0] - 0.3 * widths)
     ):
         np.testing.assert_array_equal(rows[cells == cell], np.flatnonzero(side))
-    rows, cells = rows_within(X, tree, 0.0 * widths)
-    np.testing.assert_array_equal(rows, np.arange(1000))
+    tree = CellTree(np.eye(1, 3), X[:1, 0], tree.children)
+    rows, cells = rows_within(X, tree, 0.0 * widths).T
+    np.testing.assert_array_equal(rows, np.arange(1000), "a row on the plane itself is in one cell")
     np.testing.assert_array_equal(cells, tree(X))
 
 
@@ -70,6 +74,14 @@ def test_a_tree_depends_on_rows_and_seed_alone():
     np.testing.assert_array_equal(one.planes, again.planes)
     np.testing.assert_array_equal(one.thresholds, again.thresholds)
     assert not np.array_equal(one.planes, other.planes), "rows are drawn by the seed"
+
+
+def test_directions_of_wide_rows_are_found_from_few_of_them():
+    X = np.random.default_rng(0).normal(size=(300, 50_000)).astype(np.float32)
+    tracemalloc.start()
+    assert grow(X, 200, 0)[0].count == 2
+    assert tracemalloc.get_traced_memory()[1] < 2.5 * COPIED_BYTES, "rows in float64, and centred"
+    tracemalloc.stop()
 
 
 def test_grafted_trees_divide_cells():

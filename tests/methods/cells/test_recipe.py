@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import combinations, pairwise
 
 import dask
@@ -16,6 +17,7 @@ from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, lo
 from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
 from dask_odm.learning.training.checkpoints import save_checkpoint
+from dask_odm.methods.cells.workers import SolvedBin
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -147,8 +149,9 @@ def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
     np.testing.assert_array_equal(again.dual_coef_, whole.dual_coef_)
     np.testing.assert_array_equal(again.loo_decision_function_, whole.loo_decision_function_)
     assert without_seconds(again.history_) == without_seconds(whole.history_)
-    with pytest.raises(StoreError, match="another fit"):
-        model(resume=True).set_params(solver=Cells(300)).fit(X, y)
+    for other in ({"solver": Cells(300)}, {"multi_class": "ovr"}):  # three classes have as many machines either way
+        with pytest.raises(StoreError, match="another fit"):
+            model(resume=True).set_params(**other).fit(X, y)
 
 
 def without_seconds(history: list[dict]) -> list[dict]:
@@ -190,6 +193,19 @@ def test_a_checkpoint_has_more_bins_than_its_history_tells_of(tmp_path):
     again = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path), resume=True).fit(X, y)
     assert without_seconds(again.history_) == without_seconds(model.history_)
     assert again.dual_gap_ == model.dual_gap_
+
+
+@pytest.mark.parametrize("name", ["thresholds", "numbers", "left_rows"])
+def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, name):
+    X, y = board(200)
+    path = tmp_path / "fit.zarr"
+    model = ODMClassifier(**SETTINGS, solver=Cells(40), checkpoint=str(path)).fit(X, y)
+    record = read_record(path, "checkpoint")
+    arrays = {each: np.array(record.array(each)) for each in record.arrays}
+    arrays["shapes"][:, [each.name for each in fields(SolvedBin)].index(name), 1] = 1.0  # a column for a vector
+    save_checkpoint(path, arrays, record.attributes)
+    with pytest.raises(StoreError, match="not those of a state of this fit"):
+        model.set_params(resume=True).fit(X, y)
 
 
 def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():

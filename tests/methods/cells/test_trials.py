@@ -37,13 +37,23 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     assert all(250 <= cell.rows <= 500 for cell in cells)
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
-    store = store_of(tmp_path / "rows.zarr", X, y.astype(int), chunk_rows=700)
+    labels = np.array([*y.astype(int).tolist(), *[None] * 700], object)  # none in the last chunk
+    store = store_of(tmp_path / "rows.zarr", np.vstack([X, X[:700]]), labels, chunk_rows=700)
     stored = StoredData(FitRun(3), store, TwoClasses())
     by_store = chosen_cells(stored, sampled(stored, CHOICE, 3), CHOICE, 500)
     for (one, share), (other, other_share) in zip(drawn, by_store, strict=True):
         assert share == other_share
         np.testing.assert_array_equal(one.kept, other.kept)
         np.testing.assert_array_equal(one.X, other.X)
+
+
+def test_of_many_equal_rows_some_are_tried():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (4000, 2)).astype(float)
+    data = MemoryData.of(FitRun(3), X, rng.choice([-1.0, 1.0], 4000), np.ones(4000), (1.0, 1.0))
+    drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 100)
+    assert [cell.rows for cell, _ in drawn] == [200] * TRIAL_CELLS, "nothing divides the 1,000 equal rows of a cell"
+    assert sum(share for _, share in drawn) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("cv", [None, 3])
