@@ -137,7 +137,7 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
     If ``phase`` is given, the number of items done is reported under that name. Within an item of another call, no more
-    threads are taken than its other items leave of those that it was given.
+    threads are taken than its other items leave of those that it was given. One item may take all ``threads``.
     """
     work: Sequence[Any] = list(items)
     if phase is not None:
@@ -149,9 +149,10 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
                 return result
 
             return run_threads(counted, work, threads)
-    threads = min(threads, _Team.left())
-    if threads <= 1 or len(work) <= 1:
+    left = _Team.left()
+    if left <= threads and (left <= 1 or len(work) <= 1):  # what the items take changes as others end
         return [function(item) for item in work]
+    threads = min(threads, left)
     results: list[Any] = [None] * len(work)
     numbers = iter(range(len(work)))  # number of the next item, shared by all threads
 

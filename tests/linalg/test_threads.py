@@ -58,6 +58,14 @@ def test_items_have_the_threads_that_their_call_was_given_and_its_other_items_le
     assert run_threads(work, range(2), 4) == [[0, 1]] * 2
 
 
+@pytest.mark.parametrize(("items", "threads"), [(1, 1), (1, 2), (3, 1)])
+def test_items_that_have_no_others_beside_them_take_the_threads_of_their_call(items, threads):
+    def work(_: int) -> int:
+        return len(set(run_threads(lambda _: time.sleep(0.01) or threading.get_ident(), range(12), 4)))
+
+    assert run_threads(work, range(items), threads) == [threads] * items
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_interrupt_of_the_caller_ends_the_items_of_other_threads(waits):
     """Each may be half of a store; the caller is at an item of its own, or waits for theirs."""
