@@ -141,11 +141,11 @@ class Cluster:
         return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
 
     @classmethod
-    def local(cls, memory_limit: int | str | None = None) -> Cluster:
+    def local(cls, memory_limit: int | str | None = None, threads: int = CPU_COUNT) -> Cluster:
         """Return threads of this process, with ``memory_limit`` or half of the free memory."""
         free = min(psutil.virtual_memory().available, memory_limit_of_system())
         memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
-        return cls(None, 1, CPU_COUNT, memory, memory)
+        return cls(None, 1, threads, memory, memory)
 
     @property
     def slots(self) -> int:

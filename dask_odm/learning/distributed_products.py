@@ -71,8 +71,8 @@ def require_memory(shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, pu
 
     Raises MemoryLimitError if the products themselves do not fit.
     """
-    cluster = Cluster.local(run.memory_limit)
-    scratch = max(Tiling(*shape, size).scratch_bytes(CPU_COUNT) for size in (dtype.itemsize, 8))
+    cluster = run.here()
+    scratch = max(Tiling(*shape, size).scratch_bytes(cluster.threads) for size in (dtype.itemsize, 8))
     needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)
     cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
     return cluster.memory - needed

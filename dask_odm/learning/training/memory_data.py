@@ -101,7 +101,7 @@ class MemoryData(TrainingData):
 
     @cached_property
     def cluster(self) -> Cluster:
-        return Cluster.local(self.run.memory_limit)
+        return self.run.here()
 
     @property
     def row_numbers(self) -> tuple[int, Array | None]:
@@ -246,7 +246,7 @@ class MemoryKernelData(KernelData):
         """
         run = self.data.run
         few = isinstance(rows, SparseRows) or len(rows) <= WORKER_ROWS
-        if few or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
+        if few or run.threads or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
             # rows that are scaled on reading are no copies
             copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
             yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)

@@ -14,6 +14,7 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 
 from dask_odm.data.rows.scaling import Scaling
@@ -56,6 +57,7 @@ class FitRun:
     checkpoint: str | None = None
     resume: bool = False
     warm_up: Callable[[], object] = lambda: None  # imports and compiles what tasks need, see `Cluster.current`
+    threads: int | None = None  # of this process, which memory is for, if no workers may be asked, as within a task
 
     @classmethod
     def of(cls, estimator: Any, warm_up: Callable[[], object] = lambda: None) -> FitRun:
@@ -77,7 +79,11 @@ class FitRun:
 
     def cluster(self) -> Cluster:
         """Return the active client's workers, or this process."""
-        return Cluster.current(self.memory_limit, self.warm_up)
+        return self.here() if self.threads else Cluster.current(self.memory_limit, self.warm_up)
+
+    def here(self) -> Cluster:
+        """Return the threads of this process."""
+        return Cluster.local(self.memory_limit, self.threads or CPU_COUNT)
 
 
 @dataclass(frozen=True)

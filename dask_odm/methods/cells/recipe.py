@@ -176,7 +176,7 @@ def _bins(
     group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
         data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
-        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0])
+        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0], threads=1)
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
@@ -197,7 +197,7 @@ def _bins(
             group = len(left)
         available, threads = cluster.share(group)
         cluster.require(held_bytes + threads * cell_bytes, group, f"Solving the cells of {largest} rows")
-        of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads)
+        of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell))
         run = delayed(solve_stored_bin, pure=False)
         for i in range(0, len(left), group):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.base import BLOCK
@@ -135,7 +134,7 @@ def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
     assert isinstance(passes, StorePasses)
     one = span_pass_bytes(count, data.features, data.dtype.itemsize, start_rows(data.rows, count))
     sums = max(one.sums, 8 * count**2 * fit.loo)
-    here = Cluster.local(fit.run.memory_limit).memory // solver_bytes(count, data.features, data.rows, 8)
+    here = fit.run.here().memory // solver_bytes(count, data.features, data.rows, 8)
     each = [PassBytes(m * sums, m * one.row, m * one.work) for m in range(1, min(AT_ONCE, here) + 1)]
     return max(1, sum(map(passes.fits, each)))
 
@@ -152,7 +151,7 @@ def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
 
     Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
     """
-    here = data.cluster if data.in_memory else Cluster.local(fit.run.memory_limit)
+    here = data.cluster if data.in_memory else fit.run.here()
     count = min(data.rows, fit.own.n_landmarks)
     if fit.own.n_landmarks > data.rows:
         logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, count)

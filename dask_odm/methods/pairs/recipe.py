@@ -110,7 +110,7 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
     coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
-    return own + CPU_COUNT * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
+    return own + data.cluster.threads * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
 
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
@@ -186,7 +185,7 @@ def learn(
             total += share * w
         return total
 
-    here = Cluster.local(fit.run.memory_limit)
+    here = fit.run.here()
     parts, attributes, warning = run_exchange(
         data,
         fit,

@@ -9,6 +9,7 @@ import dask
 import numpy as np
 import pytest
 from dask.system import CPU_COUNT
+from distributed import Client, LocalCluster
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
@@ -16,6 +17,7 @@ import reference
 from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
+from dask_odm.learning.training import memory_data
 from dask_odm.learning.training.checkpoints import save_checkpoint
 from dask_odm.methods.cells.workers import SolvedBin
 from dask_odm.progress import format_history
@@ -126,6 +128,27 @@ def test_stores_workers_and_bins(tmp_path, start_workers):
     np.testing.assert_array_equal(model.support_vectors_, X.astype(np.float32)[model.support_])
     held = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True).fit(X.astype(np.float32), y)
     assert np.mean(held.predict(X) == model.predict(X)) > 0.95
+
+
+@pytest.mark.parametrize("read", ["256MiB", 0], ids=["held", "stored"])
+def test_no_cell_asks_workers(tmp_path, monkeypatch, read):
+    """A task that waits for tasks of its own workers may wait forever."""
+    X, y = board(400)
+    path = store_of(tmp_path / "rows.zarr", X, y, chunk_rows=100).path
+    monkeypatch.setattr(memory_data, "WORKER_ROWS", 50)
+    monkeypatch.delattr(memory_data, "products_of_file")
+    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    with workers, Client(workers), dask.config.set({"dask_odm.read-into-memory": read}):
+        model = ODMClassifier(**SETTINGS, solver=Cells(100)).fit(path)
+    assert model.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("scheme", ["ovr", "ovo"])
+def test_memory_of_a_cell_is_for_one_thread(scheme):
+    """Its pair of 1,000 rows takes 32 MB in float64, and would take as much in each thread that had one."""
+    X, y = board(1500, 3)
+    model = ODMClassifier(**SETTINGS | {"tol": 0.1}, solver=Cells(1500), multi_class=scheme)
+    model.set_params(memory_limit=CPU_COUNT * 50_000_000).fit(X, y)
 
 
 def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
