@@ -25,7 +25,7 @@ DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are
 def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
     """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
 
-    Equal rows stay together, so that a cell of rows that hardly differ may have more. For every node, the second array
+    Equal rows stay together, so that a cell with many of them may have more. For every node, the second array
     has the standard deviation of its rows along its direction, the third the seconds that dividing them took.
     """
     nodes: list[tuple[Array, float, float, float]] = []  # planes, thresholds, widths and seconds
@@ -37,7 +37,7 @@ def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
         index, above, side = waiting.pop()
         number = len(nodes)
         began = time.perf_counter()
-        found = None if len(index) <= most else _plane(rows, index, np.random.default_rng([seed, number]))
+        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
         if above >= 0:
             children[above][side] = -1 - cells if found is None else number
         if found is None:
@@ -111,18 +111,22 @@ def _reach(X: Array, planes: Array, thresholds: Array, children: Array, margins:
     return count
 
 
-def _plane(rows: Any, index: Array, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
-    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided."""
+def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tuple[Array, float, float, Array] | None:
+    """Return a plane, its threshold, the rows' width and which are on its right; None if they cannot be divided.
+
+    If nearly all rows are equal along the principal directions, a random one is tried, along which rows are equal only
+    if they are. It divides those that differ as long as half a cell of them is on one side.
+    """
     count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * rows.shape[1])))
     some = index[np.sort(rng.choice(len(index), count, replace=False))]
     along = np.empty(len(index))
-    for plane in _directions(rows[some].astype(np.float64), rng):
+    directions = [(plane, LEAST_SHARE * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
+    for plane, least in (*directions, (rng.standard_normal(rows.shape[1]), most / 2)):
         for span in slabs_of(rows, len(index)):
             _project(rows[index[span]], plane, along[span])
         threshold = _median(along)
         right = along > threshold
-        share = np.count_nonzero(right) / len(right)
-        if LEAST_SHARE <= share <= 1.0 - LEAST_SHARE:
+        if least <= np.count_nonzero(right) <= len(right) - least:
             return plane, threshold, float(along.std()), right
     return None
 

@@ -68,6 +68,17 @@ def test_equal_rows_stay_together_and_other_directions_are_tried():
     assert sizes.min() > 300
 
 
+@pytest.mark.parametrize("mean", [0.0, 3.0])
+def test_rows_that_differ_are_divided_off_many_equal_ones(mean):
+    X = np.zeros((10_000, 5))
+    X[:400] = np.random.default_rng(0).normal(mean, size=(400, 5))
+    cells = grow(X, 50, 0)[0](X)
+    sizes = np.bincount(cells)
+    assert np.count_nonzero(cells[:400] == cells[-1]) < 50, "few learn with the equal rows"
+    assert np.sort(sizes)[-2] <= 50
+    assert sizes.min() >= 12
+
+
 def test_a_tree_depends_on_rows_and_seed_alone():
     X = np.random.default_rng(0).normal(size=(9000, 3))
     one, again, other = (grow(X, 1000, seed)[0] for seed in (5, 5, 6))
