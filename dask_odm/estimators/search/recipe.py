@@ -155,13 +155,14 @@ class _Trials(SampleTrials):
         return {name: found[name] for name in PARAMS if name in found}
 
     def _drawn(self, stage: int) -> list[MemoryData]:
-        """Draw the samples of a stage: one of all rows, or some cells, in the first stage of fewer rows."""
+        """Draw the samples of a stage: one of all rows, or the cells that all splits divide, smaller ones first."""
         if not self._in_cells:
             return super()._drawn(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
         sample = sampled(self._data, self._kernel, self._run.seed)
-        return [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
+        cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
+        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)
 
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""

@@ -66,6 +66,11 @@ class Splits:
             outside = uniforms_of(numbers, self.seed) < self.cv
         return ~outside, outside
 
+    def divide(self, numbers: Array) -> bool:
+        """Return whether each split leaves some of the rows to learn from, and some to validate by."""
+        parts = (self.parts(numbers, k) for k in range(self.count))
+        return all(each is None or (each[0].any() and each[1].any()) for each in parts)
+
 
 @dataclass(frozen=True, eq=False)
 class TrialRows:

@@ -73,3 +73,15 @@ def test_a_search_finds_settings_for_cells(tmp_path, cv):
     with dask.config.set({"dask_odm.read-into-memory": 0}):
         stored = ODMClassifierCV(solver=Cells(500), **axes, cv=cv, random_state=0).fit(open_store(path))
     assert stored.best_params_ == search.best_params_
+
+
+def test_a_cell_that_a_split_does_not_divide_is_not_tried():
+    rng = np.random.default_rng(0)
+    X = rng.random((2000, 2))
+    y = np.floor(4 * X).astype(int).sum(axis=1) % 2
+    along = X[:, 0] > 0.5
+    axes = {"gammas": [1e-3, 30.0], "lams": [1e4], "upsilons": [0.2], "thetas": [0.2]}
+    for cut in (along, along ^ (X[:, 1] > 0.5)):
+        cv = [(np.flatnonzero(~cut), np.flatnonzero(cut))]
+        search = ODMClassifierCV(solver=Cells(300), **axes, cv=cv, random_state=0).fit(X, y)
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
