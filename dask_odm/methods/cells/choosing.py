@@ -22,10 +22,9 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.cells.recipe import rows_of_bytes
-from dask_odm.methods.cells.trials import chosen_cells
+from dask_odm.methods.cells.recipe import cell_bytes, rows_of_bytes
+from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
 from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.settings import Cells
@@ -45,9 +44,13 @@ def are_possible(data: TrainingData, fit: ODMFit) -> bool:
     cell_rows = min(Cells().cell_rows, data.labelled_rows)
     if not fit.kernel.is_named or rows_of_bytes(data) < cell_rows:
         return False
-    needed = solver_bytes(cell_rows, data.features, data.dtype.itemsize) + (0 if data.in_memory else 3 * COPIED_BYTES)
+    needed = cell_bytes(cell_rows, data, fit) + (0 if data.in_memory else 3 * COPIED_BYTES)
+    rows = min(2 * _region_rows(data, fit), data.labelled_rows)  # as many as `chosen_cells` draws at most
+    region = 8 * rows * (rows + fit.own.n_landmarks) + cell_bytes(rows, data, replace(fit, loo=True))
+    here = fit.run.here()
     try:
         data.cluster.require(needed, data.cluster.slots, "Cells")
+        here.require(region, min(TRIAL_CELLS, here.slots), "Regions")
     except MemoryLimitError:
         return False
     return True
@@ -62,8 +65,7 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
     drawn = drawn_rows(sample.data.kept, count, fit.run.seed)
     landmarks = Landmarks.of(sample.kernel, sample.scaled[drawn])
     landmarks.prepare()
-    region_rows = round((data.labelled_rows * count**2 / WORK) ** (1 / 3))
-    regions = chosen_cells(data, sample, fit.kernel, min(Cells().cell_rows, max(1, region_rows)))
+    regions = chosen_cells(data, sample, fit.kernel, _region_rows(data, fit))
     alone = replace(fit, own=None, loo=True, run=replace(fit.run, checkpoint=None, resume=False))
 
     def difference(region: tuple[MemoryData, float]) -> tuple[float, float]:
@@ -73,6 +75,12 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
 
     found = np.array(run_threads(difference, regions, CPU_COUNT))
     return float(found[:, 0].sum()), float(np.sqrt(found[:, 1].sum()))
+
+
+def _region_rows(data: TrainingData, fit: ODMFit) -> int:
+    """Return how many rows a region has, about."""
+    found = round((data.labelled_rows * fit.own.n_landmarks**2 / WORK) ** (1 / 3))
+    return min(Cells().cell_rows, max(1, found))
 
 
 def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float) -> tuple[float, float]:

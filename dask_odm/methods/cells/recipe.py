@@ -46,6 +46,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
+from dask_odm.methods.exact.recipe import leaving_bytes
 from dask_odm.methods.exact.systems import solver_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes
 from dask_odm.methods.odm_fit import ODMFit
@@ -54,6 +55,10 @@ from dask_odm.methods.search.trials import trial_bytes
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
+ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
+# Numbers of 8 bytes beside a row's features: target, weight and row number as read and in order, its order and cell,
+# pairs of row and cell. 11 were measured, and 16 of cells that overlap by 0.2.
+ROW_NUMBERS = 16
 STEPS = 16  # lines of the history, and checkpoints, of a fit, about
 
 
@@ -150,9 +155,21 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     return _finish(seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
 
 
+def row_bytes(data: TrainingData) -> int:
+    """Return the bytes of a row of a bin: as it is read, in order and scaled, and its numbers while a tree is grown."""
+    return 3 * data.features * data.dtype.itemsize + ROW_NUMBERS * 8
+
+
 def rows_of_bytes(data: TrainingData) -> int:
-    """Return how many rows take `COPIED_BYTES` when they are dense: those of a sample, and the most of a bin, about."""
-    return max(1, COPIED_BYTES // (data.features * data.dtype.itemsize))
+    """Return how many rows a bin has at most, about, and a sample, so that each of their copies has `COPIED_BYTES`."""
+    return max(1, 3 * COPIED_BYTES // row_bytes(data))
+
+
+def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
+    """Return the bytes that the machines of a cell of ``rows`` take."""
+    trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
+    left_out = leaving_bytes(rows) if fit.loo else 0
+    return max(solver_bytes(rows, data.features, data.dtype.itemsize), trial, left_out)
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
@@ -169,15 +186,15 @@ def _bins(
     data = seen.data
     held = data.held
     whole = KnownStatistics(data.statistics())
-    cell_bytes = solver_bytes(settings.cell_rows, data.features, data.dtype.itemsize)
-    if settings.fit.axes is not None:
-        cell_bytes = max(cell_bytes, trial_bytes(settings.cell_rows, TUNING.more_landmarks))
+    of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
     cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
     group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
-        data.cluster.require(cell_bytes, CPU_COUNT, f"Solving cells of {settings.cell_rows} rows")
-        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0], threads=1)
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
+        largest = int(np.bincount(bins).max())
+        held_bytes = group * largest * row_bytes(data) // CPU_COUNT
+        data.cluster.require(held_bytes + of_thread, CPU_COUNT, f"A bin of {largest} rows", ADVICE)
+        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
@@ -192,11 +209,11 @@ def _bins(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        held_bytes = 3 * largest * partitions.features * partitions.dtype.itemsize
+        held_bytes = largest * row_bytes(data)
         if cluster.client is not None:
             group = len(left)
         available, threads = cluster.share(group)
-        cluster.require(held_bytes + threads * cell_bytes, group, f"Solving the cells of {largest} rows")
+        cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell))
         run = delayed(solve_stored_bin, pure=False)

@@ -77,7 +77,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
 def _leverages(losses: RowLosses, products: Products, solution: ExactSolution, data: TrainingData) -> Array:
     """Return scores and leverages (2, n) of all rows of ``data``."""
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
-    data.cluster.require(3 * 8 * active**2, 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
+    data.cluster.require(leaving_bytes(active), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     pairs = kernel_leverages(losses, products, solution.scores)
     if not data.in_memory:  # rows of the store that take no part have zeros
         y, weight = data.columns()
@@ -85,6 +85,11 @@ def _leverages(losses: RowLosses, products: Products, solution: ExactSolution, d
         of_all[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
         pairs = of_all
     return pairs
+
+
+def leaving_bytes(active: int) -> int:
+    """Return the bytes that leaving rows out takes, of which ``active`` have a curvature."""
+    return 3 * 8 * active**2
 
 
 def _fits(state: ExactState, n: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import dask
 import numpy as np
@@ -15,7 +16,8 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.methods.cells.choosing import gain_of_cells
+from dask_odm.methods.cells import choosing
+from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.recipes import RECIPES, choose_by_regions
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
@@ -80,6 +82,16 @@ def test_landmarks_where_cells_cannot_be(limit):
     X, y = board(1000)
     name, why, _ = chosen(with_landmarks(60, narrow(**limit)), X, y)
     assert (name, why) == ("landmark", "too many rows"), "nothing was tried"
+
+
+def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
+    X, y = board(1000)
+    model = with_landmarks(60, narrow(memory_limit=28_000_000))
+    run = replace(FitRun.of(model), threads=1)
+    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    assert are_possible(data, model._settings(run))
+    monkeypatch.setattr(choosing, "WORK", 1e-3)
+    assert not are_possible(data, model._settings(run)), "a region has all rows, each of which is left out"
 
 
 def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):

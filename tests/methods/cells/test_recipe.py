@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import fields
 from itertools import combinations, pairwise
 
@@ -19,7 +20,11 @@ from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
 from dask_odm.learning.training import memory_data
 from dask_odm.learning.training.checkpoints import save_checkpoint
-from dask_odm.methods.cells.workers import SolvedBin
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun
+from dask_odm.methods.cells import workers
+from dask_odm.methods.cells.recipe import row_bytes
+from dask_odm.methods.cells.workers import CellSettings, SolvedBin, solve_stored_bin
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -149,6 +154,38 @@ def test_memory_of_a_cell_is_for_one_thread(scheme):
     X, y = board(1500, 3)
     model = ODMClassifier(**SETTINGS | {"tol": 0.1}, solver=Cells(1500), multi_class=scheme)
     model.set_params(memory_limit=CPU_COUNT * 50_000_000).fit(X, y)
+
+
+def test_memory_is_projected_for_rows_that_are_left_out():
+    X, y = board(2000)
+    model = ODMClassifier(**SETTINGS | {"tol": 0.1}, solver=Cells(2000), memory_limit=CPU_COUNT * 70_000_000)
+    model.fit(X, y)
+    with pytest.raises(MemoryLimitError, match=r"A bin of 2000 rows needs .* smaller cell_rows"):
+        model.set_params(loo=True).fit(X, y)
+
+
+def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
+    """Numbers of a row take more than two features do; see how many before any cell is solved."""
+    rows = 100_000
+    run = FitRun(0, scale="minmax")
+    X, y = board(rows)
+    held = MemoryData.of(run, X.astype(np.float32), np.where(y == 1, 1.0, -1.0), np.ones(rows), (1.0, 1.0))
+    fit = ODMClassifier(**SETTINGS, solver=Cells(), scale="minmax")._settings(run)
+    settings = CellSettings(fit, (1.0, 1.0), False, float(rows), 4000, 0.0)
+
+    class Stored:
+        labels = staticmethod(lambda *_: (held.y.copy(), held.weight.copy()))
+        row_numbers = staticmethod(lambda *_: held.kept.copy())
+        raw = staticmethod(lambda *_: held.X.copy())
+
+    monkeypatch.delattr(workers, "run_threads")
+    for _ in range(2):  # the first one loads loops
+        tracemalloc.start()
+        with pytest.raises(NameError):
+            solve_stored_bin(Stored(), held, settings, 0, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert 0.6 * row_bytes(held) * rows < peak < row_bytes(held) * rows
 
 
 def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
