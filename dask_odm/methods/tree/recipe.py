@@ -222,7 +222,9 @@ def _finish_clusters(
     seen: KernelData, rows: PartitionedRows, job: TreeJob, result: TreeResult, groups: Groups, fit: ODMFit
 ) -> Trained:
     """Build the model of a tree that ended with several clusters: a row is predicted by that of the nearest one."""
-    assert groups.count == len(result.nodes)  # each group is the nearest of some row
+    if groups.count > len(result.nodes):  # a group is the nearest of no row
+        raise InputError(f"some of the {groups.count} clusters differ by rounding alone: scale the features, with "
+                         "scale='minmax', or use fewer clusters.")  # fmt: skip
     counts = job.partitions.counts
     numbers = job.partitions.row_numbers(0, len(counts))
     averaged = job.partitions.labels(0, len(counts))[0] * result.dual[0]  # coefficients of the mean of the models

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import InputError, ODMClassifier, StoreError, load_model
-from dask_odm.engine.partitioners import RandomPartitioner
+from dask_odm.engine.partitioners import ClusterPartitioner, RandomPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.kernels import RBF, Linear
 from dask_odm.learning.training.run import FitRun
@@ -126,6 +127,21 @@ def test_dc_that_ends_early_predicts_by_the_nearest_cluster(rows, stop_at, clust
         expected[at] = (K[np.ix_(at, own)] + intercept) @ (y[own] * s)
     np.testing.assert_allclose(model.decision_function(given), expected, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+
+
+def test_dc_refuses_clusters_that_differ_by_rounding_alone(rows, monkeypatch):
+    found = ClusterPartitioner.groups
+
+    def with_one_more(self, sample):
+        groups = found(self, sample)
+        last = groups.labels == groups.count - 1
+        labels = np.concatenate([groups.labels, groups.labels[last] + 1])
+        norms = np.append(groups.norms, groups.norms[-1] + 1e-9)
+        return replace(groups, rows=np.concatenate([groups.rows, groups.rows[last]]), norms=norms, labels=labels)
+
+    monkeypatch.setattr(ClusterPartitioner, "groups", with_one_more)
+    with pytest.raises(InputError, match=r"some of the 5 clusters differ by rounding alone: scale the features"):
+        fit("dc", *rows, stop_at=4)
 
 
 @pytest.mark.parametrize("stop_at", [8, 2])
