@@ -8,11 +8,11 @@ ended after ``--limit`` seconds; then its row says so. ``cells:4000:0.3`` are ce
 installed.
 
 Sets of two classes are split as `real_data` does, with its settings, which were chosen for landmarks (covtype,
-susy_sub30k and cells of ijcnn1 have theirs here); sets of many classes are as in `many_classes`, in pairs, with the θ that it chooses. All
-rows of a set learn from the same float32 rows, ours with the same settings and to the same gap. Fits are timed after
-one of a few rows, which compiles. CPU seconds are those of the fit, of all processors. Memory is the most that the
-process had (VmHWM), libraries and data included. SVCs are saved by pickle. The gap is that of what was solved: of
-cells, of the decomposed problem; of landmarks, of the problem in their span if it is certified at all.
+susy_sub30k and cells of ijcnn1 have theirs here); sets of many classes are as in `many_classes`, in pairs, with the θ
+that it chooses. All rows of a set learn from the same float32 rows, ours with the same settings and to the same gap.
+Fits are timed after one of a few rows, which compiles. CPU seconds are those of the fit, of all processors. Memory is
+the most that the process had (VmHWM), libraries and data included. SVCs are saved by pickle. The gap is that of what
+was solved: of cells, of the decomposed problem; of landmarks, of the problem in their span if it is certified at all.
 """
 
 from __future__ import annotations
