@@ -17,10 +17,11 @@ from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
-from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
+from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.pairs.at_landmarks import train_pairs_at_landmarks
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
@@ -47,7 +48,7 @@ def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
 RECIPES: dict[str, Recipe[ODMFit]] = {
     **{rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)},
     "landmark": Recipe(
-        train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks, at_once=machines_at_once
+        train_landmark, reads=reads_store, train_machines=train_pairs_at_landmarks, at_once=machines_at_once
     ),
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),

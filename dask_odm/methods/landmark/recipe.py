@@ -106,13 +106,9 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     """
     if fit.own.certify or fit.loo:
         return None
-    _check(fit)
     data = data.merged()
-    count, spare = _planned(data, fit, data.held_bytes(of_pair=True) if pairs else 0)
-    fit = fit.with_own(choice="uniform" if fit.own.choice == "support" else fit.own.choice)
     with rescaling_advised():
-        whole = data.seen_by(fit.kernel)
-        landmarks = _first_landmarks(whole, count, fit)
+        whole, fit, landmarks, spare = shared_landmarks(data, fit, data.held_bytes(of_pair=True) if pairs else 0)
         raw, numbers = whole.chosen_pivots(landmarks.index)
 
         def train(data: TrainingData, fit: ODMFit) -> Trained:
@@ -123,6 +119,19 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
 
         at_once = machines_at_once(data, fit)
         return joined(trained_machines(train, data, fit, machines, at_once), pairs, joined_attributes)
+
+
+def shared_landmarks(data: TrainingData, fit: ODMFit, more: int) -> tuple[KernelData, ODMFit, Landmarks, int]:
+    """Draw landmarks for all machines among the merged rows of all.
+
+    Return the rows as the kernel sees them, the settings of each machine, the landmarks, and the bytes of this process
+    that Newton, and ``more``, leave.
+    """
+    _check(fit)
+    count, spare = _planned(data, fit, more)
+    fit = fit.with_own(choice="uniform" if fit.own.choice == "support" else fit.own.choice)
+    seen = data.seen_by(fit.kernel)
+    return seen, fit, _first_landmarks(seen, count, fit), spare
 
 
 def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
