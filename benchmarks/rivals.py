@@ -4,11 +4,11 @@
     python benchmarks/rivals.py --table --out rivals.jsonl            # what is in the file, as Markdown
     python benchmarks/rivals.py --plot rivals.png --out rivals.jsonl  # error against seconds, a panel for each set
 
-Every method is tuned by the same number of random tries, each learned from the same rows of the training split (at most
-``TUNED_ROWS``) and judged on the same others. With the settings found it learns all rows at several sizes of its knob:
-landmarks, rows of a cell, components, trees, or rows of a sample for the machines that cannot take all. Each fit has a
-process of its own, which is ended after ``--limit`` seconds. Finished ones are kept in the file, so that a run may be
-cut and go on. A seed draws the split where none is published, the tries, and what a method draws.
+Every method is tuned by the same number of random ``--tries``, each learned from the same rows of the training split
+(at most ``TUNED_ROWS``) and judged on the same others. With the settings found it learns all rows at several sizes of
+its knob: landmarks, rows of a cell, components, trees, or rows of a sample for the machines that cannot take all. Each
+fit has a process of its own, which is ended after ``--limit`` seconds. Finished ones are kept in the file, so that a
+run may be cut and go on. A seed draws the split where none is published, the tries, and what a method draws.
 
 Sets are scaled to [0, 1]. Memory is the most that the process had, libraries and data included. Log loss is of
 probabilities where a method has them; ours have them from leave-one-out, by a second fit that is not timed.
@@ -21,17 +21,19 @@ import json
 import os
 import sys
 import tempfile
-import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from cells import NAMES, own_process, prepare, table_head
 from many_classes import clocked
 from sklearn.base import clone
@@ -45,12 +47,15 @@ from sklearn.svm import SVC, LinearSVC
 import dask_odm as odm
 from dask_odm.engine.workers import peak_bytes
 
-TRIES = 20
 TUNED_ROWS = 6000
 JUDGED_ROWS = 3000
 WARM_ROWS = 500
 SETS = tuple(name for name in NAMES if name not in ("phishing", "svmguide1"))
-FIGURES = ("accuracy", "balanced", "auc", "log loss", "fit", "predict", "memory")
+matplotlib.use("agg")
+GROUP = ("data", "method", "knob")
+COSTS = ("fit", "predict", "memory")
+FIGURES = ("accuracy", "balanced", "auc", "log loss", *COSTS)
+TUNING = -1  # the knob of the row that has the settings found
 Settings = dict[str, float]
 Row = dict[str, Any]
 
@@ -139,8 +144,8 @@ METHODS = {
 }  # fmt: skip
 
 
-def tuned(name: str, X: Any, y: Any, seed: int) -> Settings:
-    """Return the best of `TRIES` settings of a method, learned from some rows and judged on others."""
+def tuned(name: str, X: Any, y: Any, seed: int, tries: int) -> Settings:
+    """Return the best of so many ``tries`` of settings of a method, learned from some rows and judged on others."""
     method = METHODS[name]
     order = np.random.default_rng([seed, 1]).permutation(len(y))
     judged = order[: min(JUDGED_ROWS, len(y) // 3)]
@@ -148,7 +153,7 @@ def tuned(name: str, X: Any, y: Any, seed: int) -> Settings:
     rng = np.random.default_rng([seed, 2])
     best: tuple[float, Settings] = (-1.0, {})
     knob = min(method.knobs[-1], len(learned)) if method.samples else min(method.knobs, key=lambda k: abs(k - 300))
-    for _ in range(TRIES):
+    for _ in range(tries):
         settings = method.drawn(rng)
         model = method.make(settings, knob, len(learned), seed)
         share = float((model.fit(X[learned], y[learned]).predict(X[judged]) == y[judged]).mean())
@@ -169,13 +174,12 @@ def measure(path: Path, name: str, knob: int, seed: int, settings: Settings) -> 
     clone(model).fit(X[few], y[few]).predict(test[:2])
     _, fit, _ = clocked(lambda: model.fit(X, y))
     labels, predict, _ = clocked(lambda: model.predict(test))
-    memory = peak_bytes()
     row = {
         "accuracy": float((labels == y_test).mean()),
         "balanced": float(balanced_accuracy_score(y_test, labels)),
         "fit": fit,
         "predict": predict,
-        "memory": memory / 1e6,
+        "memory": peak_bytes() / 1e6,
     }
     if len(model.classes_) == 2:
         scores = model.decision_function if hasattr(model, "decision_function") else model.predict_proba
@@ -188,48 +192,54 @@ def measure(path: Path, name: str, knob: int, seed: int, settings: Settings) -> 
     return row
 
 
-def run(names: Iterable[str], methods: Iterable[str], out: Path, seeds: int, limit: float, source: Path) -> None:
+def run(names: Iterable[str], options: argparse.Namespace) -> None:
     """Make what is not in the file yet, set by set."""
-    done = {(e["data"], e["method"], e["knob"], e["seed"]): e for e in rows_of(out)}
-    with out.open("a") as file:
+    done = {(e["data"], e["method"], e["knob"], e["seed"]): e for e in rows_of(options.out)}
+    with options.out.open("a") as file:
 
-        def add(row: Row) -> None:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
+        def made(row: Row, arguments: list[str], limit: float) -> Row:
+            """Return a row of the file, which a process of this script adds if it is missing."""
+            key = row["data"], row["method"], row["knob"], row["seed"]
+            if key not in done:
+                done[key] = row | own_process([__file__, *arguments], limit)
+                file.write(json.dumps(done[key]) + "\n")
+                file.flush()
+            return done[key]
 
-        for name in names:
-            for seed in range(seeds):
-                with tempfile.TemporaryDirectory() as folder:
-                    path = prepare(name, Path(folder), source, seed)
-                    for method in methods:
-                        _run_method(path, method, seed, limit, done, add)
+        for name, seed in product(names, range(options.seeds)):
+            with tempfile.TemporaryDirectory() as folder:
+                path = _cut(prepare(name, Path(folder), Path(options.data), seed), options.rows)
+                for method in options.methods:
+                    _run_method(path, method, seed, options, made)
 
 
-def _run_method(
-    path: Path, method: str, seed: int, limit: float, done: dict[Any, Row], add: Callable[[Row], None]
-) -> None:
+def _cut(path: Path, most: int) -> Path:
+    """Keep at most so many rows of a split, for a try."""
+    with np.load(path) as kept:
+        parts = dict(kept)
+    some = np.random.default_rng(0).permutation(len(parts["y"]))[:most]
+    np.savez(path, X=parts["X"][some], y=parts["y"][some], test=parts["test"][:most], y_test=parts["y_test"][:most])
+    return path
+
+
+def _run_method(path: Path, method: str, seed: int, options: argparse.Namespace, made: Callable[..., Row]) -> None:
     """Tune a method on a split, and measure it at every size of its knob until one does not end in time."""
-    name = path.stem
     with np.load(path) as kept:
         rows = len(kept["y"])
     knobs = METHODS[method].knobs
     if METHODS[method].samples:
         knobs = (*(knob for knob in knobs if knob < rows), rows)
-    here = {"data": name, "method": method, "seed": seed}
-    known = done.get((name, method, -1, seed))
-    if known is None:
-        began = time.perf_counter()
-        known = own_process([__file__, "--tune", str(path), method, str(seed)], TRIES * limit)
-        add(here | {"knob": -1, "tuning": time.perf_counter() - began} | known)
-    if "settings" not in known:
+    row = {"data": path.stem, "method": method, "seed": seed}
+    settings = made(
+        row | {"knob": TUNING},
+        ["--tune", str(path), method, str(seed), str(options.tries)],
+        options.tries * options.limit,
+    ).get("settings")
+    if settings is None:
         return
     for knob in knobs:
-        row = done.get((name, method, knob, seed))
-        if row is None:
-            arguments = [__file__, "--one", str(path), method, str(knob), str(seed), json.dumps(known["settings"])]
-            row = own_process(arguments, limit)
-            add(here | {"knob": knob} | row)
-        if "failed" in row:
+        arguments = ["--one", str(path), method, str(knob), str(seed), json.dumps(settings)]
+        if "failed" in made(row | {"knob": knob}, arguments, options.limit):
             return
 
 
@@ -238,63 +248,41 @@ def rows_of(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def grouped(rows: Iterable[Row]) -> dict[tuple[str, str, int], list[Row]]:
-    """Return the rows that were measured, by data, method and knob."""
-    found: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
-    for row in rows:
-        if "accuracy" in row:
-            found[row["data"], row["method"], row["knob"]].append(row)
-    return found
+def measured(path: Path) -> Any:
+    """Return the fits that ended, as a frame with a row for each, grouped over the seeds."""
+    frame = pd.DataFrame([row for row in rows_of(path) if "accuracy" in row])
+    return frame.reindex(columns=[*GROUP, *FIGURES]).groupby(list(GROUP), sort=False)
 
 
-def table(rows: Iterable[Row]) -> str:
+def table(path: Path) -> str:
     """Return means over the seeds, with standard errors of the figures that are no times, as Markdown."""
-    lines = [table_head(("data", "method", "size", *FIGURES))]
-    for (data, method, knob), group in grouped(rows).items():
-        cells = [_cell([row[name] for row in group if name in row], name) for name in FIGURES]
-        lines.append(f"| {' | '.join([data, method, str(knob) if knob else '–', *cells])} |")
+    groups = measured(path)
+    means, errors = groups.mean(), groups.sem()
+    lines = [table_head((*GROUP, *FIGURES))]
+    for key in means.index:
+        cells = [
+            "–" if np.isnan(mean) else f"{mean:.3g}" if name in COSTS else f"{mean:.4f} ± {errors.loc[key, name]:.4f}"
+            for name, mean in means.loc[key].items()
+        ]
+        lines.append(f"| {' | '.join(map(str, [*key, *cells]))} |")
     return "\n".join(lines)
 
 
-def _cell(values: list[float], name: str) -> str:
-    if not values:
-        return "–"
-    if name in ("fit", "predict", "memory"):
-        return f"{np.mean(values):.3g}"
-    error = f" ± {np.std(values, ddof=1) / len(values) ** 0.5:.4f}" if len(values) > 1 else ""
-    return f"{np.mean(values):.4f}{error}"
-
-
-def _mean(group: list[Row], name: str) -> float:
-    return float(np.mean([row[name] for row in group]))
-
-
-def plot(rows: Iterable[Row], path: str) -> None:
+def plot(path: Path, image: str) -> None:
     """Draw the error against the seconds of fitting, both on logarithmic scales, a panel for each data set."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    found = grouped(rows)
-    sets = list(dict.fromkeys(data for data, _, _ in found))
+    means = measured(path).mean().reset_index()
+    sets = means["data"].unique()
     figure, panels = plt.subplots(-(-len(sets) // 2), 2, figsize=(11, 3.6 * -(-len(sets) // 2)), squeeze=False)
-    for panel, data in zip(panels.flat, sets, strict=False):
-        for color, method in enumerate(METHODS):
-            groups = [group for (of, by, _), group in found.items() if (of, by) == (data, method)]
-            points = sorted((_mean(group, "fit"), 1.0 - _mean(group, "accuracy")) for group in groups)
-            if points:
-                panel.plot(*zip(*points, strict=True), "o-", color=f"C{color}", label=method, markersize=4)
-        panel.set(xscale="log", yscale="log", title=data, xlabel="seconds of fitting", ylabel="error")
     for panel in panels.flat[len(sets) :]:
         panel.set_axis_off()
-    handles: dict[str, Any] = {}
-    for panel in panels.flat:
-        lines, labels = panel.get_legend_handles_labels()
-        handles |= dict(zip(labels, lines, strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=5)
+    for panel, name in zip(panels.flat, sets, strict=False):
+        for color, method in enumerate(METHODS):
+            points = means[(means["data"] == name) & (means["method"] == method)].sort_values("fit")
+            panel.plot(points["fit"], 1.0 - points["accuracy"], "o-", color=f"C{color}", label=method, markersize=4)
+        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds of fitting", ylabel="error")
+    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="lower center", ncols=5)
     figure.tight_layout(rect=(0, 0.06, 1, 1))
-    figure.savefig(path, dpi=120)
+    figure.savefig(image, dpi=120)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -305,18 +293,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), help=f"default: {'; '.join(METHODS)}")
     parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tries", type=int, default=20, help="settings that a method is tuned by")
+    parser.add_argument("--rows", type=int, default=1 << 40, help="at most so many rows, for a try")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of a fit")
     parser.add_argument("--table", action="store_true", help="only print what is in the file")
     parser.add_argument("--plot", metavar="FILE", help="only draw what is in the file")
-    parser.add_argument("--tune", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--tune", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.tune or options.one:
         warnings.simplefilter("ignore")
     if options.tune:
-        path, method, seed = options.tune
+        path, method, seed, tries = options.tune
         with np.load(path) as kept:
-            print(json.dumps({"settings": tuned(method, kept["X"], kept["y"], int(seed))}))
+            print(json.dumps({"settings": tuned(method, kept["X"], kept["y"], int(seed), int(tries))}))
         return
     if options.one:
         path, method, knob, seed, settings = options.one
@@ -325,14 +315,13 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown := (set(options.names) - set(SETS)) | (set(options.methods) - set(METHODS)):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if options.plot:
-        plot(rows_of(options.out), options.plot)
+        plot(options.out, options.plot)
         return
     if not options.table:
         if options.data is None:
             parser.error("name the folder of the data with --data or DASK_ODM_DATA")
-        source = Path(options.data)
-        run(options.names or SETS, options.methods, options.out, options.seeds, options.limit, source)
-    print(table(rows_of(options.out)))
+        run(options.names or SETS, options)
+    print(table(options.out))
 
 
 if __name__ == "__main__":
