@@ -10,9 +10,9 @@ Threads take pairs in turn. If values in float32 would not have the gap of some 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
 
@@ -60,7 +60,7 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return class_sizes(data.held)[1] <= PAIR_ROWS
+    return _sizes(data.held)[1] <= PAIR_ROWS
 
 
 def train_pairs(
@@ -74,9 +74,7 @@ def train_pairs(
         return None
     assert isinstance(data, MemoryData)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(
-        pair_bytes(data, fit), 1, f"The kernel matrices of pairs of up to {class_sizes(data)[1]} rows", advice
-    )
+    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice)
     given = data
     data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
     statistics = data.statistics()
@@ -86,12 +84,13 @@ def train_pairs(
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
     with rescaling_advised():
-        scaled: Any = seen.scaled
-        kernel = replace(seen.kernel, bias=0.0)
-        of_rows = PairRows(scaled, lambda index: scaled[index].astype(np.float64), data.total_weights, rows)
-        work = Pairs(kernel, seen.kernel.bias, of_rows, _dtype(data, fit), fit)
-        found, double = work.solve()
-    return _finish(given, seen, rows, found, double or _dtype(data, fit) != data.dtype, fit)
+        work = _Pairs(seen, rows, fit)
+        solved = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        found = [solution for solution, _ in solved]
+        for record in chain.from_iterable(solution.history for solution in found):
+            report_step(record)
+    double = _dtype(data, fit) != data.dtype or any(double for _, double in solved)
+    return _finish(given, seen, rows, found, double, fit)
 
 
 def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
@@ -99,15 +98,15 @@ def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
 
-def class_sizes(data: MemoryData) -> tuple[list[int], int]:
+def _sizes(data: MemoryData) -> tuple[list[int], int]:
     """Return the number of rows of every class, and of the largest pair."""
     counts = np.bincount(data.y.astype(np.int64)).tolist()
     return counts, sum(sorted(counts)[-2:])
 
 
-def pair_bytes(data: MemoryData, fit: ODMFit) -> int:
+def _needed(data: MemoryData, fit: ODMFit) -> int:
     """Return the bytes of the kernel matrices and the model."""
-    counts, largest = class_sizes(data)
+    counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
     coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
@@ -118,54 +117,35 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    return pair_bytes(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
+    return _needed(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
 
 
-@dataclass(frozen=True, eq=False)
-class PairRows:
-    """The ``rows`` (n, d) of all classes, what gives some in float64, weights (n,), and the numbers of each class."""
+class _Pairs:
+    """Data from which threads solve pairs, by class: row numbers, rows packed for either side, weights, kernel values.
 
-    rows: Any
-    exact: Callable[[Array], Array]
-    weight: Array
-    numbers: list[Array]
-
-
-class Pairs:
-    """Data from which threads solve pairs, by class: rows packed for either side, weights, kernel values in ``dtype``.
-
-    The kernel and its values are without ``bias``, and ``error`` bounds the rounding of a value. Without ``predicts``,
-    the model does not predict by kernel values of these rows.
+    The kernel and its values are without ``bias``, and ``error`` bounds the rounding of a value.
     """
 
-    def __init__(
-        self, kernel: Kernel, bias: float, of: PairRows, dtype: np.dtype[Any], fit: ODMFit, *, predicts: bool = True
-    ) -> None:
+    def __init__(self, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> None:
+        scaled: Any = seen.scaled
+        weight = seen.data.total_weights
+        dtype = _dtype(seen.data, fit)
         self.fit = fit
-        self.kernel = kernel
-        self.bias = bias
-        self.predicts = predicts
-        self.tiles = tiles = tiles_of(kernel, of.rows)
-        self.exact = of.exact
-        self.numbers = of.numbers
-        self.weights = [of.weight[each] for each in of.numbers]
+        self.kernel = replace(seen.kernel, bias=0.0)
+        self.bias = seen.kernel.bias
+        self.tiles = tiles = tiles_of(self.kernel, scaled)
+        self.scaled = scaled
+        self.numbers = numbers
+        self.weights = [weight[each] for each in numbers]
 
         def packed(each: Array) -> tuple[Any, Any]:
-            X = of.rows[each].astype(dtype, copy=False)
+            X = scaled[each].astype(dtype, copy=False)
             return tiles.pack_left(X), tiles.pack_right(X)
 
-        self.packed = run_threads(packed, of.numbers, CPU_COUNT)
+        self.packed = run_threads(packed, numbers, CPU_COUNT)
         self.own: list[Array] = run_threads(lambda sides: tiles.tile_packed(*sides), self.packed, CPU_COUNT)
-        self.error = _rounding(kernel, tiles, of) if dtype == np.float32 else 0.0
+        self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
         self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
-
-    def solve(self) -> tuple[list[ExactSolution], bool]:
-        """Solve all pairs of classes; also return whether a model must predict in float64 to have their gaps."""
-        solved = run_threads(self.solved, combinations(range(len(self.numbers)), 2), CPU_COUNT)
-        found = [solution for solution, _ in solved]
-        for record in chain.from_iterable(solution.history for solution in found):
-            report_step(record)
-        return found, any(double for _, double in solved)
 
     def solved(self, pair: tuple[int, int]) -> tuple[ExactSolution, bool]:
         """Solve one pair of classes; also return whether a model must predict in float64 to have the gap."""
@@ -180,7 +160,7 @@ class Pairs:
             found = descend_pair(losses, values, settings.tol, settings.seed)
             if not found.converged:
                 found = solve_pair(losses, self._matrix(values, pair), settings, found)
-                if self.predicts and values.across.dtype == np.float32:
+                if values.across.dtype == np.float32:
                     # a model has the rows that it predicts on the left, which rounds differently in float32
                     self.tiles.tile_packed(self.packed[pair[1]][0], self.packed[pair[0]][1], values.back)
                     found, double = as_predicted(losses, values, found, tol)
@@ -207,7 +187,7 @@ class Pairs:
         """Return the kernel matrix of both classes' rows in float64."""
         if values.across.dtype == np.float64:
             return values.matrix()
-        X = self.exact(np.concatenate([self.numbers[code] for code in pair]))
+        X = self.scaled[np.concatenate([self.numbers[code] for code in pair])].astype(np.float64)
         return self.kernel.tile(X, X) + self.bias
 
 
@@ -236,12 +216,10 @@ def as_predicted(losses: RowLosses, values: PairValues, found: ExactSolution, to
     return replace(found, point=replace(found.point, gap=gap), history=history), False
 
 
-def _rounding(kernel: Kernel, tiles: Tiles, of: PairRows) -> float:
-    """Return a bound of the rounding of kernel values of float32 rows: twice the largest error on 256 of them."""
-    index = np.arange(0, len(of.rows), max(1, len(of.rows) // 256))
-    some = np.ascontiguousarray(of.rows[index])
-    wide = of.exact(index)
-    exact = kernel.tile(wide, wide)
+def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
+    """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on 256 of them."""
+    some = np.ascontiguousarray(rows[:: max(1, len(rows) // 256)])
+    exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
     return 2.0 * float(np.abs(rounded - exact).max())
 
@@ -269,21 +247,10 @@ def _finish(
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double)
-    return trained_pairs(model, support, found, [each.point.gap for each in found], "", fit)
-
-
-def trained_pairs(
-    model: KernelModel, support: Array, found: list[ExactSolution], gaps: list[float], where: str, fit: ODMFit
-) -> Trained:
-    """Return the model of all pairs with their attributes: ``support`` are numbers of rows, ``gaps`` the certified.
-
-    A warning says ``where`` the gap of a solution is one.
-    """
     attributes = [
-        {"dual_gap_": gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
-        for each, gap in zip(found, gaps, strict=True)
+        {"dual_gap_": each.point.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
+        for each in found
     ]
     advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    stopped = [stopped_at(each.point.gap, fit.solver.tol).replace(", above", f"{where}, above") for each in found]
-    short = [None if each.converged else f"{said} {advice}" for each, said in zip(found, stopped, strict=True)]
+    short = [None if each.converged else f"{stopped_at(each.point.gap, fit.solver.tol)} {advice}" for each in found]
     return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))
