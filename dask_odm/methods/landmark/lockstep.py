@@ -39,7 +39,8 @@ class LockstepState:
 
     ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
     at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
-    ``open`` is 1 for machines that are not done in this precision. ``history`` has the records of all machines.
+    ``open`` is 1 for machines that are not done in this precision. ``looks`` counts passes for sums, and ``passes``
+    those for products, too. ``history`` has the records of all machines.
     """
 
     at: Array
@@ -51,6 +52,7 @@ class LockstepState:
     steps: Array
     open: Array
     double_precision: bool
+    looks: int
     passes: int
     history: list[Record]
 
@@ -60,7 +62,7 @@ class LockstepState:
         arrays: dict[str, Any] = {name: np.zeros(m) for name in ("length", "slope", "primal", "gap", "steps")}
         return cls(
             at=np.zeros((m, r)), direction=np.zeros((m, r)), open=np.ones(m), **arrays,
-            double_precision=double_precision, passes=0, history=[],
+            double_precision=double_precision, looks=0, passes=0, history=[],
         )  # fmt: skip
 
 
@@ -80,8 +82,9 @@ class _Look:
 class Lockstep:
     """One run of all machines, each until its gap over the span of the landmarks is at most ``tol`` of P.
 
-    A machine takes up to ``max_iter`` steps. ``on_step`` is called with the record of every machine after each pass,
-    and before it ``on_state`` with the state. The number of ``threads`` never changes the result.
+    A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
+    ``on_step`` with a record of all machines: the largest gap, and the sum of P. The number of ``threads`` never
+    changes the result.
     """
 
     problem: MachineProblem
@@ -113,7 +116,7 @@ class Lockstep:
         histories: list[list[Record]] = [[] for _ in range(m)]
         for record in s.history:
             own = histories[record["machine"]]
-            own.append({"iteration": len(own)} | {name: record[name] for name in record if name != "machine"})
+            own.append({name: record[name] for name in record if name != "machine"} | {"iteration": len(own)})
         found: list[PrimalSolution[None]] = []
         for x, primal, gap, steps, history in zip(
             self._coefficients(s.at), s.primal.tolist(), s.gap.tolist(), s.steps.tolist(), histories, strict=True
@@ -132,9 +135,8 @@ class Lockstep:
         s = self._shortened(s, at, ~better & ~done)
         s = self._directed(s, at, np.flatnonzero(better & ~done))
         self.on_state(s)
-        counts = np.bincount([record["machine"] for record in s.history])
-        for record in s.history[-len(at.live) :]:
-            self.on_step({"iteration": int(counts[record["machine"]]) - 1} | record)
+        seconds = s.history[-1]["seconds"]
+        self.on_step(step_record(s.looks - 1, float(s.gap.max()), float(s.primal.sum()), s.passes, seconds))
         return s
 
     def _look(self, s: LockstepState) -> _Look:
@@ -147,14 +149,12 @@ class Lockstep:
         return _Look(live, x, sums, gradient, primal, gap)
 
     def _noted(self, s: LockstepState, at: _Look) -> LockstepState:
-        """Add the records of a look. Their steps are counted machine by machine in the end."""
+        """Add the records of a look. They are numbered machine by machine in the end."""
         seconds = time.perf_counter() - self.began
         found = list(s.history)
         for machine, gap, objective in zip(at.live.tolist(), at.gap.tolist(), at.primal.tolist(), strict=True):
-            record = step_record(0, gap, objective, s.passes + 1, seconds, machine=machine)
-            del record["iteration"]
-            found.append(record)
-        return replace(s, history=found, passes=s.passes + 1)
+            found.append(step_record(len(found), gap, objective, s.passes + 1, seconds, machine=machine))
+        return replace(s, history=found, passes=s.passes + 1, looks=s.looks + 1)
 
     def _judged(self, s: LockstepState, at: _Look) -> tuple[Array, Array]:
         """Return which machines are to take the points that were looked at, and which are done in this precision."""

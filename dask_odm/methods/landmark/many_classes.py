@@ -72,7 +72,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         found: list[PrimalSolution[None]] = []
         for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
             part = replace(problem, query=problem.query.of_machines(group))
-            resume, save = open_steps("landmark machines", data.fingerprint, replace(fit, run=run), LockstepState)
+            resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
             shape = part.query.stiffness.shape[1], len(landmarks)
             require_state(replace(fit, run=run), resume is None or resume.at.shape == resume.direction.shape == shape)
             solver = Lockstep(part, landmarks, fit.solver.tol, fit.solver.max_iter, CPU_COUNT, report_step, save, began)
