@@ -247,7 +247,7 @@ def tile_rows(r: int, itemsize: int) -> int:
     return max(64, TILE_BYTES // (r * itemsize) // 4 * 4)
 
 
-def machine_pass_bytes(m: int, width: int, r: int, d: int, itemsize: int) -> PassBytes:
+def machine_pass_bytes(m: int, width: int, r: int, d: int) -> PassBytes:
     """Return the bytes that a task holds in a pass for ``m`` machines, of which ``width`` learn from the same class."""
     rows = tile_rows(r, 8)
     values = rows * (8 * r + 2 * 8 * (d + 10) + 8 * 8 * width)  # a tile in float64, its rows, margins and what follows

@@ -133,9 +133,7 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int) -> int:
     Raises MemoryLimitError if they, or the tasks of their passes, do not fit.
     """
     width = min(most, len(data.class_weights))
-    d = data.features
-    itemsize = data.dtype.itemsize
-    own = machine_pass_bytes(most, width, r, d, itemsize)
+    own = machine_pass_bytes(most, width, r, data.features)
     needed = data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.cluster if data.in_memory else fit.run.here()
