@@ -69,7 +69,7 @@ def test_many_classes_are_compared_by_a_machine_for_each(pairs):
         assert fit.odm == model._settings(run).odm
         return choice.solver
 
-    X, y = board(6000)
+    X, y = board(12_000)
     assert solver(X, (y == 1) + 2 * (X[:, 2] > np.median(X[:, 2])), with_landmarks(200, narrow())) == "cells"
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
