@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from sklearn.utils.validation import _get_feature_names
 
+from dask_odm.data.cubes.blocks import nothing_complete
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.store.store import Store
@@ -29,10 +31,15 @@ from dask_odm.estimators.inputs.frames import (
     warn_column,
 )
 from dask_odm.events import Meter
+from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.typing import Array
 
+if TYPE_CHECKING:
+    from dask_odm.data.cubes.reading import LabelledCube
+
+logger = logging.getLogger("dask_odm")
 BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written to a store at a time
 
 
@@ -44,6 +51,7 @@ class Given:
     y: Any = None
     weight: Any = None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
+    cube: CubeSchema | None = None  # of rows that come from a cube
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +78,37 @@ class LazyArrays:
         return int(self.X.shape[1])
 
 
-Resolved = Store | LazyArrays | Given
+@dataclass(frozen=True, eq=False)
+class LargeCube:
+    """A lazy cube whose labelled rows are too large to be read into memory."""
+
+    labelled: LabelledCube
+    feature_names: Array | None = None
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return self.labelled.cube.features
+
+    def schema(self, rows: int) -> CubeSchema:
+        """Return what a model keeps of the cube of which it learned so many rows."""
+        return _cube_schema(self.labelled, self.labelled.count - rows)
+
+    def batches(self) -> Iterator[Given]:
+        """Read the labelled rows, block by block; those that miss a feature are left out.
+
+        Raises InputError if all of them do.
+        """
+        found = 0
+        for each in self.labelled.batches(computed):
+            found += len(each.y)
+            if len(each.y):
+                yield Given(_named(each.X, self.feature_names), each.y, each.weight)
+        if not found:
+            raise InputError(nothing_complete(self.labelled.count))
+
+
+Resolved = Store | LazyArrays | LargeCube | Given
 
 
 def is_xarray(X: Any) -> bool:
@@ -89,6 +127,9 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = No
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
+    cube = _of_cube(X, y, sample_weight, model) if is_xarray(X) else None
+    if cube is not None:
+        return cube
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
     if is_of(X, "pyarrow", "Table", "RecordBatch"):
@@ -148,6 +189,27 @@ def _of_xarray(X: Any, y: Any, weight: Any, model: Any) -> Resolved:
     return replace(_aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension)
 
 
+def _of_cube(X: Any, y: Any, weight: Any, model: Any) -> Given | LargeCube | None:
+    """Return the labelled rows of a cube, in memory unless they are large; None if the xarray ``X`` is no cube."""
+    from dask_odm.estimators.inputs.cubes import is_cube, labelled_cube
+
+    if y is None or not is_cube(X, y, model):
+        return None
+    labelled = labelled_cube(X, y, weight, model, computed)
+    names = labelled.cube.feature_names if model is None else getattr(model, "feature_names_in_", None)
+    if labelled.cube.is_lazy and labelled.nbytes > read_limit():
+        return LargeCube(labelled, names)
+    rows = labelled.read(computed)
+    if rows.missing:
+        logger.info("%d of %d labelled rows of the cube miss a feature, and are left out", rows.missing, labelled.count)
+    schema = _cube_schema(labelled, rows.missing)
+    return Given(_named(rows.X, names), rows.y, rows.weight, cube=schema)
+
+
+def _cube_schema(labelled: LabelledCube, missing: int) -> CubeSchema:
+    return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing)
+
+
 def _named(rows: Array, names: Array | None) -> Any:
     """Return rows in memory as a frame if their features have names."""
     return rows if names is None else pd.DataFrame(rows, columns=names, copy=False)
@@ -191,14 +253,17 @@ def _beside(X: Any, column: Any, name: str) -> Any:
 
 
 @contextmanager
-def spooled(rows: Store | LazyArrays | CheckedRows, target: str) -> Iterator[Store]:
+def spooled(rows: Store | LazyArrays | LargeCube | CheckedRows, target: str) -> Iterator[Store]:
     """Provide rows as a store: itself, or a scratch one of this ``with`` block; its y becomes ``target``."""
     if isinstance(rows, Store):
         yield rows
         return
-    arrays = rows if isinstance(rows, LazyArrays) else _lazy(rows)
     with scratch_folder() as folder:
-        yield _spool(arrays, os.path.join(folder, "spooled.zarr"), target)
+        path = os.path.join(folder, "spooled.zarr")
+        if isinstance(rows, LargeCube):
+            yield _spool_cube(rows, path, target)
+        else:
+            yield _spool(rows if isinstance(rows, LazyArrays) else _lazy(rows), path, target)
 
 
 def _lazy(rows: CheckedRows) -> LazyArrays:
@@ -227,3 +292,28 @@ def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
             meter.add(len(X))
         names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
         return writer.finish(encoder.classes() or None, feature_names=names, source="dask arrays")
+
+
+def _spool_cube(cube: LargeCube, path: str, target: str) -> Store:
+    """Write the labelled rows of a cube to a store at ``path``, one block in this process's memory at a time."""
+    encoder = LabelEncoder(text=False, target=target)
+    count = cube.labelled.count
+    with (
+        StoreWriter(path, dtype=cube.labelled.cube.dtype.name) as writer,
+        Meter("spool", count, "rows") as meter,
+    ):
+        for each in cube.labelled.batches(computed):
+            if len(each.y):
+                y = encoder.encode(each.y, lambda i: f"y, labelled row {writer.rows + i}")
+                with input_errors():
+                    weight = None if each.weight is None else np.asarray(each.weight, dtype=np.float64)
+                writer.append(each.X, y, weight)
+            meter.add(len(each.y) + each.missing)
+        if writer.rows < count:
+            logger.info(
+                "%d of %d labelled rows of the cube miss a feature, and are left out", count - writer.rows, count
+            )
+        if not writer.rows:
+            raise InputError(nothing_complete(count))
+        names = None if cube.feature_names is None else [str(name) for name in cube.feature_names]
+        return writer.finish(encoder.classes() or None, feature_names=names, source="a cube")
