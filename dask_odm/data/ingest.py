@@ -77,7 +77,7 @@ def ingest(
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
           the dimension of y, else the one named ``sample``, else the first
         - a cube, (DataArray or Dataset, DataArray of labels), or a Dataset whose ``label`` is a variable: rows that
-          have a label and all features, as `fit` takes them
+          have a label and all features, as `fit` takes them. The coordinates of every row are kept, see `open_store`
         - a store, by path or open
 
         Lazy objects are computed one partition at a time, on the active client if there is one
@@ -153,7 +153,12 @@ def ingest(
             raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
         _say_what_y_is(rows, encoder, target)
         for writer in writers:
-            writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
+            writer.prepare(
+                encoder.classes() or None,
+                feature_names=rows.feature_names,
+                source=rows.description,
+                coordinates=rows.coordinates,
+            )
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
@@ -223,11 +228,11 @@ def _append(
         for writer in writers:
             writer.make_real(encoder.values)
     if split is None:
-        writers[0].append(block.X, y, block.weight)
+        writers[0].append(block.X, y, block.weight, block.coordinates)
         return
     test = split.take(len(block.X))
     for writer, rows in zip(writers, (~test, test), strict=True):
-        columns = (None if each is None else each[rows] for each in (y, block.weight))
+        columns = (None if each is None else each[rows] for each in (y, block.weight, block.coordinates))
         writer.append(block.X[rows], *columns)
 
 
@@ -329,5 +334,6 @@ def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
     """Return a block without its ``missing`` rows."""
     kept = np.flatnonzero(~missing)
     place = block.place
-    y, weight = (None if each is None else each[kept] for each in (block.y, block.weight))
-    return replace(block, X=block.X[kept], y=y, weight=weight, place=lambda row: place(int(kept[row])))
+    beside = {name: getattr(block, name) for name in ("y", "weight", "coordinates")}
+    taken = {name: None if each is None else each[kept] for name, each in beside.items()}
+    return replace(block, X=block.X[kept], place=lambda row: place(int(kept[row])), **taken)

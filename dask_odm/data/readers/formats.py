@@ -162,15 +162,17 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
     labelled = reading.label is not False and store.y_kind is not None
 
     def batches() -> Iterator[Batch]:
-        for chunk in store.blocks():
+        for i, chunk in enumerate(store.blocks()):
             y = store.labels(chunk.y) if labelled and chunk.y is not None else None
             end = (chunk.first + len(chunk.X)) * row_bytes
-            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight)
+            coordinates = store.read_coordinates(i)
+            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
 
     columns = Columns(store.feature_names, store.features, None, None)
     size = store.rows * row_bytes
     source = TableSource(where, columns, batches, reading, size=size, label_name="y" if labelled else None)
     source.y_kind = store.y_kind if labelled else None
+    source.coordinates = store.layout.coordinates
     return source
 
 

@@ -54,6 +54,7 @@ class SourceBlock:
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
     position: int  # bytes of the source read so far
+    coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
 
 
 def is_of(value: Any, library: str, *classes: str) -> bool:
