@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
@@ -23,11 +25,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
-from dask_odm.errors import InputError
+from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -158,10 +160,13 @@ class StoreEstimator(RunParameters):
         return self
 
     @interrupts_kept()
-    def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
+    def _train(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
-        resolved = resolve_training(X, y, sample_weight)
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit)
+        if groups is not None:
+            of_cube = isinstance(resolved, Given) and resolved.cube is not None
+            more["groups"] = resolved.groups if of_cube else np.asarray(groups)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
@@ -266,7 +271,7 @@ class StoreEstimator(RunParameters):
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
         """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
         check_is_fitted(self)
-        return resolve(X, y, sample_weight, model=self)
+        return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
@@ -297,13 +302,18 @@ class StoreEstimator(RunParameters):
     ) -> Any:
         """Return the model's values of a cube, or what ``then(values, *more)`` makes of them, as a DataArray.
 
-        Several answers a row have a last dimension, "class" with the ``classes`` as coordinates, else "target".
+        Several answers a row have a last dimension, "class" with the ``classes`` as coordinates, else "target". Raises
+        MemoryLimitError if a block of a lazy cube does not fit a worker's memory.
         """
-        from dask_odm.data.cubes.maps import mapped
+        from dask_odm.data.cubes.maps import map_bytes, mapped
+        from dask_odm.estimators.inputs.cubes import require_blocks
 
         model: Any = self._model
+        answers = replace(answers, work=SCORE_BYTES * max(self._model.outputs, answers.columns))
         threads = CPU_COUNT
         if cube.is_lazy:
+            with suppress(ClusterError):  # a lazy map may wait for workers that come later
+                require_blocks(cube, partial(map_bytes, cube, answers), Cluster.current(self.memory_limit))
             model = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
             threads = 1
         arguments = (model, threads, then, *more)

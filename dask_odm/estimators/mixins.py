@@ -89,8 +89,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         ndarray, dask array or DataArray of shape (n,)
             Of a cube, a DataArray over its row dimensions. It holds codes, small whole numbers, and has the attributes
             ``flag_values`` and ``flag_meanings`` of the CF conventions; its ``_FillValue`` stands where a row misses a
-            feature. Labels that are small whole numbers are their own codes; others are numbered in the order of
-            ``classes_``.
+            feature. Labels that are small whole numbers are their own codes, with the ``flag_meanings`` that they had
+            in `fit`; others are numbered in the order of ``classes_``.
         """
         cube = self._cube_to_predict(X)
         if cube is not None:
@@ -104,7 +104,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if decode:
             values, fill = decoded(self.classes_)
             return self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
-        codes = ClassCodes.of(self.classes_)
+        codes = ClassCodes.of(self.classes_, {} if self._cube is None else self._cube.words)
         found = self._mapped(
             cube, AnswerFormat(codes.values.dtype, codes.fill), "prediction", label_block, codes.values
         )

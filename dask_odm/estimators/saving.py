@@ -59,7 +59,7 @@ def _schema(estimator: Any) -> dict[str, Any]:
     if estimator._feature_dimension is not None:
         schema["feature_dimension"] = estimator._feature_dimension
     if estimator._cube is not None:
-        schema["cube"] = {"dimensions": list(estimator._cube.dimensions), "missing": estimator._cube.missing}
+        schema["cube"] = vars(estimator._cube) | {"dimensions": list(estimator._cube.dimensions)}
     return schema
 
 
@@ -99,7 +99,8 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
         raise ValueError(f"{len(names[0])} names of {model.features} features")
     classes = _classes(estimator, schema, model.outputs)
     fitted = _fitted(estimator, record, model)
-    cube = CubeSchema(tuple(schema["cube"]["dimensions"]), schema["cube"]["missing"]) if "cube" in schema else None
+    held = schema.get("cube")
+    cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
     estimator._take(Schema(schema["n_features"], *names, classes, cube), model, fitted, ModelFile.of(record))
     return estimator
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +15,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from dask.system import CPU_COUNT
+from sklearn.base import clone
+from sklearn.model_selection import GroupKFold
 
-from dask_odm import MDDRidge, ODMClassifier, load_model
+from dask_odm import MDDRidge, MemoryLimitError, ODMClassifier, ODMClassifierCV, ingest, load_model, open_store
+from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.cubes.cube import cube_of
+from dask_odm.data.cubes.maps import map_bytes
 from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 from small_cubes import BANDS, TIMES, PlainRows, classes, labels_of, places, plain_rows, scene, values
@@ -291,6 +300,19 @@ def test_pairs_of_classes_have_probabilities_too():
     assert np.isnan(lazy.values[~complete]).all()
 
 
+def test_an_interrupted_map_goes_on_by_regions(fitted, tmp_path):
+    cover = fitted.predict(scene().chunk(y=3))
+    path = tmp_path / "cover.zarr"
+    cover.to_zarr(path, compute=False, consolidated=False)  # the coordinates, and a place for the map
+    for start in (6, 0, 3):
+        lines = slice(start, start + 3)
+        part = cover[lines].drop_vars(["x", "spatial_ref"]).drop_attrs()  # as xarray wants it
+        part.to_zarr(path, region={"y": lines}, consolidated=False)
+    written = xr.open_zarr(path, consolidated=False, mask_and_scale=False)
+    np.testing.assert_array_equal(written["prediction"], cover)
+    assert set(written.variables) == {"prediction", *cover.coords}
+
+
 def test_a_saved_model_knows_the_cube(fitted, tmp_path):
     seasonal = ODMClassifier(**SETTINGS).fit(seasons().drop_vars("band"), labels_of("floats")[0])
     seasonal.save(tmp_path / "model.zarr")
@@ -303,6 +325,16 @@ def test_a_saved_model_knows_the_cube(fitted, tmp_path):
     refitted = loaded.fit(*plain_rows().training)
     assert not hasattr(refitted, "missing_rows_")
     assert refitted._cube is None
+
+
+def test_a_map_has_the_meanings_of_the_labels(tmp_path):
+    labels = labels_of("codes")[0].assign_attrs(flag_values=np.array([3, 4, 9]), flag_meanings="water land town")
+    model = ODMClassifier(**SETTINGS).fit(scene(), labels)
+    model.save(tmp_path / "model.zarr")
+    for each in (model, load_model(tmp_path / "model.zarr")):
+        found = each.predict(scene()).attrs
+        assert (found["flag_values"].tolist(), found["flag_meanings"]) == ([3, 4], "water land")
+    assert model.fit(scene(), labels_of("codes")[0]).predict(scene()).attrs["flag_meanings"] == "3 4"
 
 
 def test_a_regression_of_a_cube():
@@ -334,6 +366,90 @@ def test_a_cube_larger_than_what_is_read_into_memory(monkeypatch, what):
     assert found.score(cube, labels) == pytest.approx(expected.score(cube, labels), abs=0.02)
     with pytest.raises(InputError, match=r"all \d+ rows of X that have a label miss a feature"):
         make(**settings).fit(cube.where(False), labels)
+
+
+@pytest.mark.parametrize("form", ["in memory", "lazy", "a variable", "a store"])
+def test_groups_are_beside_the_rows(form, tmp_path):
+    """A search by groups is one by the splits that scikit-learn makes of the plain rows."""
+    X, y = plain_rows().training
+    groups = xr.DataArray(np.arange(9) // 2, dims="y", coords={"y": places()["y"]})
+    taken = plain_rows().complete & labels_of("floats")[0].notnull().values
+    plain = np.broadcast_to(groups.values[:, None], taken.shape)[taken]
+    settings = {"gammas": [0.1, 1.0], "lams": [10.0], "upsilons": [0.2], "thetas": [0.2], "random_state": 0}
+    expected = ODMClassifierCV(**settings, cv=list(GroupKFold(3).split(X, y, plain))).fit(X, y)
+    search = ODMClassifierCV(**settings, cv=GroupKFold(3))
+    labels = labels_of("floats")[0]
+    if form == "a variable":
+        search.fit(scene().to_dataset("band").assign(landcover=labels, block=groups), "landcover", groups="block")
+    elif form == "a store":
+        store = ingest((scene(), labels), tmp_path / "a.zarr", dtype="float64")
+        search.fit(store, groups=((5000 - open_store(store.path).at_y.values) // 20).astype(int))
+    else:
+        search.fit(scene().chunk(y=2) if form == "lazy" else scene(), labels, groups=groups)
+    np.testing.assert_array_equal(search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
+    assert search.best_params_ == expected.best_params_
+
+
+def test_groups_that_are_refused():
+    X, y = plain_rows().training
+    with pytest.raises(InputError, match=r"groups are for a splitter as cv, such as GroupKFold\(5\). Got cv=None"):
+        ODMClassifierCV().fit(X, y, groups=y)
+    with pytest.raises(InputError, match=r"groups must have shape \(\d+,\) as X has rows. Got \(3,\) instead"):
+        ODMClassifierCV(cv=GroupKFold(2)).fit(X, y, groups=y[:3])
+    with pytest.raises(InputError, match="groups has the dimension 'band', along which X has no rows"):
+        ODMClassifierCV(cv=GroupKFold(2)).fit(scene(), labels_of("floats")[0], groups=scene())
+    with pytest.raises(InputError, match="groups must be a DataArray over the dimensions of X"):
+        ODMClassifierCV(cv=GroupKFold(2)).fit(scene(), labels_of("floats")[0], groups=y)
+    with (
+        dask.config.set({"dask_odm.read-into-memory": 100}),
+        pytest.raises(InputError, match="groups are for labelled rows that are read into memory"),
+    ):
+        ODMClassifierCV(cv=GroupKFold(2)).fit(scene().chunk(), labels_of("floats")[0], groups=labels_of("codes")[0])
+
+
+def wide(chunks: dict[str, int]) -> xr.DataArray:
+    """A cube of 72 MB that is made when it is computed; all rows of a line are equal."""
+    lines = da.from_array(np.random.default_rng(0).normal(size=(4, 1500, 1)), chunks=-1)
+    data = da.broadcast_to(lines, (4, 1500, 1500), chunks=-1)
+    return xr.DataArray(data, dims=("band", "y", "x")).chunk(chunks)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_cube_whose_blocks_do_not_fit_is_refused_with_chunks_that_do(fits):
+    labels = xr.DataArray(np.full((1500, 1500), np.nan), dims=("y", "x"))
+    labels[:30, 0] = np.arange(30) % 2
+    model = ODMClassifier(**SETTINGS).fit(wide({"y": 100}), labels).set_params(memory_limit=CPU_COUNT * 100_000_000)
+    whole = wide({"y": 1500, "x": 1500})
+    calls = [lambda X: model.predict(X), lambda X: clone(model).set_params(**small).fit(X, labels)]
+    small = {"memory_limit": CPU_COUNT * 30_000_000}
+    for call in calls:
+        with pytest.raises(MemoryLimitError, match="A block of the cube needs") as refused:
+            call(whole)
+        chunks = ast.literal_eval(re.search(r"chunks=(\{.*?\})", str(refused.value))[1])
+        assert set(chunks) == {"y", "x"}
+        if fits:
+            call(wide(chunks))
+        else:  # twice as large
+            with pytest.raises(MemoryLimitError):
+                call(wide({**chunks, "y": 2 * chunks["y"]}))
+    with pytest.raises(MemoryLimitError, match=r"are free for it. Fewer threads a worker or more memory would do.$"):
+        model.set_params(memory_limit=1000).predict(whole)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_the_projected_memory_of_a_map_is_that_of_its_tasks(split):
+    plain = plain_model(plain_rows())
+    data = 1.0 + da.zeros((3, 1500, 1500), chunks=(1 if split else 3, -1, -1))
+    whole = xr.DataArray(data, dims=("band", "y", "x"))
+    projected = map_bytes(cube_of(whole, ["y", "x"]), AnswerFormat(np.dtype(np.uint8), 255), 1500 * 1500)
+    found = plain.predict(whole)
+    with dask.config.set(scheduler="synchronous"):
+        found[:1, :1].compute()
+        tracemalloc.start()
+        found.compute()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert 0.4 * projected < peak < projected
 
 
 BAD = {

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dask_odm.typing import Array
 
 SLAB_BYTES = 16 << 20  # bytes of rows that are made of a block and answered at a time
+SCORE_BYTES = 32  # of one score of a row: in float64, in the rows' dtype, and what is made of it
 
 Mask = npt.NDArray[np.bool_]
 
@@ -70,17 +71,24 @@ class BlockFormat:
 class AnswerFormat:
     """What a block of answers holds: ``columns`` of them a row, or one without a dimension for 0 columns.
 
-    ``fill`` stands in the rows that miss a feature.
+    ``fill`` stands in the rows that miss a feature. ``work`` is the bytes that answering a row takes besides its
+    features and its answer.
     """
 
     dtype: np.dtype[Any]
     fill: Any
     columns: int = 0
+    work: int = 0
 
     @property
     def last(self) -> tuple[int, ...]:
         """Sizes of the dimensions that follow those of the rows."""
         return (self.columns,) if self.columns else ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the answers to a row."""
+        return max(1, self.columns) * self.dtype.itemsize
 
 
 def answers_of_block(
@@ -95,8 +103,7 @@ def answers_of_block(
     shape = rows.shape(block)
     out = np.empty((*shape, *answers.last), answers.dtype)
     features = sum(math.prod(each.shape[rows.dimensions :]) for each in block)
-    most = max(1, SLAB_BYTES // max(1, features * np.dtype(rows.dtype).itemsize))
-    for slab in slabs(shape, most):
+    for slab in slabs(shape, slab_rows(features * np.dtype(rows.dtype).itemsize + answers.work)):
         part = [each[slab] for each in block]
         X, complete = rows.rows(part)
         found = np.full((len(X), *answers.last), answers.fill, answers.dtype)
@@ -104,6 +111,11 @@ def answers_of_block(
             found[complete] = function(X if complete.all() else X[complete], *arguments[:given])
         out[slab] = found.reshape((*rows.shape(part), *answers.last))
     return out
+
+
+def slab_rows(row_bytes: int) -> int:
+    """Return how many rows of so many bytes are made and answered at a time."""
+    return max(1, SLAB_BYTES // max(1, row_bytes))
 
 
 def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
@@ -118,25 +130,23 @@ def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 
 
 def labelled_rows(labels: Array, nodata: Any = None) -> tuple[Array, Array]:
-    """Return the positions (n,) of the rows of a block that have a label, int64, and the labels (n,)."""
+    """Return the positions (n,) of the rows of a block that have a label, and the labels (n,)."""
     flat = labels.reshape(-1)
     known = _are_labels(flat)
     if nodata is not None:
         known &= flat != nodata
     positions = np.flatnonzero(known)
-    return positions, flat[positions]
+    return positions.astype(np.min_scalar_type(len(flat))), flat[positions]  # tasks carry positions, so they are small
 
 
-def complete_rows(rows: BlockFormat, positions: Array, weight: Array | None, *block: Array) -> tuple[Any, ...]:
-    """Return the rows at ``positions`` (n,) of a block that have all features, the mask (n,) of them, their weights."""
-    X, complete = rows.rows_at(block, positions)
-    weights = None if weight is None else weight.reshape(-1)[positions][complete]
-    return X if complete.all() else X[complete], complete, weights
+def complete_rows(rows: BlockFormat, positions: Array, names: tuple[str, ...], *given: Array) -> tuple[Any, ...]:
+    """Return the rows at ``positions`` (n,) of a block that have all features, the mask (n,) of them, their columns.
 
-
-def nothing_complete(count: int) -> str:
-    """Return the complaint about a cube of whose ``count`` labelled rows none has all features."""
-    return f"all {count} rows of X that have a label miss a feature (NaN, infinity or nodata)."
+    Columns with these ``names`` come first of what is ``given``, then the arrays of the block.
+    """
+    X, complete = rows.rows_at(given[len(names) :], positions)
+    columns = {name: each.reshape(-1)[positions][complete] for name, each in zip(names, given, strict=False)}
+    return X if complete.all() else X[complete], complete, columns
 
 
 def _are_labels(labels: Array) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,16 @@ class ClassCodes:
     meanings: tuple[str, ...]
 
     @classmethod
-    def of(cls, classes: Array) -> ClassCodes:
-        """Return codes for classes (k,): the classes themselves if they are small whole numbers, else 0, 1, …"""
+    def of(cls, classes: Array, words: Mapping[str, str]) -> ClassCodes:
+        """Return codes for classes (k,): the classes themselves if they are small whole numbers, else 0, 1, …
+
+        ``words`` has meanings that labels came with, see `words_of`; other classes mean themselves.
+        """
         numbers = _whole_numbers(classes)
         values = list(range(len(classes))) if numbers is None else numbers
         dtype, fill = next(each for each in _TYPES if _fits(values, *each))
         labels = values if numbers is not None and classes.dtype.kind == "f" else classes.tolist()
-        return cls(np.array(values, dtype), fill, _meanings([str(label) for label in labels]))
+        return cls(np.array(values, dtype), fill, _meanings([words.get(str(label), str(label)) for label in labels]))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -40,6 +44,14 @@ class ClassCodes:
             "flag_meanings": " ".join(self.meanings),
             NODATA: self.values.dtype.type(self.fill),
         }
+
+
+def words_of(attributes: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the meaning of each code of labels, by the code as text, as their CF attributes have them."""
+    values = np.atleast_1d(attributes.get("flag_values", ()))
+    words = str(attributes.get("flag_meanings", "")).split()
+    is_sound = values.ndim == 1 and values.dtype.kind in "iu" and len(values) == len(words)
+    return dict(zip(map(str, values.tolist()), words, strict=True)) if is_sound else {}
 
 
 def _whole_numbers(classes: Array) -> list[int] | None:

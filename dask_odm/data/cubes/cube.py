@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -65,9 +65,73 @@ class Cube:
             yield (*range(rows), *range(first, last))
             first = last
 
+    def aligned(self) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
+        """Return the chunks of a lazy cube's row dimensions, which all arrays have in common, and the arrays so."""
+        from dask.array.core import asanyarray, unify_chunks
+
+        indexed = [each for pair in zip(map(asanyarray, self.arrays), self.indices(), strict=True) for each in pair]
+        chunks, arrays = unify_chunks(*indexed, warn=False)
+        return tuple(chunks[axis] for axis in range(len(self.dimensions))), tuple(arrays)
+
+    @property
+    def largest_block(self) -> tuple[int, ...]:
+        """Sizes of the largest block of a lazy cube along the row dimensions."""
+        return tuple(max(sizes, default=0) for sizes in self.aligned()[0])
+
+    def block_bytes(self, rows: int) -> int:
+        """Return the bytes that a block of so many rows takes while its features are put together.
+
+        Features that lie in several chunks are there twice.
+        """
+        row = 0
+        for each in self.arrays:
+            sizes = each.shape[len(self.dimensions) :]
+            is_split = is_dask(each) and each.chunksize[len(self.dimensions) :] != sizes
+            row += (1 + is_split) * math.prod(sizes) * each.dtype.itemsize
+        return rows * row
+
+    def chunks_that(self, fit: Callable[[int], bool]) -> dict[Hashable, int] | None:
+        """Return chunk sizes of the row dimensions whose blocks ``fit``, by their number of rows; None if none do.
+
+        They are the cube's own, halved along the longest dimension again and again.
+        """
+        sizes = dict(zip(self.dimensions, self.largest_block, strict=True))
+        while not fit(math.prod(sizes.values())):
+            longest = max(sizes, key=lambda d: sizes[d], default=None)
+            if longest is None or sizes[longest] <= 1:
+                return None
+            sizes[longest] = -(-sizes[longest] // 2)
+        return sizes
+
+    @property
+    def place_kinds(self) -> tuple[tuple[str, str], ...]:
+        """Name of each row dimension, and the kind of its coordinates: "date", or "number"."""
+        kinds = ["date" if _along(self, d).dtype.kind == "M" else "number" for d in self.dimensions]
+        return tuple((str(d), kind) for d, kind in zip(self.dimensions, kinds, strict=True))
+
+    def places(self, numbers: Array) -> Array:
+        """Return the coordinates of the rows with these numbers, (n, row dimensions), float64.
+
+        Dates are in seconds since 1970. A dimension without coordinates that are numbers or dates counts from 0.
+        """
+        found = np.empty((len(numbers), len(self.dimensions)))
+        for axis, at in enumerate(np.unravel_index(numbers, self.shape)):
+            values = _along(self, self.dimensions[axis])[at]
+            is_date = values.dtype.kind == "M"
+            found[:, axis] = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s") if is_date else values
+        return found
+
     def astype(self, dtype: Any) -> Cube:
         """Return the cube with rows of another float dtype."""
         return replace(self, dtype=np.dtype(dtype))
+
+
+def _along(cube: Cube, dimension: Hashable) -> Array:
+    """Return the coordinates of a row dimension if they are numbers or dates, else numbers from 0."""
+    values = np.asarray(cube.coordinates.indexes.get(dimension, ()))
+    if values.dtype.kind in "iufM" and len(values):
+        return values
+    return np.arange(cube.shape[cube.dimensions.index(dimension)])
 
 
 def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: Sequence[Hashable] = ()) -> Cube:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from dask_odm.data.cubes.blocks import AnswerFormat, answers_of_block
+from dask_odm.data.cubes.blocks import SLAB_BYTES, AnswerFormat, answers_of_block
 from dask_odm.data.cubes.cube import Cube
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
@@ -44,12 +44,21 @@ def mapped(
     return found
 
 
+def map_bytes(cube: Cube, answers: AnswerFormat, rows: int) -> int:
+    """Return the peak bytes of a task that answers a block of so many rows.
+
+    It holds the block, its answers, and of one slab the rows, the complete ones, and what a model makes of them.
+    """
+    return cube.block_bytes(rows) + rows * answers.row_bytes + 4 * SLAB_BYTES
+
+
 def _lazily(cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ...], answers: AnswerFormat) -> Any:
     import dask.array as da
 
     rows = tuple(range(len(cube.dimensions)))
+    _, arrays = cube.aligned()
     column = 1 + max((axis for each in cube.indices() for axis in each), default=0)
-    blocks = [each for pair in zip(map(da.asanyarray, cube.arrays), cube.indices(), strict=True) for each in pair]
+    blocks = [each for pair in zip(arrays, cube.indices(), strict=True) for each in pair]
     literal = [each for value in (cube.blocks, answers, function, *arguments) for each in (value, None)]
     return da.blockwise(
         answers_of_block,

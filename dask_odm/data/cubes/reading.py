@@ -5,8 +5,9 @@ Labels are read first. Then each chunk of the row dimensions is read once, and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, product
 from typing import Any
 
@@ -14,11 +15,13 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from dask_odm.data.cubes.beside import beside
-from dask_odm.data.cubes.blocks import BlockFormat, complete_rows, labelled_rows, nothing_complete
+from dask_odm.data.cubes.blocks import BlockFormat, complete_rows, labelled_rows, slab_rows
+from dask_odm.data.cubes.codes import words_of
 from dask_odm.data.cubes.cube import Cube, is_dask, nodata_of
 from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
+logger = logging.getLogger("dask_odm")
 Compute = Callable[..., tuple[Any, ...]]
 
 
@@ -26,86 +29,97 @@ Compute = Callable[..., tuple[Any, ...]]
 class LabelledRows:
     """Rows of a cube that have a label and all features.
 
-    ``X`` (n, d), ``y`` (n,), ``weight`` (n,) or None. ``numbers`` (n,) are the rows' places among all rows of the cube,
-    in C order. ``missing`` counts rows that have a label, but miss a feature.
+    ``X`` (n, d), ``y`` (n,). ``columns`` are further values of each row, (n,), by name: "weight" and "groups", if there
+    are any. ``numbers`` (n,) are the rows' places among all rows of the cube, in C order. ``missing`` counts rows that
+    have a label, but miss a feature.
     """
 
     X: Array
     y: Array
-    weight: Array | None
+    columns: Mapping[str, Array]
     numbers: Array
     missing: int = 0
 
+    @property
+    def weight(self) -> Array | None:
+        """Weights of the rows, (n,); None if all are 1."""
+        return self.columns.get("weight")
+
     def taken(self, at: Array) -> LabelledRows:
         """Return the rows at ``at``, a mask or positions."""
-        weight = None if self.weight is None else self.weight[at]
-        return LabelledRows(self.X[at], self.y[at], weight, self.numbers[at], self.missing)
+        columns = {name: each[at] for name, each in self.columns.items()}
+        return LabelledRows(self.X[at], self.y[at], columns, self.numbers[at], self.missing)
 
     @classmethod
     def joined(cls, parts: Sequence[LabelledRows]) -> LabelledRows:
         """Return all rows of the parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
-        weight = None if parts[0].weight is None else np.concatenate([each.weight for each in parts])
+        columns = {name: np.concatenate([each.columns[name] for each in parts]) for name in parts[0].columns}
         X, y, numbers = (np.concatenate([getattr(each, name) for each in parts]) for name in ("X", "y", "numbers"))
-        return cls(X, y, weight, numbers, sum(each.missing for each in parts))
+        return cls(X, y, columns, numbers, sum(each.missing for each in parts))
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A block of a cube that has labels. Arrays and weights may be delayed.
+    """A block of a cube that has labels. Arrays and columns may be delayed.
 
-    ``positions`` (k,) are those of the labelled rows in the block, ``numbers`` (k,) those in the cube, and ``labels``
-    (k,) their labels.
+    ``positions`` (k,) are those of the labelled rows in the block, and ``labels`` (k,) their labels.
     """
 
     slices: tuple[slice, ...]
     arrays: tuple[Any, ...]
-    weight: Any
+    columns: Mapping[str, Any]
     positions: Array
-    numbers: Array
     labels: Array
 
     def read(self, rows: BlockFormat) -> Any:
         """Return what `complete_rows` returns of this block, delayed if anything is."""
-        arguments = (rows, self.positions, self.weight, *self.arrays)
+        arguments = (rows, self.positions, tuple(self.columns), *self.columns.values(), *self.arrays)
         return _called(complete_rows, arguments)
 
-    def rows(self, X: Array, complete: Array, weight: Array | None) -> LabelledRows:
-        """Return the rows of this block, from what `read` found."""
+    def rows(self, shape: tuple[int, ...], X: Array, complete: Array, columns: Mapping[str, Array]) -> LabelledRows:
+        """Return the rows of this block of a cube of that ``shape``, from what `read` found."""
         missing = int(np.count_nonzero(~complete))
-        return LabelledRows(X, self.labels[complete], weight, self.numbers[complete], missing)
+        numbers = _numbers(shape, self.slices, self.positions[complete])
+        return LabelledRows(X, self.labels[complete], columns, numbers, missing)
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledCube:
-    """A cube with the places of its labelled rows, whose features are still to be read."""
+    """A cube with the places of its labelled rows, whose features are still to be read.
+
+    ``words`` are the meanings of labels that are codes, by their text.
+    """
 
     cube: Cube
     parts: tuple[_Part, ...]
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, cube: Cube, y: Any, weight: Any, compute: Compute) -> LabelledCube:
-        """Find the rows of a cube that have a label in ``y``; y and ``weight``, or None, are DataArrays.
+    def beside(cls, cube: Cube, y: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
+        """Find the rows of a cube that have a label in ``y``; y and ``columns``, or None, are DataArrays.
 
         Raises InputError if their dimensions or coordinates do not match, and if there is no label.
         """
-        weights = None if weight is None else beside(cube, weight, "sample_weight")
-        return cls.of(cube, beside(cube, y, "y"), nodata_of(y), weights, compute)
+        said = {"weight": "sample_weight"}
+        held = {name: beside(cube, v, said.get(name, name)) for name, v in columns.items() if v is not None}
+        found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
+        return replace(found, words=words_of(y.attrs))
 
     @classmethod
-    def of(cls, cube: Cube, labels: Any, nodata: Any, weight: Any, compute: Compute) -> LabelledCube:
+    def of(cls, cube: Cube, labels: Any, nodata: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
         """Find the labelled rows.
 
-        ``labels`` and ``weight`` are NumPy or dask arrays over the rows of the cube, and ``nodata`` stands for a
+        ``labels`` and ``columns`` are NumPy or dask arrays over the rows of the cube, and ``nodata`` stands for a
         missing label. ``compute`` computes lazy values. Raises InputError if there is no label.
         """
-        if is_dask(weight) and not cube.is_lazy:
-            (weight,) = compute(weight)
-        blocks = list(_blocks(cube, labels, weight))
+        if not cube.is_lazy:
+            columns = {name: compute(each)[0] if is_dask(each) else each for name, each in columns.items()}
+        blocks = list(_blocks(cube, labels, columns))
         found = _computed([_called(labelled_rows, (each.labels, nodata)) for each in blocks], compute)
         parts = tuple(
-            replace(block, positions=positions, numbers=_numbers(cube.shape, block.slices, positions), labels=known)
+            replace(block, positions=positions, labels=known)
             for block, (positions, known) in zip(blocks, found, strict=True)
             if len(positions)
         )
@@ -121,24 +135,55 @@ class LabelledCube:
     @property
     def nbytes(self) -> int:
         """Bytes of the labelled rows."""
-        return self.count * self.cube.features * self.cube.dtype.itemsize
+        return self.count * self.row_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the features of a row."""
+        return self.cube.features * self.cube.dtype.itemsize
+
+    def task_bytes(self, rows: int) -> int:
+        """Return the peak bytes of a task that reads a block of so many rows, and takes its labelled rows.
+
+        Those are there twice if some of them miss a feature.
+        """
+        most = max(len(part.labels) for part in self.parts)
+        return self.cube.block_bytes(rows) + 2 * min(rows, most) * self.row_bytes
 
     def read(self, compute: Compute) -> LabelledRows:
-        """Read all labelled rows into memory, in the cube's order, whatever its chunks.
-
-        Raises InputError if all miss a feature.
-        """
-        read = _computed([part.read(self.cube.blocks) for part in self.parts], compute)
-        found = LabelledRows.joined([part.rows(*each) for part, each in zip(self.parts, read, strict=True)])
-        if not len(found.y):
-            raise InputError(nothing_complete(self.count))
+        """Read all labelled rows into memory, in the cube's order, whatever its chunks, see `batches`."""
+        found = LabelledRows.joined(list(self.batches(compute)))
         return found if len(self.parts) == 1 else found.taken(np.argsort(found.numbers, kind="stable"))
 
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
-        """Read the labelled rows block by block, in the order of the blocks."""
+        """Read the labelled rows in the order of the blocks, so many blocks at once as have 16 MiB of them.
+
+        How many miss a feature is logged at the end. Raises InputError if all do.
+        """
+        missing = 0
+        for parts in self._batches():
+            read = _computed([part.read(self.cube.blocks) for part in parts], compute)
+            rows = [part.rows(self.cube.shape, *each) for part, each in zip(parts, read, strict=True)]
+            missing += sum(each.missing for each in rows)
+            yield LabelledRows.joined(rows)
+        if missing == self.count:
+            raise InputError(f"all {missing} rows of X that have a label miss a feature (NaN, infinity or nodata).")
+        if missing:
+            logger.info("%d of %d labelled rows of the cube miss a feature, and are left out", missing, self.count)
+
+    def _batches(self) -> Iterator[list[_Part]]:
+        """Yield the blocks that are read at once."""
+        most = slab_rows(self.row_bytes)
+        batch: list[_Part] = []
+        count = 0
         for part in self.parts:
-            (read,) = _computed([part.read(self.cube.blocks)], compute)
-            yield part.rows(*read)
+            count += len(part.labels)
+            if batch and count > most:
+                yield batch
+                batch = []
+                count = len(part.labels)
+            batch.append(part)
+        yield batch
 
 
 def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array) -> Array:
@@ -150,35 +195,29 @@ def _numbers(shape: tuple[int, ...], slices: tuple[slice, ...], positions: Array
     return numbers
 
 
-def _blocks(cube: Cube, labels: Any, weight: Any) -> Iterator[_Part]:
-    """Yield the blocks of a cube with their labels and weights: one of a cube in memory, else one for each chunk."""
+def _blocks(cube: Cube, labels: Any, columns: Mapping[str, Any]) -> Iterator[_Part]:
+    """Yield the blocks of a cube with their labels and columns: one of a cube in memory, else one for each chunk."""
     none = np.empty(0, dtype=np.int64)
-    chunks, arrays = _aligned_chunks(cube)
-    columns = [_split(each, chunks) for each in (*arrays, labels, weight)]
+    chunks, arrays = _whole_features(cube)
+    split = [_split(each, chunks) for each in (labels, *columns.values(), *arrays)]
     ends = [list(pairwise(accumulate(sizes, initial=0))) for sizes in chunks]
     for index in product(*[range(len(sizes)) for sizes in chunks]):
         slices = tuple(slice(*ends[axis][i]) for axis, i in enumerate(index))
-        *block, known, weights = (each(index, slices) for each in columns)
-        yield _Part(slices, tuple(block), weights, none, none, known)
+        known, *others = (each(index, slices) for each in split)
+        held = dict(zip(columns, others, strict=False))  # the arrays follow
+        yield _Part(slices, tuple(others[len(columns) :]), held, none, known)
 
 
-def _aligned_chunks(cube: Cube) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
+def _whole_features(cube: Cube) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
     """Return the chunks of the row dimensions, and the cube's arrays with these; features are in one chunk."""
     if not cube.is_lazy:
         return tuple((size,) for size in cube.shape), cube.arrays
-    from dask.array.core import asanyarray, unify_chunks
-
-    indexed = [each for pair in zip(map(asanyarray, cube.arrays), cube.indices(), strict=True) for each in pair]
-    chunks, arrays = unify_chunks(*indexed, warn=False)
-    rows = len(cube.dimensions)
-    whole = tuple(each.rechunk(dict.fromkeys(range(rows, each.ndim), -1)) for each in arrays)
-    return tuple(chunks[axis] for axis in range(rows)), whole
+    chunks, arrays = cube.aligned()
+    return chunks, tuple(each.rechunk(dict.fromkeys(range(len(chunks), each.ndim), -1)) for each in arrays)
 
 
 def _split(array: Any, chunks: tuple[tuple[int, ...], ...]) -> Callable[[Any, Any], Any]:
     """Return a function that gives the block of ``array`` at an index of chunks, or between slices of entries."""
-    if array is None:
-        return lambda index, slices: None
     if not is_dask(array):
         return lambda index, slices: array[slices]
     delays = array.rechunk(dict(enumerate(chunks))).to_delayed()

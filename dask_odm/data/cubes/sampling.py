@@ -21,16 +21,17 @@ def share_of_rows(batches: Iterator[LabelledRows], fraction: float, seed: int) -
         yield batch.taken(uniforms_of(batch.numbers, seed) < fraction)
 
 
-def rows_per_class(batches: Iterator[LabelledRows], count: int, seed: int) -> LabelledRows | None:
-    """Return the ``count`` rows of each class with the smallest draws, in the cube's order; None without any row.
+def rows_per_class(batches: Iterator[LabelledRows], count: int, seed: int) -> Iterator[LabelledRows]:
+    """Yield once the ``count`` rows of each class with the smallest draws, in the cube's order.
 
     All rows of a class that has fewer are taken. At most these and one batch are in memory.
     """
-    kept: LabelledRows | None = None
+    kept: list[LabelledRows] = []
     for batch in batches:
-        both = LabelledRows.joined([batch] if kept is None else [kept, batch])
-        kept = both.taken(_smallest(both.y, uniforms_of(both.numbers, seed), count))
-    return None if kept is None else kept.taken(np.argsort(kept.numbers, kind="stable"))
+        both = LabelledRows.joined([*kept, batch])
+        kept = [both.taken(_smallest(both.y, uniforms_of(both.numbers, seed), count))]
+    for each in kept:
+        yield each.taken(np.argsort(each.numbers, kind="stable"))
 
 
 def _smallest(y: Array, draws: Array, count: int) -> Array:

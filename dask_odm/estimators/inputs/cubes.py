@@ -5,7 +5,8 @@ An X of two dimensions is a table (`xarray_inputs`), unless labels run along bot
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from math import prod
 from typing import Any
 
 import xarray as xr
@@ -13,6 +14,7 @@ import xarray as xr
 from dask_odm.data.cubes.beside import is_labelled_cube, row_dimensions, variable_beside
 from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
 from dask_odm.data.cubes.reading import LabelledCube
+from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
 
@@ -28,20 +30,38 @@ def is_cube(X: Any, y: Any, model: Any) -> bool:
     return X.ndim != 2 or model._cube is not None
 
 
-def labelled_cube(X: Any, y: Any, weight: Any, model: Any, compute: Any) -> LabelledCube:
-    """Return a cube with labels and weights, whose features are those of ``model`` if there is one.
+def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_limit: int | str | None) -> LabelledCube:
+    """Return a cube with labels, weights and groups, whose features are those of ``model`` if there is one.
 
-    Raises InputError if labels or weights have other dimensions or coordinates, and if there is no label.
+    Raises InputError if what is beside the cube has other dimensions or coordinates, and if there is no label;
+    MemoryLimitError if a block of a lazy cube does not fit.
     """
     X, y = variable_beside(X, y, "y")
     X, weight = variable_beside(X, weight, "sample_weight")
+    X, groups = variable_beside(X, groups, "groups")
     if model is not None:
         X = _with_features_of(X, model)
     _require_words(X)
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(model) or ())
     if model is not None:
         check_features(model, cube)
-    return LabelledCube.beside(cube, y, weight, compute)
+    found = LabelledCube.beside(cube, y, {"weight": weight, "groups": groups}, computed)
+    if cube.is_lazy:
+        require_blocks(cube, found.task_bytes, Cluster.current(memory_limit))
+    return found
+
+
+def require_blocks(cube: Cube, task_bytes: Callable[[int], int], cluster: Cluster) -> None:
+    """Raise MemoryLimitError, with the chunks that would do, unless each task can hold a block of a lazy cube.
+
+    ``task_bytes`` returns the peak bytes of a task for the number of rows of its block.
+    """
+    available, _ = cluster.share(cluster.slots)
+    chunks = cube.chunks_that(lambda rows: task_bytes(rows) <= available)
+    way_out = "Fewer threads a worker or more memory would do."
+    if chunks is not None:
+        way_out = f"Blocks are its chunks along its rows: open it with chunks={chunks}, or write it so. {way_out}"
+    cluster.require(task_bytes(prod(cube.largest_block)), cluster.slots, "A block of the cube", way_out)
 
 
 def cube_to_predict(X: Any, model: Any) -> Cube:

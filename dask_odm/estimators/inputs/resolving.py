@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from sklearn.utils.validation import _get_feature_names
 
-from dask_odm.data.cubes.blocks import nothing_complete
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.store.store import Store
@@ -39,7 +37,6 @@ from dask_odm.typing import Array
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
-logger = logging.getLogger("dask_odm")
 BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written to a store at a time
 
 
@@ -52,6 +49,7 @@ class Given:
     weight: Any = None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
     cube: CubeSchema | None = None  # of rows that come from a cube
+    groups: Any = None  # of these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +64,7 @@ class LazyArrays:
     weight: Any = None
     feature_names: Array | None = None
     feature_dimension: str | None = None
+    title: ClassVar[str] = "dask arrays"
 
     @property
     def columns(self) -> list[Any]:
@@ -73,9 +72,25 @@ class LazyArrays:
         return [each for each in (self.X, self.y, self.weight) if each is not None]
 
     @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+    @property
     def features(self) -> int:
         """Number of features."""
         return int(self.X.shape[1])
+
+    @property
+    def dtype(self) -> str:
+        """Name of the type of rows in a store."""
+        return self.X.dtype.name if self.X.dtype in (np.float32, np.float64) else "float64"
+
+    def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
+        """Compute rows, labels and weights, or None, one block at a time."""
+        for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
+            X, y, *weight = computed(*block)
+            yield np.asarray(X).astype(self.dtype, copy=False), np.asarray(y), weight[0] if weight else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,28 +99,37 @@ class LargeCube:
 
     labelled: LabelledCube
     feature_names: Array | None = None
+    title: ClassVar[str] = "a cube"
+
+    @property
+    def count(self) -> int:
+        """Number of labelled rows, those that miss a feature included."""
+        return self.labelled.count
 
     @property
     def features(self) -> int:
         """Number of features."""
         return self.labelled.cube.features
 
+    @property
+    def dtype(self) -> str:
+        """Name of the type of rows in a store."""
+        return self.labelled.cube.dtype.name
+
     def schema(self, rows: int) -> CubeSchema:
         """Return what a model keeps of the cube of which it learned so many rows."""
-        return _cube_schema(self.labelled, self.labelled.count - rows)
+        return _cube_schema(self.labelled, self.count - rows)
+
+    def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
+        """Read labelled rows that have all features, labels and weights or None; raise InputError if there are none."""
+        for each in self.labelled.batches(computed):
+            if len(each.y):
+                yield each.X, each.y, each.weight
 
     def batches(self) -> Iterator[Given]:
-        """Read the labelled rows, block by block; those that miss a feature are left out.
-
-        Raises InputError if all of them do.
-        """
-        found = 0
-        for each in self.labelled.batches(computed):
-            found += len(each.y)
-            if len(each.y):
-                yield Given(_named(each.X, self.feature_names), each.y, each.weight)
-        if not found:
-            raise InputError(nothing_complete(self.labelled.count))
+        """Read the labelled rows as rows in memory, see `blocks`."""
+        for X, y, weight in self.blocks():
+            yield Given(_named(X, self.feature_names), y, weight)
 
 
 Resolved = Store | LazyArrays | LargeCube | Given
@@ -116,18 +140,28 @@ def is_xarray(X: Any) -> bool:
     return is_of(X, "xarray", "Dataset", "DataArray")
 
 
-def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = None) -> Resolved:
+def resolve(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    model: Any = None,
+    memory_limit: int | str | None = None,
+) -> Resolved:
     """Return the store, the dask arrays or the rows in memory behind the arguments of `fit`.
 
-    ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. Unknown chunk sizes are
-    computed if there are y or weights. Raises InputError if y or sample_weight are given besides a source that has its
-    own, for input of a wrong kind, and if lengths, dimensions or coordinates do not match; StoreError if the path is
-    not a sound store.
+    ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. ``groups`` matter to cubes
+    alone. Unknown chunk sizes are computed if there are y or weights.
+
+    Raises InputError if y or sample_weight are given besides a source that has its own, for input of a wrong kind, and
+    if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
+    a block of a lazy cube exceeds a worker's memory or ``memory_limit``.
     """
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
-    cube = _of_cube(X, y, sample_weight, model) if is_xarray(X) else None
+    cube = _of_cube(X, y, sample_weight, groups, model, memory_limit) if is_xarray(X) else None
     if cube is not None:
         return cube
     if is_of(X, "xarray", "Dataset"):
@@ -153,9 +187,11 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = No
     return Given(X, y, sample_weight)
 
 
-def resolve_training(X: Any, y: Any, sample_weight: Any) -> Resolved:
+def resolve_training(
+    X: Any, y: Any, sample_weight: Any, groups: Any = None, memory_limit: int | str | None = None
+) -> Resolved:
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory."""
-    resolved = resolve(X, y, sample_weight)
+    resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit)
     if not isinstance(resolved, LazyArrays):
         return resolved
     if resolved.y is None:
@@ -189,25 +225,30 @@ def _of_xarray(X: Any, y: Any, weight: Any, model: Any) -> Resolved:
     return replace(_aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension)
 
 
-def _of_cube(X: Any, y: Any, weight: Any, model: Any) -> Given | LargeCube | None:
+def _of_cube(
+    X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_limit: int | str | None
+) -> Given | LargeCube | None:
     """Return the labelled rows of a cube, in memory unless they are large; None if the xarray ``X`` is no cube."""
     from dask_odm.estimators.inputs.cubes import is_cube, labelled_cube
 
     if y is None or not is_cube(X, y, model):
         return None
-    labelled = labelled_cube(X, y, weight, model, computed)
+    labelled = labelled_cube(X, y, weight, groups, model, memory_limit)
     names = labelled.cube.feature_names if model is None else getattr(model, "feature_names_in_", None)
     if labelled.cube.is_lazy and labelled.nbytes > read_limit():
+        if groups is not None:
+            raise InputError(
+                "groups are for labelled rows that are read into memory (Dask's setting dask_odm.read-into-memory); "
+                "draw some by dask_odm.ingest(…, per_class=…), and give groups of the rows of that store."
+            )
         return LargeCube(labelled, names)
     rows = labelled.read(computed)
-    if rows.missing:
-        logger.info("%d of %d labelled rows of the cube miss a feature, and are left out", rows.missing, labelled.count)
     schema = _cube_schema(labelled, rows.missing)
-    return Given(_named(rows.X, names), rows.y, rows.weight, cube=schema)
+    return Given(_named(rows.X, names), rows.y, rows.weight, cube=schema, groups=rows.columns.get("groups"))
 
 
 def _cube_schema(labelled: LabelledCube, missing: int) -> CubeSchema:
-    return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing)
+    return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
 
 def _named(rows: Array, names: Array | None) -> Any:
@@ -259,11 +300,8 @@ def spooled(rows: Store | LazyArrays | LargeCube | CheckedRows, target: str) -> 
         yield rows
         return
     with scratch_folder() as folder:
-        path = os.path.join(folder, "spooled.zarr")
-        if isinstance(rows, LargeCube):
-            yield _spool_cube(rows, path, target)
-        else:
-            yield _spool(rows if isinstance(rows, LazyArrays) else _lazy(rows), path, target)
+        lazy = _lazy(rows) if isinstance(rows, CheckedRows) else rows
+        yield _spool(lazy, os.path.join(folder, "spooled.zarr"), target)
 
 
 def _lazy(rows: CheckedRows) -> LazyArrays:
@@ -275,45 +313,16 @@ def _lazy(rows: CheckedRows) -> LazyArrays:
     return LazyArrays(X, da.from_array(rows.y, chunks=count), da.from_array(rows.weight, chunks=count), rows.names)
 
 
-def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
-    """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
-    dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
-    blocks = zip(*[column.to_delayed().reshape(-1) for column in arrays.columns], strict=True)
+def _spool(rows: LazyArrays | LargeCube, path: str, target: str) -> Store:
+    """Write lazy rows to a store at ``path``, one block in this process's memory at a time."""
     encoder = LabelEncoder(text=False, target=target)
-    with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
-        for block in blocks:
-            rows, y, *weight = computed(*block)
-            X = np.asarray(rows).astype(dtype, copy=False)
-            require_finite(X, arrays.feature_names, writer.rows)
-            targets = encoder.encode(np.asarray(y), lambda i: f"y, row {writer.rows + i}")
+    with StoreWriter(path, dtype=rows.dtype) as writer, Meter("spool", rows.count, "rows") as meter:
+        for X, y, weight in rows.blocks():
+            require_finite(X, rows.feature_names, writer.rows)
+            targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
             with input_errors():
-                numbers = np.asarray(weight[0], dtype=np.float64) if weight else None
+                numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
             writer.append(X, targets, numbers)
             meter.add(len(X))
-        names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
-        return writer.finish(encoder.classes() or None, feature_names=names, source="dask arrays")
-
-
-def _spool_cube(cube: LargeCube, path: str, target: str) -> Store:
-    """Write the labelled rows of a cube to a store at ``path``, one block in this process's memory at a time."""
-    encoder = LabelEncoder(text=False, target=target)
-    count = cube.labelled.count
-    with (
-        StoreWriter(path, dtype=cube.labelled.cube.dtype.name) as writer,
-        Meter("spool", count, "rows") as meter,
-    ):
-        for each in cube.labelled.batches(computed):
-            if len(each.y):
-                y = encoder.encode(each.y, lambda i: f"y, labelled row {writer.rows + i}")
-                with input_errors():
-                    weight = None if each.weight is None else np.asarray(each.weight, dtype=np.float64)
-                writer.append(each.X, y, weight)
-            meter.add(len(each.y) + each.missing)
-        if writer.rows < count:
-            logger.info(
-                "%d of %d labelled rows of the cube miss a feature, and are left out", count - writer.rows, count
-            )
-        if not writer.rows:
-            raise InputError(nothing_complete(count))
-        names = None if cube.feature_names is None else [str(name) for name in cube.feature_names]
-        return writer.finish(encoder.classes() or None, feature_names=names, source="a cube")
+        names = None if rows.feature_names is None else [str(name) for name in rows.feature_names]
+        return writer.finish(encoder.classes() or None, feature_names=names, source=rows.title)

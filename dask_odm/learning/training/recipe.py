@@ -61,10 +61,12 @@ class CubeSchema:
     """What a model keeps of the cube that it was fitted on.
 
     ``dimensions`` are those of the features, and ``missing`` counts the rows with a label that missed a feature.
+    ``words`` are the meanings of labels that are codes, by their text.
     """
 
     dimensions: tuple[str, ...]
     missing: int
+    words: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

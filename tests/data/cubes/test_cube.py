@@ -11,7 +11,7 @@ import xarray as xr
 from dask_odm.data.cubes import blocks
 from dask_odm.data.cubes.beside import beside, row_dimensions
 from dask_odm.data.cubes.blocks import AnswerFormat, slabs
-from dask_odm.data.cubes.codes import ClassCodes, decoded
+from dask_odm.data.cubes.codes import ClassCodes, decoded, words_of
 from dask_odm.data.cubes.cube import cube_of
 from dask_odm.data.cubes.maps import mapped
 from dask_odm.data.cubes.reading import LabelledCube
@@ -21,8 +21,8 @@ from small_cubes import BANDS, TIMES, labels_of, plain_rows, scene, values
 
 def read(X, labels, nodata=None, weight=None):
     cube = cube_of(X, row_dimensions(X, labels))
-    weight = None if weight is None else beside(cube, weight, "sample_weight")
-    return LabelledCube.of(cube, beside(cube, labels, "y"), nodata, weight, dask.compute).read(dask.compute)
+    columns = {} if weight is None else {"weight": beside(cube, weight, "sample_weight")}
+    return LabelledCube.of(cube, beside(cube, labels, "y"), nodata, columns, dask.compute).read(dask.compute)
 
 
 FORMS = {
@@ -255,14 +255,29 @@ def test_slabs_cover_all_once(shape, most):
     ([False, True], "uint8", [0, 1], 255, "False True"),
 ])  # fmt: skip
 def test_codes_of_classes(classes, dtype, values, fill, meanings):
-    found = ClassCodes.of(np.array(classes))
+    found = ClassCodes.of(np.array(classes), {})
     assert (found.values.dtype, found.values.tolist(), found.fill) == (np.dtype(dtype), values, fill)
     assert found.attributes["flag_meanings"] == meanings
     assert found.attributes["_FillValue"].dtype == found.values.dtype
 
 
+@pytest.mark.parametrize(("values", "meanings", "expected"), [
+    (np.array([1, 2, 10], np.uint8), "water land ice", {"1": "water", "2": "land", "10": "ice"}),
+    (3, "water", {"3": "water"}),
+    ([1, 2], "water", {}),
+    (None, "water", {}),
+    ([0.5, 1.0], "water land", {}),
+])  # fmt: skip
+def test_meanings_that_labels_come_with(values, meanings, expected):
+    attributes = {"flag_meanings": meanings} | ({} if values is None else {"flag_values": values})
+    assert words_of(attributes) == expected
+    for classes in (np.array([1, 2]), np.array([1.0, 2.0])):
+        found = ClassCodes.of(classes, words_of(attributes)).attributes["flag_meanings"]
+        assert found == f"{expected.get('1', '1')} {expected.get('2', '2')}"
+
+
 def test_more_classes_than_a_byte_has_values():
-    found = ClassCodes.of(np.array([f"class {i:03}" for i in range(300)]))
+    found = ClassCodes.of(np.array([f"class {i:03}" for i in range(300)]), {})
     assert found.values.dtype == np.int16
     assert found.values.tolist() == list(range(300))
 

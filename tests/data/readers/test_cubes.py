@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
-from dask_odm import ODMClassifier, ingest
+from dask_odm import ODMClassifier, ingest, open_store
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
 from small_cubes import BANDS, labels_of, plain_rows, scene
@@ -78,6 +79,41 @@ def test_a_variable_of_labels_and_weights(tmp_path):
     np.testing.assert_array_equal(np.sort(store.read_column("weight")), np.sort(expected[known]))
     assert set(store.classes) == {"water", "dry land"}
     assert ODMClassifier(lam=100).fit(store).predict(dataset).dims == ("y", "x")
+
+
+@pytest.mark.parametrize("chunks", CHUNKS)
+def test_every_row_keeps_its_place(tmp_path, chunks):
+    source = (cube(CHUNKS[chunks]), labels_of("words")[0])
+    stores = ingest(
+        source, tmp_path / "a.zarr", dtype="float64", chunk_rows=5, compression="zstd", test_size=0.3, block_bytes=100
+    )
+    for store in (*stores, ingest(stores[0], tmp_path / "again.zarr", dtype="float64", chunk_rows=11)):
+        store.verify()
+        rows = open_store(store.path).load()
+        there = {"y": rows.at_y, "x": rows.at_x}
+        np.testing.assert_array_equal(scene().sel(there).transpose("sample", "band"), rows.X)
+        np.testing.assert_array_equal(source[1].sel(there), rows.y)
+
+
+def test_places_in_time_and_without_coordinates(tmp_path):
+    times = pd.to_datetime(["2024-03-01T10:20:31.024", "1969-12-31"])
+    seasons = scene().expand_dims(time=times).drop_vars("x").assign_coords(y=list("abcdefghi"))
+    labels = labels_of("floats")[0].drop_vars(["x", "y"]).expand_dims(time=times)
+    rows = open_store(ingest((seasons, labels), tmp_path / "a.zarr", dtype="float64").path).load()
+    np.testing.assert_array_equal(np.unique(rows.at_time), np.sort(times.to_numpy()))
+    there = {"y": rows.at_y.astype(int), "x": rows.at_x.astype(int), "time": rows.at_time == times[1]}
+    expected = seasons.isel({d: at.astype(int) for d, at in there.items()})
+    np.testing.assert_array_equal(expected.transpose("sample", "band"), rows.X)
+
+
+def test_predictions_of_a_store_have_the_places_of_its_rows(tmp_path):
+    store = ingest((scene(), labels_of("floats")[0]), tmp_path / "a.zarr", dtype="float64")
+    model = ODMClassifier(lam=100).fit(store)
+    rows = open_store(store.path)
+    found = model.decision_function(rows).load()
+    there = {"y": found.at_y, "x": found.at_x}
+    np.testing.assert_allclose(found, model.decision_function(scene()).sel(there), atol=1e-10)
+    assert model.score(rows) == ODMClassifier(lam=100).fit(rows).score(rows)
 
 
 BAD = {
