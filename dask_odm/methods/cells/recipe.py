@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -150,6 +151,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
         meter.add(len(solved))
         lock = threading.Lock()
         ended = False
+        context = copy_context()  # in which records are heard, from whatever thread
 
         def keep(k: int, each: SolvedBin) -> None:
             nonlocal ended
@@ -159,7 +161,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
                 ended = True
                 solved[k] = each
                 meter.add()
-                tell()
+                context.run(tell)
                 ended = False
 
         if left:
