@@ -9,7 +9,8 @@ installed.
 
 Sets of two classes are split as `real_data` does, with its settings, which were chosen for landmarks (covtype,
 susy_sub30k and cells of ijcnn1 have theirs here); sets of many classes are as in `many_classes`, in pairs, with the θ
-that it chooses. All rows of a set learn from the same float32 rows, ours with the same settings and to the same gap.
+that it chooses. All rows of a set learn from the same float32 rows, ours to the same gap and, but for those cells, with
+the same settings.
 Fits are timed after one of a few rows, which compiles. CPU seconds are those of the fit, of all processors. Memory is
 the most that the process had (VmHWM), libraries and data included. SVCs are saved by pickle. The gap is that of what
 was solved: of cells, of the decomposed problem; of landmarks, of the problem in their span if it is certified at all.
@@ -58,7 +59,7 @@ TWO_CLASSES = DATA_SETS | {
         {"C": 1, "gamma": 1},
     ),
 }
-# machines of few rows may bend more than functions of all rows' landmarks: settings of cells where these are others
+# settings of cells where others than those of landmarks get more rows right
 CELLS = {"ijcnn1": {"gamma": 4, "lam": 3e6, "upsilon": 0.05, "theta": 0.3}}
 MANY_CLASSES = {"letter": 0.1, "mnist10k": 0.5}  # θ that `many_classes` chooses
 NAMES = ("covtype", "ijcnn1", "cod-rna", "skin-nonskin", "a7a", "phishing", "svmguide1", "susy_sub30k", *MANY_CLASSES)
