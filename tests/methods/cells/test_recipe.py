@@ -142,7 +142,7 @@ def test_no_cell_asks_workers(tmp_path, monkeypatch, read):
     path = store_of(tmp_path / "rows.zarr", X, y, chunk_rows=100).path
     monkeypatch.setattr(memory_data, "WORKER_ROWS", 50)
     monkeypatch.delattr(memory_data, "products_of_file")
-    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
+    workers = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0")
     with workers, Client(workers), dask.config.set({"dask_odm.read-into-memory": read}):
         model = ODMClassifier(**SETTINGS, solver=Cells(100)).fit(path)
     assert model.score(X, y) > 0.9
