@@ -257,7 +257,7 @@ def settled(rows: ClientRows, state: ClientState, shift: Array) -> Array:
 
 def weigh(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Weighed:
     """Return a client's part of the sums of e, shifted by ``shift`` (2,) in logarithms, with Σ e x over a block."""
-    found = np.zeros((3, 2))
+    found = np.full((3, 2), -np.inf)
     sum_capped(state[0], rows.weight, rows.log_weight, rows.positive, shift, rows.log_cap, found)
     counts, capped, free = found
     return Weighed(counts, capped, free, sum_block(rows, state, shift, first, stop) if stop > first else NO_SUMS)
@@ -269,7 +269,7 @@ def sum_capped(
 ) -> None:
     """Compute rows at their caps, their Σ e, and log Σ e of the other rows, for either class and shifted log e.
 
-    They are the rows of ``found`` (3, 2).
+    They are the rows of ``found`` (3, 2), which is −inf: the logarithm of no rows, which fast arithmetic need not give.
     """
     cap = math.exp(log_cap)
     for k, start, stop in ((0, 0, positive), (1, positive, logs.size)):
@@ -286,7 +286,8 @@ def sum_capped(
                 total += math.exp(logs[i] + log_weight[i] - top)
         found[0, k] = count
         found[1, k] = cap * weights
-        found[2, k] = top + shift[k] + math.log(total) if total > 0.0 else -np.inf
+        if total > 0.0:
+            found[2, k] = top + shift[k] + math.log(total)
 
 
 def sum_block(rows: ClientRows, state: ClientState, shift: Array, first: int, stop: int) -> Array:
