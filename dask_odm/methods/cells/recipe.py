@@ -2,8 +2,8 @@
 
 The tree of the bins is grown on a sample of the rows. Rows in memory are looked up in it; rows of a store are shuffled
 once, so that every bin is a partition on disk. A bin grows its own tree over all of its rows, down to the cells. Bins
-share nothing: in memory, threads take the cells of one bin after the other, over a store workers take bins. Neither the
-number of threads nor of workers changes a bit.
+share nothing: threads take bins of rows in memory, workers those of a store. Neither the number of threads nor of
+workers changes a bit.
 
 What is certified is the decomposed problem: P and D are sums over the cells. They say nothing of one machine for all
 rows. Sources: see `dask_odm.methods.cells.growing`; Hsieh, Si and Dhillon, *A divide-and-conquer solver for kernel
@@ -12,9 +12,10 @@ support vector machines* (ICML 2014), whose early prediction is the same with ke
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -146,12 +147,25 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
 
     tell()  # of bins that a checkpoint has, but not yet a record of
     left = [k for k in range(top.count) if k not in solved]
-    with closing(_bins(seen, top, left, settings)) as found, Meter("cells", top.count, "bins") as meter:
+    with Meter("cells", top.count, "bins") as meter:
         meter.add(len(solved))
-        for k, each in found:
-            solved[k] = each
-            meter.add()
-            tell()
+        lock = threading.Lock()
+        ended = False
+        context = copy_context()  # in which records are heard, from whatever thread
+
+        def keep(k: int, each: SolvedBin) -> None:
+            nonlocal ended
+            with lock:
+                if ended:  # by what a callback raised: nothing is told after that
+                    return
+                ended = True
+                solved[k] = each
+                meter.add()
+                context.run(tell)
+                ended = False
+
+        if left:
+            _solve_bins(seen, top, left, settings, keep)
     return _finish(seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
 
 
@@ -177,32 +191,28 @@ def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernel
     return data.sample(rows_of_bytes(data), seed).seen_by(choice)
 
 
-def _bins(
-    seen: KernelData, top: CellTree, left: list[int], settings: CellSettings
-) -> Generator[tuple[int, SolvedBin], None, None]:
-    """Yield number and solution of the bins ``left`` as they are solved; without workers, group by group."""
-    if not left:
-        return
+def _solve_bins(
+    seen: KernelData, top: CellTree, left: list[int], settings: CellSettings, keep: Callable[[int, SolvedBin], None]
+) -> None:
+    """Solve the bins ``left``, and call ``keep`` with number and solution of each, in any order."""
     data = seen.data
     held = data.held
     whole = KnownStatistics(data.statistics())
     of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
-    cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
-    group = min(len(left), -(-CPU_COUNT // cells))
     if held is not None:
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
-        held_bytes = group * largest * row_bytes(data) // CPU_COUNT
+        held_bytes = largest * row_bytes(data)
         data.cluster.require(held_bytes + of_thread, CPU_COUNT, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
-        def solve(k: int) -> tuple[int, SolvedBin]:
-            return k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT // group)
+        def solve(k: int) -> None:
+            # a thread that finds no other bin takes cells of this one
+            keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
 
-        for i in range(0, len(left), group):
-            yield from run_threads(solve, left[i : i + group], CPU_COUNT)
+        run_threads(solve, left, CPU_COUNT)
         return
     with seen.partitions(GroupedPartitioner(top, top.count, settings.fit.run.seed)) as rows:
         partitions = rows.partitions
@@ -210,8 +220,8 @@ def _bins(
         cluster = rows.cluster
         largest = max(partitions.counts)
         held_bytes = largest * row_bytes(data)
-        if cluster.client is not None:
-            group = len(left)
+        cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
+        group = min(len(left), -(-CPU_COUNT // cells)) if cluster.client is None else len(left)
         available, threads = cluster.share(group)
         cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
@@ -220,7 +230,7 @@ def _bins(
         for i in range(0, len(left), group):
             some = left[i : i + group]
             for j, each in cluster.results([run(partitions, whole, settings, k, threads) for k in some]):
-                yield some[j], each
+                keep(some[j], each)
 
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
