@@ -17,3 +17,5 @@ from dask_odm.data.datasets.generators import make_separable as make_separable
 from dask_odm.data.datasets.generators import make_shells as make_shells
 from dask_odm.data.datasets.generators import make_susy as make_susy
 from dask_odm.data.datasets.generators import make_wide as make_wide
+from dask_odm.data.datasets.scenes import Scene as Scene
+from dask_odm.data.datasets.scenes import make_scene as make_scene

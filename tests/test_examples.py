@@ -21,6 +21,7 @@ NEEDS = {"from_parquet.py": "pyarrow"} | dict.fromkeys(
         "cells.py",
         "compare_mdd.py",
         "compare_svrg.py",
+        "land_cover.py",
         "mixing_tables.py",
         "robust_odm.py",
         "saddle_dsvc.py",

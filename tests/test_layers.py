@@ -21,6 +21,7 @@ TASKS = (
     "events",
     "linalg",
     "kernels",
+    "data.cubes.blocks",
     "data.storage",
     "data.store",
     "data.rows",

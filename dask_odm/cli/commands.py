@@ -14,6 +14,7 @@ import click
 
 import dask_odm as odm
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
+from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, write_map
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.rows import RowOptions, row_options
 from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, progress_shown, say
@@ -34,6 +35,9 @@ for _command in (fit, search, cluster, retire):
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("store")
 @row_options
+@cube_options
+@click.option("--per-class", type=int, help="Most pixels of each class that are drawn from a cube.")
+@click.option("--fraction", type=float, metavar="SHARE", help="Share of a cube's labelled pixels that is drawn.")
 @click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
 @click.option(
     "--target",
@@ -46,29 +50,37 @@ for _command in (fit, search, cluster, retire):
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True)
 @click.option("--test-size", type=float, metavar="SHARE", help="Share of the rows, drawn into a second store.")
 @click.option("--test-store", metavar="STORE", help="The second store.  [default: STORE with -test]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of what is drawn.")
 @click.option("--chunk-rows", type=int, help="Rows of a chunk.  [default: 8 to 16 MB]")
 @click.option("--compression", type=click.Choice(["zstd"]), help="Compress chunks, as for an object store.")
 @click.option("--yes", "allow_large", is_flag=True, help="Write a store far larger than the text it is made of.")
 @overwrite_option
 @json_option
-def ingest(sources: tuple[str, ...], store: str, rows: RowOptions, as_json: bool, **options: Any) -> None:
+def ingest(
+    sources: tuple[str, ...], store: str, rows: RowOptions, cube: CubeOptions, as_json: bool, **options: Any
+) -> None:
     """Read data files once and write them as a STORE.
 
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
-    standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather).
+    standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather). With
+    --labels, SRC is a cube, zarr or NetCDF as xarray writes them, of which pixels with a label are stored.
     """
     from dask_odm.diagnostics.summaries import listing, store_facts
 
+    source: Any = sources[0] if len(sources) == 1 else list(sources)
+    if cube.labels is not None:
+        if len(sources) > 1:
+            raise click.UsageError("--labels goes with one SRC.")
+        source = cube.opened(source)
     reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
     reading["label"] = False if rows.no_label else rows.label
     heard: list[Any] = []
     with progress_shown() as seconds, listen(heard.append):
-        done: Any = odm.ingest(sources[0] if len(sources) == 1 else list(sources), store, **reading, **options)
+        done: Any = odm.ingest(source, store, **reading, **options)
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
-    source = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
-    result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **source}
+    origin = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
+    result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **origin}
     said = listing({"labels_from": found.label, "rows_dropped": found.dropped or None})
     text = "\n\n".join([*map(listing, facts), *([said] if said else [])])
     emit(as_json, {**result, "seconds": seconds()}, text)
@@ -127,7 +139,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
-    in it, and other columns that are no features of the model, are left out.
+    in it, and other columns that are no features of the model, are left out. Of a cube, zarr or NetCDF as xarray writes
+    them, OUT is a map with its coordinates, a .zarr folder that xarray opens.
     """
     from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
@@ -136,13 +149,21 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
         raise click.UsageError("--proba and --decision-function exclude each other.")
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
-    check_predictions(out, overwrite=overwrite)
+    of_cube = is_cube(source)
+    if not of_cube:
+        check_predictions(out, overwrite=overwrite)
+    elif rows != RowOptions():
+        raise click.UsageError("--format, --label, --no-label, --drop, --weight and --header are for files of rows.")
     what = "probabilities" if proba else "scores" if scores else "labels"
     with progress_shown() as seconds:
         loaded = odm.load_model(model)
-        require_method(loaded, what)  # before files are read
-        with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
-            count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
+        method = require_method(loaded, what)  # before files are read
+        if of_cube:
+            with runs_on.opened():
+                count = write_map(method, source, out, overwrite=overwrite)
+        else:
+            with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
+                count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
     if out == STDOUT:
         return
     result = {"path": location_of(out), "rows": count, "seconds": seconds()}

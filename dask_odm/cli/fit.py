@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from click.core import ParameterSource
 
 import dask_odm as odm
 from dask_odm.cli.cluster import Place, place_options
+from dask_odm.cli.cubes import CubeOptions, cube_options
 from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
 from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown
 from dask_odm.errors import InputError
@@ -24,11 +26,14 @@ from dask_odm.events import CheckpointOpened, listen
 @click.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
+@cube_options
 @place_options
 @overwrite_option
 @json_option
 def fit(**given: Any) -> None:
     """Learn from a STORE and write the MODEL.
+
+    With --labels, STORE is a cube: zarr or NetCDF as xarray writes them. Its pixels that have a label are learned from.
 
     Runs in this process, on --workers of this machine, or on the cluster of a --scheduler.
 
@@ -42,11 +47,14 @@ def fit(**given: Any) -> None:
 @click.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
+@cube_options
 @place_options
 @overwrite_option
 @json_option
 def search(**given: Any) -> None:
     """Find settings for a STORE, and write the MODEL that was learned with the best of them.
+
+    With --labels, STORE is a cube, as for fit.
 
     Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV. Samples are
     drawn: with --random-state every run finds the same.
@@ -55,9 +63,16 @@ def search(**given: Any) -> None:
 
 
 def _learn(
-    store: str, model: str, estimator: str, runs_on: Place, overwrite: bool, as_json: bool, **given: Any
+    store: str,
+    model: str,
+    estimator: str,
+    cube: CubeOptions,
+    runs_on: Place,
+    overwrite: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Fit an estimator to a store and save the model; ``given`` are the values of the estimator's options."""
+    """Fit an estimator to a store or a cube and save the model; ``given`` are the values of the estimator's options."""
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
     from dask_odm.learning.training.checkpoints import is_checkpoint_there
     from dask_odm.progress import format_history
@@ -65,17 +80,17 @@ def _learn(
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
     if click.get_current_context().get_parameter_source("resume") is ParameterSource.DEFAULT:
         refuse_to_replace(given.get("checkpoint"))
-    source = odm.Store.open(store)
+    source, rows, classes = _training(store, cube)
     kind = by_word(estimator).load()
-    learner = kind(**parameters_of(kind, given, lambda: source.classes or ()))
+    learner = kind(**parameters_of(kind, given, classes))
     target.prepare(learner)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
-            learner.fit(source.path)
+            learner.fit(*source)
             taken = seconds()
             learner.save(model, overwrite=overwrite)
     except FinishedError:
-        facts = {**model_facts(odm.load_model(model), model), "rows": source.rows}
+        facts = {**model_facts(odm.load_model(model), model), "rows": rows}
         facts["seconds"] = seconds()
         emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
         return
@@ -83,7 +98,7 @@ def _learn(
         if not given.get("checkpoint") or not is_checkpoint_there(given["checkpoint"]):
             raise
         raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
-    facts = {**model_facts(learner, model), **search_facts(learner), "rows": source.rows, "seconds": taken}
+    facts = {**model_facts(learner, model), **search_facts(learner), "rows": rows, "seconds": taken}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
     text = f"{format_history(facts['history'])}\n\n" if facts["history"] and not shown else ""
     text += search_text(facts, drawn=given.get("random_state") is None)
@@ -92,6 +107,19 @@ def _learn(
         unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
+
+
+def _training(store: str, cube: CubeOptions) -> tuple[tuple[Any, ...], int | None, Callable[[], Sequence[Any]]]:
+    """Return the arguments of a fit, the number of rows if it is known, and a function that returns their labels."""
+    if cube.labels is None:
+        source = odm.Store.open(store)
+        return (source.path,), source.rows, lambda: source.classes or ()
+    X, y = cube.opened(store)
+
+    def labels() -> list[Any]:
+        return [each for each in set(y.values.ravel().tolist()) if each == each and each is not None]
+
+    return (X, y), None, labels
 
 
 class FinishedError(Exception):

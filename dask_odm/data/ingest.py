@@ -53,6 +53,8 @@ def ingest(
     compression: str | None = None,
     block_bytes: int = BLOCK_BYTES,
     allow_large: bool = False,
+    per_class: int | None = None,
+    fraction: float | None = None,
     overwrite: bool = False,
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
@@ -74,6 +76,8 @@ def ingest(
           an Arrow stream
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
           the dimension of y, else the one named ``sample``, else the first
+        - a cube, (DataArray or Dataset, DataArray of labels), or a Dataset whose ``label`` is a variable: rows that
+          have a label and all features, as `fit` takes them. The coordinates of every row are kept, see `open_store`
         - a store, by path or open
 
         Lazy objects are computed one partition at a time, on the active client if there is one
@@ -97,12 +101,15 @@ def ingest(
         each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and
         the order of rows
     test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
-    seed : seed of the split
+    seed : seed of the split, and of the rows that ``per_class`` or ``fraction`` draws
     chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
     allow_large : write a store even if it takes more than 256 MiB and 200 times its LIBSVM text, or if a compressed
         file unpacks to as much. One wrong index is enough to make a store so large; ``n_features`` also prevents it
+    per_class : most rows of each class that are drawn from a cube; they are held in memory. Which rows are drawn
+        depends on their places in the cube and on ``seed`` alone, not on chunks or workers
+    fraction : share of the labelled rows of a cube that is drawn, in (0, 1]
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -129,6 +136,7 @@ def ingest(
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
+            per_class=per_class, fraction=fraction, seed=seed,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
         kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
@@ -145,7 +153,12 @@ def ingest(
             raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
         _say_what_y_is(rows, encoder, target)
         for writer in writers:
-            writer.prepare(encoder.classes() or None, feature_names=rows.feature_names, source=rows.description)
+            writer.prepare(
+                encoder.classes() or None,
+                feature_names=rows.feature_names,
+                source=rows.description,
+                coordinates=rows.coordinates,
+            )
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
@@ -215,11 +228,11 @@ def _append(
         for writer in writers:
             writer.make_real(encoder.values)
     if split is None:
-        writers[0].append(block.X, y, block.weight)
+        writers[0].append(block.X, y, block.weight, block.coordinates)
         return
     test = split.take(len(block.X))
     for writer, rows in zip(writers, (~test, test), strict=True):
-        columns = (None if each is None else each[rows] for each in (y, block.weight))
+        columns = (None if each is None else each[rows] for each in (y, block.weight, block.coordinates))
         writer.append(block.X[rows], *columns)
 
 
@@ -321,5 +334,6 @@ def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
     """Return a block without its ``missing`` rows."""
     kept = np.flatnonzero(~missing)
     place = block.place
-    y, weight = (None if each is None else each[kept] for each in (block.y, block.weight))
-    return replace(block, X=block.X[kept], y=y, weight=weight, place=lambda row: place(int(kept[row])))
+    beside = {name: getattr(block, name) for name in ("y", "weight", "coordinates")}
+    taken = {name: None if each is None else each[kept] for name, each in beside.items()}
+    return replace(block, X=block.X[kept], place=lambda row: place(int(kept[row])), **taken)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 from uuid import uuid4
 
@@ -23,10 +25,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
-from dask_odm.errors import InputError
+from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -37,6 +40,7 @@ from dask_odm.estimators.inputs.checks import (
 )
 from dask_odm.estimators.inputs.resolving import (
     Given,
+    LargeCube,
     LazyArrays,
     Resolved,
     is_xarray,
@@ -49,7 +53,7 @@ from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Schema, Trained
+from dask_odm.learning.training.recipe import Choice, CubeSchema, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
@@ -57,12 +61,13 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.models.models import KernelModel, LinearModel, Model
-from dask_odm.models.predict import ModelFile, finite_values, values_of_chunk, values_of_rows
+from dask_odm.models.predict import ModelFile, answers_of_rows, finite_values, values_of_chunk, values_of_rows
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
-OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_")  # fitted attributes of any family
+# Fitted attributes of any family.
+OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_")
 
 
 class StoreEstimator(RunParameters):
@@ -79,6 +84,7 @@ class StoreEstimator(RunParameters):
     _model: Model
     _file: ModelFile | None
     _token: str
+    _cube: CubeSchema | None = None  # of a fit on a cube
     _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
@@ -127,12 +133,15 @@ class StoreEstimator(RunParameters):
         X : rows of shape (n, d)
             Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
             Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
-            X that runs along the rows is the one it shares with ``y``, else "sample", else the first.
+            X that runs along the rows is the one it shares with ``y``, else "sample", else the first. Or a cube: a
+            DataArray of any dimensions, or a Dataset whose variables are features. The dimensions that it shares with
+            ``y`` run along rows, and the others along features; rows without label or feature take no part.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
             Label values of any type, or real targets; the name of a column of the frame X that has them. None if X
-            has its own.
+            has its own. Of a cube a DataArray, or the name of a variable.
         sample_weight : array-like of shape (n,), str or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name.
+            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name. Of
+            a cube a DataArray over some or all dimensions of the rows, or the name of a variable.
 
         Returns
         -------
@@ -151,10 +160,13 @@ class StoreEstimator(RunParameters):
         return self
 
     @interrupts_kept()
-    def _train(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> tuple[Trained, Schema]:
+    def _train(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
-        resolved = resolve_training(X, y, sample_weight)
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit)
+        if groups is not None:
+            of_cube = isinstance(resolved, Given) and resolved.cube is not None
+            more["groups"] = resolved.groups if of_cube else np.asarray(groups)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
@@ -177,14 +189,15 @@ class StoreEstimator(RunParameters):
     def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
         """Decide where the fit runs: in this process for rows in memory, over a store for all others."""
         fit = self._settings(FitRun.of(self, warm_up), **more)
-        dimension = None if isinstance(resolved, Store) else resolved.feature_dimension
+        dimension = resolved.feature_dimension if isinstance(resolved, Given | LazyArrays) else None
         if not isinstance(resolved, Given):
             with spooled(resolved, self._target) as store:
                 classes = None if store.classes is None else np.array(store.classes)
-                schema = Schema(store.features, store.feature_names, dimension, classes)
+                cube = resolved.schema(store.rows) if isinstance(resolved, LargeCube) else None
+                schema = Schema(store.features, store.feature_names, dimension, classes, cube)
                 return self._learn_store(store, fit), schema
         rows = self._check_targets(resolved)
-        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes)
+        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, resolved.cube)
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
             return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
@@ -215,6 +228,8 @@ class StoreEstimator(RunParameters):
             found["classes_"] = schema.classes
         if schema.feature_names is not None:
             found["feature_names_in_"] = np.array(schema.feature_names, dtype=object)
+        if schema.cube is not None:
+            found["missing_rows_"] = schema.cube.missing
         for name in (*OF_ALL, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])
@@ -222,6 +237,7 @@ class StoreEstimator(RunParameters):
                 delattr(self, name)
         self.n_features_in_ = schema.n_features
         self._feature_dimension = schema.feature_dimension
+        self._cube = schema.cube
         self._model = model
         self._file = file
         self._token = uuid4().hex
@@ -255,7 +271,7 @@ class StoreEstimator(RunParameters):
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
         """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
         check_is_fitted(self)
-        return resolve(X, y, sample_weight, model=self)
+        return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
@@ -266,12 +282,56 @@ class StoreEstimator(RunParameters):
         found = like(X, values, name, self)
         return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
 
+    def _cube_to_predict(self, X: Any) -> Any:
+        """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
+        check_is_fitted(self)
+        if not is_xarray(X):
+            return None
+        from dask_odm.estimators.inputs.cubes import cube_to_predict, is_cube
+
+        return cube_to_predict(X, self) if is_cube(X, None, self) else None
+
+    def _mapped(
+        self,
+        cube: Any,
+        answers: AnswerFormat,
+        name: str,
+        then: Callable[..., Array] | None = None,
+        *more: Any,
+        classes: Array | None = None,
+    ) -> Any:
+        """Return the model's values of a cube, or what ``then(values, *more)`` makes of them, as a DataArray.
+
+        Several answers a row have a last dimension, "class" with the ``classes`` as coordinates, else "target". Raises
+        MemoryLimitError if a block of a lazy cube does not fit a worker's memory.
+        """
+        from dask_odm.data.cubes.maps import map_bytes, mapped
+        from dask_odm.estimators.inputs.cubes import require_blocks
+
+        model: Any = self._model
+        answers = replace(answers, work=SCORE_BYTES * max(self._model.outputs, answers.columns))
+        threads = CPU_COUNT
+        if cube.is_lazy:
+            with suppress(ClusterError):  # a lazy map may wait for workers that come later
+                require_blocks(cube, partial(map_bytes, cube, answers), Cluster.current(self.memory_limit))
+            model = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
+            threads = 1
+        arguments = (model, threads, then, *more)
+        columns = ("target" if classes is None else "class", classes)
+        return mapped(cube, answers_of_rows, arguments, answers, name, columns)
+
+    def _mapped_values(self, cube: Any, name: str, classes: Array | None = None) -> Any:
+        """Return the model's values of a cube as a DataArray, NaN for rows that miss a feature."""
+        columns = self._model.outputs if self._model.outputs > 1 else 0
+        return self._mapped(cube, AnswerFormat(cube.dtype, np.nan, columns), name, classes=classes)
+
     def _values(self, resolved: Resolved) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
         if isinstance(resolved, Given):
             rows = check_rows(self, resolved.X, **self._reading())
             return finite_values(self._model.values(rows, CPU_COUNT))
         check_features(self, resolved)
+        assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one
         return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
 
     def _reading(self) -> dict[str, Any]:

@@ -88,6 +88,8 @@ class MDDRidge(ShardRegressor):
     ----------
     n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     coef_ : ndarray of shape (n_features_in_,), or (n_targets, n_features_in_)
         Weights of raw features.
     intercept_ : float, or ndarray of shape (n_targets,)
@@ -180,6 +182,8 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     ----------
     n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)
         Coefficients of the support rows, that of the mean of all shards' functions.
     support_ : ndarray of shape (n_support,)

@@ -70,6 +70,8 @@ class MixingClassifier(StoreClassifier):
     ----------
     classes_, n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features: one machine for two classes, else one for each.
     intercept_ : ndarray of shape (n_machines,)

@@ -13,6 +13,7 @@ from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
+from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import active_client, computed
@@ -28,7 +29,7 @@ from dask_odm.estimators.inputs.checks import (
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolving import Given, Resolved
+from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
 from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
@@ -51,14 +52,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
         Parameters
         ----------
-        X : rows of shape (n, d)
+        X : rows of shape (n, d), or a cube
             Raw, in any form that `fit` takes.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
             For an xarray object a DataArray with the coordinates of the rows, and a dimension "class" for more than
-            two; an ndarray for rows in memory; a lazy dask array for anything else.
+            two; an ndarray for rows in memory; a lazy dask array for anything else. Of a cube, a DataArray over its row
+            dimensions, lazy if the cube is, and NaN for rows that miss a feature.
 
         Raises
         ------
@@ -66,12 +68,47 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
             an xarray X whose feature dimension cannot be told.
         """
+        cube = self._cube_to_predict(X)
+        if cube is not None:
+            return self._mapped_values(cube, "decision_function", self.classes_)
         scores = self._values(self._resolve(X))
         return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
 
-    def predict(self, X: Any) -> Any:
-        """Return the class label of every row, in the form of `decision_function`; a DataArray is named "y"."""
+    def predict(self, X: Any, *, decode: bool = False) -> Any:
+        """Return the class label of every row, in the form of `decision_function`; a DataArray is named "y".
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            As `decision_function` takes them.
+        decode : bool, default=False
+            Of a cube, return labels as they are, and NaN or None where a row misses a feature, instead of codes.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,)
+            Of a cube, a DataArray over its row dimensions. It holds codes, small whole numbers, and has the attributes
+            ``flag_values`` and ``flag_meanings`` of the CF conventions; its ``_FillValue`` stands where a row misses a
+            feature. Labels that are small whole numbers are their own codes, with the ``flag_meanings`` that they had
+            in `fit`; others are numbered in the order of ``classes_``.
+        """
+        cube = self._cube_to_predict(X)
+        if cube is not None:
+            return self._map_of_classes(cube, decode)
         return self._like(X, self._labels(self._resolve(X)), "y")
+
+    def _map_of_classes(self, cube: Any, decode: bool) -> Any:
+        """Return the predicted classes of a cube, as codes or as they are."""
+        from dask_odm.data.cubes.codes import ClassCodes, decoded
+
+        if decode:
+            values, fill = decoded(self.classes_)
+            return self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
+        codes = ClassCodes.of(self.classes_, {} if self._cube is None else self._cube.words)
+        found = self._mapped(
+            cube, AnswerFormat(codes.values.dtype, codes.fill), "prediction", label_block, codes.values
+        )
+        return found.assign_attrs(codes.attributes)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean accuracy on rows and labels, or on a Dataset or store with both.
@@ -98,6 +135,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
+        if isinstance(resolved, LargeCube):
+            counts = [self._count_right(batch) for batch in resolved.batches()]
+            return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
         known = resolved.y_kind if isinstance(resolved, Store) else resolved.y is not None
         if not known:
             raise InputError("score needs labels, but there are none; pass y.")
@@ -181,6 +221,9 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
 
         Rows and results have the forms of `StoreClassifier.decision_function`, but a DataArray is named "y".
         """
+        cube = self._cube_to_predict(X)
+        if cube is not None:
+            return self._mapped_values(cube, "prediction")
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -194,19 +237,31 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
             As `predict` does; no targets, or targets or weights of other lengths.
         """
         resolved = self._resolve(X, y, sample_weight)
-        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
-        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
+        predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")
         from sklearn.metrics import r2_score  # imported here, since it takes long to load
 
-        predicted = np.asarray(self._values(resolved))
         values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
+
+    def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
+        """Return predicted values, targets and weights of all rows; all are None without targets."""
+        if isinstance(resolved, LargeCube):
+            found = [(np.asarray(self._values(batch)), batch.y, batch.weight) for batch in resolved.batches()]
+            predicted, y, weight = (
+                None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True)
+            )
+            return predicted, y, weight
+        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
+        if y is None:
+            return None, None, None
+        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
+        return np.asarray(self._values(resolved)), y, weight
 
     def _check_targets(self, given: Given) -> CheckedRows:
         options = {"multi_output": self._takes_many_targets, **self._reading()}

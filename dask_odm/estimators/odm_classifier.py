@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
@@ -131,7 +132,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
         """Apply a function of decision values and the link, or that of pairs, for a column for every class."""
-        resolved = self._resolve(X)
+        cube = self._cube_to_predict(X)
         columns = len(self.classes_)
         function = plain
         estimator: ODMEstimator = self
@@ -140,7 +141,10 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             estimator = self._of_machines()
             function = of_pairs
             more = (*more, columns)
-        scores = estimator._values(resolved)
+        if cube is not None:
+            answers = AnswerFormat(np.dtype(np.float64), np.nan, columns)
+            return estimator._mapped(cube, answers, name, function, *more, classes=self.classes_)
+        scores = estimator._values(self._resolve(X))
         if isinstance(scores, np.ndarray):
             found: Any = function(scores, *more)
         else:
@@ -192,6 +196,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     ----------
     classes_, n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, n_features_in_)
         Numbers of the rows with a coefficient, and those rows, raw; not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)

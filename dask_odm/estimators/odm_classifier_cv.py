@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -12,13 +12,14 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
-from dask_odm.estimators.search.recipe import SearchFit, Splitter, train_search
+from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.trials import Given
 from dask_odm.methods.settings import SODM, Cells, Exact, Landmark, Newton
+from dask_odm.typing import Array
 
 SEARCHED = (Exact, Landmark, Cells, SODM, Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
@@ -122,6 +123,30 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
     solver: Any = "auto"
     scale: str | None = "minmax"
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Find settings, and learn from all rows with the best of them.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `ODMClassifier.fit` takes them.
+        groups : array-like of shape (n,), DataArray, str or None
+            Group of each row, for a splitter as ``cv`` that keeps groups together, such as scikit-learn's `GroupKFold`.
+            Of a cube, a DataArray over some or all dimensions of the rows, or the name of a variable. Pixels near each
+            other are alike, so that blocks of a scene as groups tell better what a map is worth than single pixels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `ODMClassifier.fit`; groups without a splitter, or of another number of rows.
+        """
+        self._publish(*self._train(X, y, sample_weight, groups))
+        return self
+
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
         kernels = None if isinstance(self.kernel, str) else self._several("kernel")
         solvers = None if isinstance(self.solver, str | SolverObject) else self._several_solvers()
@@ -133,17 +158,21 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         }
         axes = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
         plain = ODMClassifier(**first)
-        return SearchFit(run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits())
+        return SearchFit(
+            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups"))
+        )
 
-    def _splits(self) -> int | float | Given | Splitter | None:
+    def _splits(self, groups: Array | None) -> int | float | Given | Splitter | None:
         """Return ``cv`` in the form that the search takes."""
         cv: Any = self.cv
         if hasattr(cv, "split"):
-            return lambda y: _pairs(as_input_error(lambda: list(cv.split(np.zeros((len(y), 1)), y))))
+            return Splitter(cv, groups)
+        if groups is not None:
+            raise InputError(f"groups are for a splitter as cv, such as GroupKFold(5). Got cv={self.cv!r} instead.")
         if cv is None or isinstance(cv, int | float | np.number):
             return None if cv is None else float(cv) if cv < 1 else int(cv)
         try:
-            return _pairs(cv)
+            return pairs_of(cv)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"cv must be a number, a splitter, or pairs of rows' numbers. Got {self.cv!r:.200} instead."
@@ -181,13 +210,3 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Run one search for all classes. Its last fit trains the machines of more than two."""
         return choice.recipe.train(data, fit)
-
-
-def _pairs(splits: Any) -> Given:
-    return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
-
-
-def _numbers(part: Any) -> tuple[int, ...]:
-    """Return the row numbers of one part of a split, which may be a mask of all rows."""
-    rows = np.asarray(part)
-    return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())

@@ -61,6 +61,8 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     ----------
     classes_, n_features_in_, feature_names_in_
         As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     coef_ : ndarray of shape (n_machines, n_features_in_)
         Weights of raw features, linear kernel only; scores differ by 2 between the nearest points, and are ±1 at the
         rows of the margin where it is hard.

@@ -17,7 +17,7 @@ from dask_odm.errors import StoreError
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
-from dask_odm.learning.training.recipe import Schema
+from dask_odm.learning.training.recipe import CubeSchema, Schema
 from dask_odm.models.models import KernelModel, Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
 from dask_odm.models.probabilities import is_link
@@ -58,6 +58,8 @@ def _schema(estimator: Any) -> dict[str, Any]:
         schema["feature_names"] = list(estimator.feature_names_in_)
     if estimator._feature_dimension is not None:
         schema["feature_dimension"] = estimator._feature_dimension
+    if estimator._cube is not None:
+        schema["cube"] = vars(estimator._cube) | {"dimensions": list(estimator._cube.dimensions)}
     return schema
 
 
@@ -97,7 +99,9 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
         raise ValueError(f"{len(names[0])} names of {model.features} features")
     classes = _classes(estimator, schema, model.outputs)
     fitted = _fitted(estimator, record, model)
-    estimator._take(Schema(schema["n_features"], *names, classes), model, fitted, ModelFile.of(record))
+    held = schema.get("cube")
+    cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
+    estimator._take(Schema(schema["n_features"], *names, classes, cube), model, fitted, ModelFile.of(record))
     return estimator
 
 

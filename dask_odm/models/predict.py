@@ -7,7 +7,7 @@ stay on disk.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -128,6 +128,14 @@ def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Arr
         with _seen_from_here(f"model '{model.path}'", model.path, way_out):
             model = model.load()
     return finite_values(model.values(np.ascontiguousarray(X), threads))
+
+
+def answers_of_rows(
+    X: Array, model: Model | ModelFile, threads: int, then: Callable[..., Array] | None, *more: Any
+) -> Array:
+    """Return a model's values of finite raw rows, or what ``then(values, *more)`` makes of them."""
+    values = values_of_block(model, X, threads)
+    return values if then is None else then(values, *more)
 
 
 def _store_seen_from_here(store: Store) -> AbstractContextManager[None]:

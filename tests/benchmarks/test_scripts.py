@@ -31,6 +31,7 @@ import ridge_store
 import ring
 import saddle_rivals
 import saddle_store
+import scene
 import search_store
 import small_data
 import versions
@@ -74,6 +75,18 @@ def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_p
     assert not found["killed"]
     assert max(found["peaks"]) < found["limit_bytes"]
     assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_workers")
+def test_a_scene_is_mapped_by_workers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--size", "128", "--bands", "3", "--workers", "1", "--per-class", "50", "--n-landmarks", "20"]
+    assert scene.main([*size, "--folder", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["data_bytes"] == 128 * 128 * 3 * 4
+    assert 0.3 < found["accuracy"] <= found["best"] + 0.05
+    assert not found["killed"]
+    assert max(found["peaks"]) < found["limit_bytes"]
 
 
 def test_object_reads_measures_both() -> None:

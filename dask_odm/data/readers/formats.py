@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,12 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
         raise InputError(f"block_bytes must be positive. Got {reading.block_bytes} instead.")
     if reading.label is True:
         reading = replace(reading, label=None)
+    _check_draws(reading)
+    cube = _cube(source, reading)
+    if cube is not None:
+        return cube
+    if reading.draws is not None:
+        raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
     held = _held(source)
     if held is not None:
         for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
@@ -62,6 +69,29 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     if not isinstance(reading.weight, str | int | None):
         raise InputError("weight as an array goes with arrays in memory; name a column of the file instead.")
     return _of_files(find_files(source), reading)
+
+
+def _check_draws(reading: Reading) -> None:
+    """Raise InputError unless what is drawn of each class or of all rows is a number in its range."""
+    if reading.per_class is not None and reading.fraction is not None:
+        raise InputError("per_class and fraction are given both; choose one.")
+    count, share = reading.per_class, reading.fraction
+    if count is not None and (isinstance(count, bool) or not isinstance(count, Integral) or count < 1):
+        raise InputError(f"per_class must be a whole number of 1 or more. Got {count!r} instead.")
+    if share is not None and not (isinstance(share, Real) and 0.0 < share <= 1.0):
+        raise InputError(f"fraction must be a float in the range (0.0, 1.0]. Got {share!r} instead.")
+
+
+def _cube(source: Any, reading: Reading) -> TableSource | None:
+    """Return the labelled rows of an xarray cube as a source; None if ``source`` is none."""
+    pair = isinstance(source, tuple) and len(source) == 2
+    X, y = source if pair else (source, reading.label)
+    if not is_of(X, "xarray", "Dataset", "DataArray"):
+        return None
+    from dask_odm.data.cubes.beside import is_labelled_cube
+    from dask_odm.data.readers.cubes import cube_source
+
+    return cube_source(X, y, reading) if is_labelled_cube(X, y) else None
 
 
 def _of_files(paths: list[str], reading: Reading) -> TableSource:
@@ -132,15 +162,17 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
     labelled = reading.label is not False and store.y_kind is not None
 
     def batches() -> Iterator[Batch]:
-        for chunk in store.blocks():
+        for i, chunk in enumerate(store.blocks()):
             y = store.labels(chunk.y) if labelled and chunk.y is not None else None
             end = (chunk.first + len(chunk.X)) * row_bytes
-            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight)
+            coordinates = store.read_coordinates(i)
+            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
 
     columns = Columns(store.feature_names, store.features, None, None)
     size = store.rows * row_bytes
     source = TableSource(where, columns, batches, reading, size=size, label_name="y" if labelled else None)
     source.y_kind = store.y_kind if labelled else None
+    source.coordinates = store.layout.coordinates
     return source
 
 

@@ -31,6 +31,14 @@ class Reading:
     dtype: str = "float32"
     block_bytes: int = BLOCK_BYTES
     allow_large: bool = False
+    per_class: int | None = None
+    fraction: float | None = None
+    seed: int = 0  # of the draws of these two
+
+    @property
+    def draws(self) -> str | None:
+        """Name of the option that draws rows of a cube; None if all are read."""
+        return next((name for name in ("per_class", "fraction") if getattr(self, name) is not None), None)
 
     def block_rows(self, features: int) -> int:
         """Return the rows of a dense float64 block of about ``block_bytes``, at least one."""
@@ -46,6 +54,7 @@ class SourceBlock:
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
     position: int  # bytes of the source read so far
+    coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
 
 
 def is_of(value: Any, library: str, *classes: str) -> bool:

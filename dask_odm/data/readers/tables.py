@@ -67,6 +67,7 @@ class Batch:
     weight: npt.NDArray[Any] | None = None  # as y
     line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
     is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
+    coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
 
 
 def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) -> str:
@@ -82,6 +83,7 @@ class TableSource:
 
     y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
     labels_are_text = False  # the type of labels is inferred from all of them
+    coordinates: Sequence[tuple[str, str]] = ()  # name and kind of each coordinate that batches have
 
     def __init__(
         self,
@@ -142,7 +144,9 @@ class TableSource:
             weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
             if weights is not None:
                 _check_weight(weights, place)
-            yield SourceBlock(X, labels, weights, place, begin + (batch.end - begin) * stop // rows)
+            position = begin + (batch.end - begin) * stop // rows
+            coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
+            yield SourceBlock(X, labels, weights, place, position, coordinates)
 
 
 def _check_finite(

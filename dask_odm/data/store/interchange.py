@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import dask.array as da
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from dask_odm.data.store.store import Store, read_block_array
+from dask_odm.data.store.store import Store, read_block_array, read_coordinate
 from dask_odm.errors import StoreError
 
 
@@ -26,7 +27,8 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
     xarray.Dataset
         ``X(sample, feature)``, ``y(sample)`` as label values (an unknown label is NaN among numbers, else
         None) and ``weight(sample)``, as far as the store has them: dask arrays, one dask chunk per store
-        chunk, with names that depend on the store's content alone. Coordinate ``feature`` holds the names.
+        chunk, with names that depend on the store's content alone. Coordinate ``feature`` holds the names. Rows of a
+        cube have coordinates of the places that they come from, lazy as well: ``at_y(sample)`` for its dimension y.
 
     Raises
     ------
@@ -44,7 +46,10 @@ def to_dataset(store: Store) -> xr.Dataset:
     if store.has_weight:
         variables["weight"] = (("sample",), _lazy(store, "weight", np.dtype(np.float64)))
     names = store.feature_names
-    coordinates = {} if names is None else {"feature": np.array(names, dtype=object)}
+    coordinates: dict[str, Any] = {} if names is None else {"feature": np.array(names, dtype=object)}
+    for name, kind in store.layout.coordinates:
+        dtype = np.dtype(np.float64 if kind == "number" else "datetime64[ns]")
+        coordinates[f"at_{name}"] = (("sample",), _lazy(store, name, dtype, read_coordinate))
     dataset = xr.Dataset(variables, coords=coordinates, attrs={"source": store.source})
     dataset.encoding["source"] = store.path
     for variable in dataset.data_vars.values():
@@ -78,13 +83,14 @@ def as_store(dataset: xr.Dataset) -> Store | None:
     return store if "feature" in dataset.coords and dataset["feature"].equals(expected["feature"]) else None
 
 
-def _lazy(store: Store, name: str, dtype: np.dtype[Any]) -> da.Array:
-    """Return one array of the store as a dask array; nothing is read."""
+def _lazy(store: Store, name: str, dtype: np.dtype[Any], read: Callable[..., Any] = read_block_array) -> da.Array:
+    """Return one array of the store, or one coordinate, as a dask array; nothing is read."""
     rows = tuple((s := store.chunk_slice(i)).stop - s.start for i in range(store.n_chunks))
-    chunks = (rows, (store.features,)) if name == "X" else (rows,)
-    label = f"dask_odm-{name}-{store.token}"
+    is_coordinate = read is read_coordinate
+    chunks = (rows, (store.features,)) if name == "X" and not is_coordinate else (rows,)
+    label = f"dask_odm-{'at-' * is_coordinate}{name}-{store.token}"
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
-    tasks = {(label, i, *zeros): (read_block_array, store, name, i) for i in range(store.n_chunks)}
+    tasks = {(label, i, *zeros): (read, store, name, i) for i in range(store.n_chunks)}
     meta: npt.NDArray[Any] = np.empty((0,) * len(chunks), dtype=dtype)
     return da.Array(tasks, label, chunks, meta=meta)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import google_crc32c
@@ -25,6 +25,8 @@ MAX_CHUNK_BYTES = 30_000_000  # larger chunks exceed glibc's mmap threshold and 
 FLOAT_TYPES = ("float32", "float64")
 CODE_TYPES = ("int8", "int16", "int32")
 REAL_TYPE = "float64"  # of y for real targets
+COORDINATES = "coordinates"  # name of the array with the places that rows come from
+COORDINATE_KINDS = ("number", "date")  # a date is stored as seconds since 1970
 STATISTICS = ("minimum", "maximum", "mean", "variance")
 ROOT = "zarr.json"  # key of the group's own document
 
@@ -109,6 +111,21 @@ class Layout:
     has_weight: bool = False
     has_feature_names: bool = False
     compression: str | None = None
+    coordinates: tuple[tuple[str, str], ...] = ()  # name and kind of each coordinate of the rows
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Layout:
+        """Build a layout from its `json`; raise ValueError or TypeError if it is none."""
+        optional = {"coordinates"}  # which stores without coordinates leave out
+        if set(found) | optional != {field.name for field in fields(cls)}:
+            raise ValueError("its layout has other fields")
+        layout = cls(**{**found, "coordinates": tuple((name, kind) for name, kind in found.get("coordinates", ()))})
+        layout.check()
+        return layout
+
+    def json(self) -> dict[str, Any]:
+        """Return the layout as the manifest has it."""
+        return {name: value for name, value in asdict(self).items() if value or name != "coordinates"}
 
     @property
     def n_chunks(self) -> int:
@@ -130,6 +147,14 @@ class Layout:
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
 
+    def of_coordinates(self) -> dict[str, ArrayLayout]:
+        """Return the array (rows, coordinates) of the places that rows come from, by name, if there is any."""
+        count = len(self.coordinates)
+        dims = ("sample", "coordinate")
+        shape = (self.rows, count)
+        array = ArrayLayout(COORDINATES, shape, (self.chunk_rows, count), "float64", dims, self.compression)
+        return {COORDINATES: array} if count else {}
+
     def of_features(self) -> dict[str, ArrayLayout]:
         """Return the arrays over features by name, each a single chunk: names, if there are any, and statistics."""
         types = {"feature": "string"} if self.has_feature_names else {}
@@ -139,7 +164,7 @@ class Layout:
 
     def arrays(self) -> tuple[ArrayLayout, ...]:
         """Return all arrays of the store, always in this order."""
-        return (*self.of_rows().values(), *self.of_features().values())
+        return (*self.of_rows().values(), *self.of_coordinates().values(), *self.of_features().values())
 
     def check(self) -> None:
         """Raise ValueError, with the reason, if the numbers cannot be those of a store."""
@@ -151,6 +176,9 @@ class Layout:
             raise ValueError(f"dtype {self.dtype!r}, y dtype {self.y_dtype!r}")
         if self.compression not in (None, "zstd"):
             raise ValueError(f"compression {self.compression!r}")
+        for name, kind in self.coordinates:
+            if not isinstance(name, str) or kind not in COORDINATE_KINDS:
+                raise ValueError(f"coordinate {name!r} of kind {kind!r}")
         if self.chunk_rows > max(self.rows, 1) or (self.chunk_rows > 1 and self.X.chunk_nbytes > MAX_CHUNK_BYTES):
             raise ValueError(f"{self.chunk_rows} rows a chunk")
 

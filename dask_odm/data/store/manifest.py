@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dask_odm.data.storage.files import TEXT_BYTES, reason
@@ -229,11 +229,7 @@ def _manifest_of(raw: dict[str, Any]) -> Manifest:
 
 
 def _store_arrays(raw: dict[str, Any]) -> tuple[ArrayLayout, ...]:
-    if set(raw["layout"]) != {field.name for field in fields(Layout)}:
-        raise ValueError("its layout has other fields")
-    layout = Layout(**raw["layout"])
-    layout.check()
-    return layout.arrays()
+    return Layout.from_json(raw["layout"]).arrays()
 
 
 def _record_arrays(raw: dict[str, Any]) -> Iterator[ArrayLayout]:

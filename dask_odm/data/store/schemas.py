@@ -112,7 +112,13 @@ _MODEL = mapping(
         "parameters": mapping({}, rest=anything),
         "schema": mapping(
             {"n_features": whole(1, 10_000_000)},
-            {"classes": each(scalar), "classes_dtype": text, "feature_names": each(text), "feature_dimension": text},
+            {
+                "classes": each(scalar),
+                "classes_dtype": text,
+                "feature_names": each(text),
+                "feature_dimension": text,
+                "cube": mapping({"dimensions": each(text), "missing": whole(), "words": mapping({}, rest=text)}),
+            },
         ),
         "fitted": mapping({}, rest=anything),
     },

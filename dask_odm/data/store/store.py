@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dask_odm.data.storage.locations import is_address, location_of
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
+    COORDINATES,
     REAL_TYPE,
     ROOT,
     STATISTICS,
@@ -71,7 +72,7 @@ class Store(SealedFolder):
     @classmethod
     def _opened(cls, root: str) -> Store:
         manifest, documents = unseal(root, "store")
-        layout = Layout(**manifest.head["layout"])
+        layout = Layout.from_json(manifest.head["layout"])
         facts = TargetFacts.read(root, layout, documents)
         source = str(documents[ROOT]["attributes"].get("source", ""))
         store = cls(root, "store", manifest.digest, layout, facts, source)
@@ -214,6 +215,11 @@ class Store(SealedFolder):
         columns = {name: self.read_chunk(array, i) for name, array in self.layout.of_rows().items() if name != "X"}
         return StoreBlock(X, columns.get("y"), columns.get("weight"), self.chunk_slice(i).start)
 
+    def read_coordinates(self, i: int) -> Array | None:
+        """Read the places that the rows of chunk ``i`` come from, (rows, coordinates) float64; None without any."""
+        array = self.layout.of_coordinates().get(COORDINATES)
+        return None if array is None else self.read_chunk(array, i)
+
     def read_pieces(self, i: int, rows: int) -> Iterator[Array]:
         """Yield X of chunk ``i``, ``rows`` rows at a time. A piece is valid until the next, so use it at once.
 
@@ -323,3 +329,14 @@ def read_block_array(store: Store, name: str, i: int) -> Array:
     """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
     chunk = store.read_chunk(store.layout.of_rows()[name], i)
     return store.labels(chunk) if name == "y" else chunk
+
+
+def read_coordinate(store: Store, name: str, i: int) -> Array:
+    """Read one coordinate of the rows of chunk ``i``, as a task of lazy arrays: float64, or dates."""
+    names = [each for each, _ in store.layout.coordinates]
+    chunk = store.read_coordinates(i)
+    assert chunk is not None
+    column: Array = chunk[:, names.index(name)]
+    if dict(store.layout.coordinates)[name] == "number":
+        return column
+    return np.rint(column * 1e6).astype("datetime64[us]").astype("datetime64[ns]")

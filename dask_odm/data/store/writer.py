@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from types import TracebackType
 
 import numpy as np
@@ -19,6 +18,7 @@ from dask_odm.data.storage.storage import new_storage
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     CODE_TYPES,
+    COORDINATES,
     FLOAT_TYPES,
     REAL_TYPE,
     ROOT,
@@ -50,7 +50,8 @@ _CODES = "codes"  # key of provisional label codes and the rows' weights, until 
 class _OpenChunk:
     """Chunk that is being filled with blocks of rows: X with room for its checksum, columns beside it, statistics.
 
-    ``columns`` are those of the first rows: ``y``, whose codes are provisional, and ``weight``, if rows have them.
+    ``columns`` are those of the first rows, if they have them: ``y``, whose codes are provisional, ``weight``, and
+    ``coordinates`` of shape (rows, k).
     """
 
     def __init__(self, size: int, features: int, dtype: str, columns: Mapping[str, Array]) -> None:
@@ -60,7 +61,8 @@ class _OpenChunk:
         self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
         self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
         types = {name: "float64" if column.dtype.kind == "f" else "int32" for name, column in columns.items()}
-        self.columns: dict[str, Array] = {name: np.empty(size, kind) for name, kind in types.items()}
+        shapes = {name: (size, *column.shape[1:]) for name, column in columns.items()}
+        self.columns: dict[str, Array] = {name: np.empty(shapes[name], kind) for name, kind in types.items()}
         self.statistics = StatisticsAccumulator(features)
 
     @property
@@ -71,12 +73,13 @@ class _OpenChunk:
         """Raise InputError unless rows have the shapes and kinds of this chunk, and allowed weights."""
         if X.ndim != 2 or X.shape[1] != self.features:
             raise InputError(f"X must have {self.features} features. Got shape {X.shape} instead.")
-        for name in ("y", "weight"):
+        for name in ("y", "weight", COORDINATES):
             if (name in columns) != (name in self.columns):
                 raise InputError(f"{name} must be given for all rows or for none.")
         for name, column in columns.items():
-            if column.shape != (len(X),):
-                raise InputError(f"{name} must have shape ({len(X)},) as X has rows. Got {column.shape} instead.")
+            shape = (len(X), *self.columns[name].shape[1:])
+            if column.shape != shape:
+                raise InputError(f"{name} must have shape {shape} as X has rows. Got {column.shape} instead.")
         if "y" in columns and (columns["y"].dtype.kind == "f") != self.has_real_targets:
             raise InputError("y must be label codes for all rows, or real targets for all.")
         weight = columns.get("weight", np.empty(0))
@@ -157,16 +160,25 @@ class StoreWriter:
     ) -> None:
         self._storage.discard()
 
-    def append(self, X: Array, y: npt.ArrayLike | None = None, weight: npt.ArrayLike | None = None) -> None:
+    def append(
+        self,
+        X: Array,
+        y: npt.ArrayLike | None = None,
+        weight: npt.ArrayLike | None = None,
+        coordinates: Array | None = None,
+    ) -> None:
         """Add rows: finite numbers X of shape (rows, d), and for all rows or none y and weights that are not negative.
 
         ``y`` has integer codes of shape (rows,), indices into the ``classes`` given at the end, where -1 is unknown; or
-        real targets, floats, where NaN is unknown. Raises InputError if shapes or numbers are not allowed.
+        real targets, floats, where NaN is unknown. ``coordinates`` (rows, k), float64, are places that rows come from.
+        Raises InputError if shapes or numbers are not allowed.
         """
         X = np.asarray(X)
         columns = {} if y is None else {"y": np.asarray(y)}
         if weight is not None:
             columns["weight"] = np.asarray(weight, dtype=np.float64)
+        if coordinates is not None:
+            columns[COORDINATES] = coordinates
         if self._open is None:
             if X.ndim != 2 or X.shape[1] == 0:
                 raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
@@ -209,13 +221,19 @@ class StoreWriter:
         return self.publish()
 
     def prepare(
-        self, classes: Sequence[Label] | None = None, *, feature_names: Sequence[str] | None = None, source: str = ""
+        self,
+        classes: Sequence[Label] | None = None,
+        *,
+        feature_names: Sequence[str] | None = None,
+        source: str = "",
+        coordinates: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Write everything that is left, still in the staging folder.
 
         ``classes`` are the labels of the codes, by default the codes themselves; the store keeps those that occur, in
-        sorted order. ``source`` tells people what the data came from. Raises InputError if there are no rows, more
-        codes than classes, or ``feature_names`` that are not d distinct strings.
+        sorted order. ``source`` tells people what the data came from. ``coordinates`` are names and kinds of those
+        that rows have, see `Layout`. Raises InputError if there are no rows, more codes than classes, or
+        ``feature_names`` that are not d distinct strings.
         """
         if self._open is None or self.rows == 0:
             raise InputError("no rows: there is nothing to make a store of.")
@@ -232,6 +250,7 @@ class StoreWriter:
         layout = Layout(
             self.rows, chunk.features, min(chunk.size, self.rows), self.dtype, y_dtype,
             "weight" in chunk.columns, names is not None, self.compression,
+            tuple(coordinates) if COORDINATES in chunk.columns else (),
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
@@ -248,7 +267,7 @@ class StoreWriter:
             if names is not None:
                 self._write("feature", seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
-            finish(self._storage, {**head, "layout": asdict(layout)}, self._entries, documents)
+            finish(self._storage, {**head, "layout": layout.json()}, self._entries, documents)
 
     def publish(self) -> Store:
         """Rename the store into its place after `prepare`, and open it."""
@@ -275,8 +294,9 @@ class StoreWriter:
         weight = columns.get("weight")
         with writing("store", self.path):
             self._write("X", X)
-            if weight is not None:
-                self._write("weight", sealed_bytes(weight))
+            for name in ("weight", COORDINATES):
+                if name in columns:
+                    self._write(name, sealed_bytes(columns[name]))
             if chunk.has_real_targets:
                 self._write_real(columns["y"], weight)
             elif "y" in columns:
@@ -286,7 +306,7 @@ class StoreWriter:
 
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
         """Write the next chunk of an array. Its key and compression depend on no number of rows."""
-        layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression)
+        layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),))
         (array,) = (each for each in layout.arrays() if each.name == name)
         entries = self._entries.setdefault(name, [])
         entries.append(write_chunk(self._storage, array, len(entries), sealed))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -29,9 +29,13 @@ from dask_odm.estimators.inputs.frames import (
     warn_column,
 )
 from dask_odm.events import Meter
+from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.typing import Array
+
+if TYPE_CHECKING:
+    from dask_odm.data.cubes.reading import LabelledCube
 
 BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written to a store at a time
 
@@ -44,6 +48,8 @@ class Given:
     y: Any = None
     weight: Any = None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
+    cube: CubeSchema | None = None  # of rows that come from a cube
+    groups: Any = None  # of these rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,7 @@ class LazyArrays:
     weight: Any = None
     feature_names: Array | None = None
     feature_dimension: str | None = None
+    title: ClassVar[str] = "dask arrays"
 
     @property
     def columns(self) -> list[Any]:
@@ -65,12 +72,67 @@ class LazyArrays:
         return [each for each in (self.X, self.y, self.weight) if each is not None]
 
     @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.X)
+
+    @property
     def features(self) -> int:
         """Number of features."""
         return int(self.X.shape[1])
 
+    @property
+    def dtype(self) -> str:
+        """Name of the type of rows in a store."""
+        return self.X.dtype.name if self.X.dtype in (np.float32, np.float64) else "float64"
 
-Resolved = Store | LazyArrays | Given
+    def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
+        """Compute rows, labels and weights, or None, one block at a time."""
+        for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
+            X, y, *weight = computed(*block)
+            yield np.asarray(X).astype(self.dtype, copy=False), np.asarray(y), weight[0] if weight else None
+
+
+@dataclass(frozen=True, eq=False)
+class LargeCube:
+    """A lazy cube whose labelled rows are too large to be read into memory."""
+
+    labelled: LabelledCube
+    feature_names: Array | None = None
+    title: ClassVar[str] = "a cube"
+
+    @property
+    def count(self) -> int:
+        """Number of labelled rows, those that miss a feature included."""
+        return self.labelled.count
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return self.labelled.cube.features
+
+    @property
+    def dtype(self) -> str:
+        """Name of the type of rows in a store."""
+        return self.labelled.cube.dtype.name
+
+    def schema(self, rows: int) -> CubeSchema:
+        """Return what a model keeps of the cube of which it learned so many rows."""
+        return _cube_schema(self.labelled, self.count - rows)
+
+    def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
+        """Read labelled rows that have all features, labels and weights or None; raise InputError if there are none."""
+        for each in self.labelled.batches(computed):
+            if len(each.y):
+                yield each.X, each.y, each.weight
+
+    def batches(self) -> Iterator[Given]:
+        """Read the labelled rows as rows in memory, see `blocks`."""
+        for X, y, weight in self.blocks():
+            yield Given(_named(X, self.feature_names), y, weight)
+
+
+Resolved = Store | LazyArrays | LargeCube | Given
 
 
 def is_xarray(X: Any) -> bool:
@@ -78,17 +140,30 @@ def is_xarray(X: Any) -> bool:
     return is_of(X, "xarray", "Dataset", "DataArray")
 
 
-def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = None) -> Resolved:
+def resolve(
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    model: Any = None,
+    memory_limit: int | str | None = None,
+) -> Resolved:
     """Return the store, the dask arrays or the rows in memory behind the arguments of `fit`.
 
-    ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. Unknown chunk sizes are
-    computed if there are y or weights. Raises InputError if y or sample_weight are given besides a source that has its
-    own, for input of a wrong kind, and if lengths, dimensions or coordinates do not match; StoreError if the path is
-    not a sound store.
+    ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. ``groups`` matter to cubes
+    alone. Unknown chunk sizes are computed if there are y or weights.
+
+    Raises InputError if y or sample_weight are given besides a source that has its own, for input of a wrong kind, and
+    if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
+    a block of a lazy cube exceeds a worker's memory or ``memory_limit``.
     """
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
+    cube = _of_cube(X, y, sample_weight, groups, model, memory_limit) if is_xarray(X) else None
+    if cube is not None:
+        return cube
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
     if is_of(X, "pyarrow", "Table", "RecordBatch"):
@@ -112,9 +187,11 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, *, model: Any = No
     return Given(X, y, sample_weight)
 
 
-def resolve_training(X: Any, y: Any, sample_weight: Any) -> Resolved:
+def resolve_training(
+    X: Any, y: Any, sample_weight: Any, groups: Any = None, memory_limit: int | str | None = None
+) -> Resolved:
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory."""
-    resolved = resolve(X, y, sample_weight)
+    resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit)
     if not isinstance(resolved, LazyArrays):
         return resolved
     if resolved.y is None:
@@ -146,6 +223,32 @@ def _of_xarray(X: Any, y: Any, weight: Any, model: Any) -> Resolved:
         return Given(_named(rows.to_numpy(), names), y, weight, dimension)
     lazy = rows if rows.chunks is not None else rows.chunk()  # whose values are still in a file
     return replace(_aligned(lazy.data, y, weight), feature_names=names, feature_dimension=dimension)
+
+
+def _of_cube(
+    X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_limit: int | str | None
+) -> Given | LargeCube | None:
+    """Return the labelled rows of a cube, in memory unless they are large; None if the xarray ``X`` is no cube."""
+    from dask_odm.estimators.inputs.cubes import is_cube, labelled_cube
+
+    if y is None or not is_cube(X, y, model):
+        return None
+    labelled = labelled_cube(X, y, weight, groups, model, memory_limit)
+    names = labelled.cube.feature_names if model is None else getattr(model, "feature_names_in_", None)
+    if labelled.cube.is_lazy and labelled.nbytes > read_limit():
+        if groups is not None:
+            raise InputError(
+                "groups are for labelled rows that are read into memory (Dask's setting dask_odm.read-into-memory); "
+                "draw some by dask_odm.ingest(…, per_class=…), and give groups of the rows of that store."
+            )
+        return LargeCube(labelled, names)
+    rows = labelled.read(computed)
+    schema = _cube_schema(labelled, rows.missing)
+    return Given(_named(rows.X, names), rows.y, rows.weight, cube=schema, groups=rows.columns.get("groups"))
+
+
+def _cube_schema(labelled: LabelledCube, missing: int) -> CubeSchema:
+    return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
 
 def _named(rows: Array, names: Array | None) -> Any:
@@ -191,14 +294,14 @@ def _beside(X: Any, column: Any, name: str) -> Any:
 
 
 @contextmanager
-def spooled(rows: Store | LazyArrays | CheckedRows, target: str) -> Iterator[Store]:
+def spooled(rows: Store | LazyArrays | LargeCube | CheckedRows, target: str) -> Iterator[Store]:
     """Provide rows as a store: itself, or a scratch one of this ``with`` block; its y becomes ``target``."""
     if isinstance(rows, Store):
         yield rows
         return
-    arrays = rows if isinstance(rows, LazyArrays) else _lazy(rows)
     with scratch_folder() as folder:
-        yield _spool(arrays, os.path.join(folder, "spooled.zarr"), target)
+        lazy = _lazy(rows) if isinstance(rows, CheckedRows) else rows
+        yield _spool(lazy, os.path.join(folder, "spooled.zarr"), target)
 
 
 def _lazy(rows: CheckedRows) -> LazyArrays:
@@ -210,20 +313,16 @@ def _lazy(rows: CheckedRows) -> LazyArrays:
     return LazyArrays(X, da.from_array(rows.y, chunks=count), da.from_array(rows.weight, chunks=count), rows.names)
 
 
-def _spool(arrays: LazyArrays, path: str, target: str) -> Store:
-    """Write dask arrays to a store at ``path``, one block in this process's memory at a time."""
-    dtype = arrays.X.dtype.name if arrays.X.dtype in (np.float32, np.float64) else "float64"
-    blocks = zip(*[column.to_delayed().reshape(-1) for column in arrays.columns], strict=True)
+def _spool(rows: LazyArrays | LargeCube, path: str, target: str) -> Store:
+    """Write lazy rows to a store at ``path``, one block in this process's memory at a time."""
     encoder = LabelEncoder(text=False, target=target)
-    with StoreWriter(path, dtype=dtype) as writer, Meter("spool", len(arrays.X), "rows") as meter:
-        for block in blocks:
-            rows, y, *weight = computed(*block)
-            X = np.asarray(rows).astype(dtype, copy=False)
-            require_finite(X, arrays.feature_names, writer.rows)
-            targets = encoder.encode(np.asarray(y), lambda i: f"y, row {writer.rows + i}")
+    with StoreWriter(path, dtype=rows.dtype) as writer, Meter("spool", rows.count, "rows") as meter:
+        for X, y, weight in rows.blocks():
+            require_finite(X, rows.feature_names, writer.rows)
+            targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
             with input_errors():
-                numbers = np.asarray(weight[0], dtype=np.float64) if weight else None
+                numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
             writer.append(X, targets, numbers)
             meter.add(len(X))
-        names = None if arrays.feature_names is None else [str(name) for name in arrays.feature_names]
-        return writer.finish(encoder.classes() or None, feature_names=names, source="dask arrays")
+        names = None if rows.feature_names is None else [str(name) for name in rows.feature_names]
+        return writer.finish(encoder.classes() or None, feature_names=names, source=rows.title)

@@ -49,7 +49,10 @@ def sample_dimension(X: xr.DataArray, y: Any, weight: Any, model: Any) -> Any:
     apart.
     """
     if X.ndim != 2:
-        raise InputError(f"X must have two dimensions. Got {X.dims} instead; stack or select the others.")
+        raise InputError(
+            f"X must have two dimensions. Got {X.dims} instead; give y as a DataArray over those that run along rows, "
+            "or stack or select the others."
+        )
     for name, column in (("y", y), ("sample_weight", weight)):
         if isinstance(column, xr.DataArray):
             shared = [d for d in X.dims if d in column.dims and (X.sizes[d] != 1 or column.ndim == 1)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
@@ -28,7 +29,42 @@ from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 T = TypeVar("T", int, float)
-Splitter = Callable[[Array], Given]  # makes splits from the labels of all rows
+
+
+@dataclass(frozen=True, eq=False)
+class Splitter:
+    """A splitter in the manner of scikit-learn's, with the groups of all rows, (n,), or None."""
+
+    splitter: Any
+    groups: Array | None = None
+
+    def splits(self, data: TrainingData) -> Given:
+        """Split the rows that take part. The splits have the rows' numbers among all rows that the user gave.
+
+        Raises InputError if there is not a group for each of those, or if the splitter cannot split.
+        """
+        rows, kept = data.row_numbers
+        y = data.columns()[0]
+        beside: tuple[Array, ...] = (np.zeros((len(y), 1)), y)
+        if self.groups is not None:
+            if self.groups.shape != (rows,):
+                raise InputError(f"groups must have shape ({rows},) as X has rows. Got {self.groups.shape} instead.")
+            beside = (*beside, self.groups if kept is None else self.groups[kept])
+        found = pairs_of(as_input_error(lambda: list(self.splitter.split(*beside))))
+        if kept is None:
+            return found
+        return tuple((tuple(kept[list(a)].tolist()), tuple(kept[list(b)].tolist())) for a, b in found)
+
+
+def pairs_of(splits: Any) -> Given:
+    """Return splits as pairs of row numbers, to learn from and to validate by."""
+    return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
+
+
+def _numbers(part: Any) -> tuple[int, ...]:
+    """Return the row numbers of one part of a split, which may be a mask of all rows."""
+    rows = np.asarray(part)
+    return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())
 
 
 @dataclass(frozen=True)
@@ -79,7 +115,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         chosen._choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     if isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each":
         return _train_each(data, fit, axes)
-    cv = _split(fit.cv, data) if callable(fit.cv) else fit.cv
+    cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit = replace(fit, cv=cv)
     splits = Splits(cv, fit.run.seed)
@@ -108,15 +144,6 @@ def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
     classifier = fit.classifier(axes.kernels[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return classifier._trained(classifier._choose(own, data.rows, data.features), data, own)
-
-
-def _split(splitter: Splitter, data: TrainingData) -> Given:
-    """Split the rows that take part. The splits have the rows' numbers among all rows that the user gave."""
-    kept = data.row_numbers[1]
-    found = splitter(data.columns()[0])
-    if kept is None:
-        return found
-    return tuple((tuple(kept[list(inside)].tolist()), tuple(kept[list(outside)].tolist())) for inside, outside in found)
 
 
 def _require_rows(cv: int | float | Given | None, rows: int) -> None:

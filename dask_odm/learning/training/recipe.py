@@ -56,18 +56,32 @@ class Trained:
         return self.attributes.get("history_", [])
 
 
+@dataclass(frozen=True)
+class CubeSchema:
+    """What a model keeps of the cube that it was fitted on.
+
+    ``dimensions`` are those of the features, and ``missing`` counts the rows with a label that missed a feature.
+    ``words`` are the meanings of labels that are codes, by their text.
+    """
+
+    dimensions: tuple[str, ...]
+    missing: int
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
     """Description of the rows and targets that a model was fitted on.
 
-    ``feature_dimension`` is the name of the feature dimension of an xarray X. ``classes`` are sorted labels, and None
-    for real targets.
+    ``feature_dimension`` is the name of the feature dimension of an xarray X of two dimensions, and ``cube`` describes
+    one of any dimensions. ``classes`` are sorted labels, and None for real targets.
     """
 
     n_features: int
     feature_names: Any = None
     feature_dimension: str | None = None
     classes: Array | None = None
+    cube: CubeSchema | None = None
 
 
 def require_finite_solution(*values: Any) -> None:

@@ -1,0 +1,145 @@
+"""Cubes on disk, zarr or NetCDF as xarray writes them: how commands open them, and write maps of predictions.
+
+A map is a zarr group that xarray opens. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from dask_odm.cli.shell import gathered, option_field
+from dask_odm.errors import InputError
+
+_NETCDF = (".nc", ".nc4", ".cdf")
+
+
+@dataclass(frozen=True)
+class CubeOptions:
+    """Options for learning from cubes. They do not apply to stores and files of rows."""
+
+    labels: str | None = option_field(
+        "Take labels from there, zarr or NetCDF, for a source that is a cube. A file with one variable needs no name.",
+        metavar="PATH:VARIABLE",
+    )
+    features: str | None = option_field(
+        "Variables or bands of the cube that are features.  [default: all]", metavar="NAME,NAME…"
+    )
+
+    def __post_init__(self) -> None:
+        if self.features is not None and self.labels is None:
+            raise click.UsageError("--features goes with --labels.")
+
+    def opened(self, path: str) -> tuple[Any, Any]:
+        """Open the cube at a path, with the features that were named, and its labels.
+
+        Raises InputError if xarray cannot open one, or if there is no such variable or band.
+        """
+        assert self.labels is not None
+        where, colon, name = self.labels.rpartition(":")
+        if not colon or not is_cube(where):  # there is no name
+            where, name = self.labels, ""
+        labels = _variable(_open(where, mask_and_scale=False), name or None, where)  # whole numbers stay as they are
+        X = _open(path)
+        if os.path.realpath(where) == os.path.realpath(path):
+            X = X.drop_vars(labels.name)
+        return _only_one(X) if self.features is None else _selected(X, self.features.split(","), path), labels
+
+
+cube_options = gathered("cube", CubeOptions)
+
+
+def is_cube(path: str) -> bool:
+    """Return whether a path is a zarr group of another program, or a NetCDF file."""
+    from dask_odm.data.storage.locations import is_address
+    from dask_odm.data.store.manifest import other_zarr
+
+    if is_address(path):
+        return False
+    return (path.lower().endswith(_NETCDF) and os.path.isfile(path)) or other_zarr(path) is not None
+
+
+def open_cube(path: str) -> Any:
+    """Open a cube lazily: a DataArray if the file has one variable, else a Dataset. Raises InputError if it is none."""
+    return _only_one(_open(path))
+
+
+def write_map(method: Any, path: str, out: str, *, overwrite: bool) -> int:
+    """Write what ``method`` predicts of the cube at a path to the zarr group ``out``; return the number of its cells.
+
+    Raises InputError if the cube cannot be opened or predicted, or ``out`` may not be written.
+    """
+    from dask_odm.data.storage.storage import new_storage
+
+    target = _target(out, overwrite=overwrite)
+    found = method(open_cube(path))
+    storage = new_storage(target)
+    try:
+        storage.begin(overwrite=overwrite)
+        found.to_zarr(storage.location, mode="w", consolidated=False)
+        storage.publish(overwrite=overwrite)
+    finally:
+        storage.discard()
+    return math.prod(size for name, size in found.sizes.items() if name not in ("class", "target"))
+
+
+def _target(out: str, *, overwrite: bool) -> str:
+    """Return where a map is written; raise InputError if it may not be."""
+    from dask_odm.data.storage.locations import is_address, location_of
+    from dask_odm.data.storage.staging import check_output
+    from dask_odm.data.store.manifest import other_zarr
+
+    path = location_of(out)
+    if is_address(path) or not path.endswith(".zarr"):
+        raise InputError(f"'{out}' must be a folder whose name ends in .zarr: predictions of a cube are a map in zarr.")
+    if check_output(path, overwrite=overwrite) and other_zarr(path) is None:
+        raise InputError(f"'{path}' exists and is not a map; remove it yourself or choose another name.")
+    return path
+
+
+def _open(path: str, **options: Any) -> Any:
+    """Open all variables of a zarr group or NetCDF file as a lazy Dataset; a map projection is a coordinate."""
+    import xarray as xr
+
+    is_netcdf = path.lower().endswith(_NETCDF)
+    # the metadata of a folder are read quickly, consolidated or not
+    kind: dict[str, Any] = {"chunks": "auto"} if is_netcdf else {"engine": "zarr", "chunks": {}, "consolidated": False}
+    try:
+        return xr.open_dataset(os.path.abspath(path), decode_coords="all", **kind, **options)  # for workers, too
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        needed = "; NetCDF needs h5netcdf or netCDF4" if is_netcdf else ""
+        raise InputError(f"{path}: xarray cannot open it as a cube ({error}){needed}.") from error
+
+
+def _only_one(dataset: Any) -> Any:
+    """Return the only variable of a Dataset as a DataArray, else the Dataset."""
+    names = list(dataset.data_vars)
+    return dataset[names[0]] if len(names) == 1 else dataset
+
+
+def _variable(dataset: Any, name: str | None, path: str) -> Any:
+    """Return a variable, or the only one; raise InputError if there is none of that name, or no name and several."""
+    names = [str(each) for each in dataset.data_vars]
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name not in names:
+        missing = f"no variable {name!r}" if name else "several variables, or none; name that of the labels"
+        raise InputError(f"{path}: {missing}. Its variables are {', '.join(map(repr, names)) or 'none'}.")
+    return dataset[name]
+
+
+def _selected(dataset: Any, names: list[str], path: str) -> Any:
+    """Return the variables of a Dataset with these names, or such bands of its only variable."""
+    if set(names) <= set(dataset.data_vars):
+        return dataset[names]
+    one = _only_one(dataset)
+    for d in one.dims if one is not dataset else ():
+        if set(names) <= set(one.indexes.get(d, ())):
+            return one.sel({d: names})
+    known = [str(each) for each in (dataset.data_vars if one is dataset else one.dims)]
+    what = "variables are" if one is dataset else "only variable has the dimensions"
+    raise InputError(f"{path}: no features {', '.join(map(repr, names))}; its {what} {', '.join(map(repr, known))}.")

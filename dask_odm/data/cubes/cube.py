@@ -1,0 +1,285 @@
+"""A cube: an xarray DataArray or Dataset of which some dimensions run along rows and the others along features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from dask_odm.data.cubes.blocks import BlockFormat
+from dask_odm.errors import InputError
+from dask_odm.typing import Array
+
+NODATA = "_FillValue"  # attribute of an array with the value that stands for a missing one, as CF and GDAL have it
+MOST_NAMED = 5  # names or coordinates that an error lists
+
+
+@dataclass(frozen=True, eq=False)
+class Cube:
+    """Arrays whose first dimensions run along rows, and whose others are features.
+
+    ``arrays`` are NumPy or dask arrays, one for a DataArray and one for each variable of a Dataset. All of them have
+    the row dimensions ``dimensions`` of sizes ``shape``, in this order, and then their own feature dimensions. All
+    those of features are in ``feature_dimensions``. ``feature_names`` has shape (d,), or is None. ``nodata`` has, for
+    each array, the value that stands for a missing one, or None. ``coordinates`` is a Dataset without variables that
+    has the coordinates of the rows, and scalar ones; ``grid_mapping`` names the one with the map projection. ``dtype``
+    is that of the rows.
+    """
+
+    arrays: tuple[Any, ...]
+    dimensions: tuple[Hashable, ...]
+    shape: tuple[int, ...]
+    feature_dimensions: tuple[Hashable, ...]
+    feature_names: Array | None
+    nodata: tuple[Any, ...]
+    coordinates: xr.Dataset
+    grid_mapping: str | None
+    dtype: np.dtype[Any]
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return sum(math.prod(each.shape[len(self.dimensions) :]) for each in self.arrays)
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether an array is a dask array."""
+        return any(is_dask(each) for each in self.arrays)
+
+    @property
+    def blocks(self) -> BlockFormat:
+        """How blocks of this cube become rows."""
+        return BlockFormat(len(self.dimensions), self.nodata, self.dtype.name)
+
+    def indices(self) -> Iterator[tuple[int, ...]]:
+        """Yield for every array what Dask calls its dimensions: numbers, equal for equal row dimensions."""
+        rows = len(self.dimensions)
+        first = rows
+        for each in self.arrays:
+            last = first + each.ndim - rows
+            yield (*range(rows), *range(first, last))
+            first = last
+
+    def aligned(self) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
+        """Return the chunks of a lazy cube's row dimensions, which all arrays have in common, and the arrays so."""
+        from dask.array.core import asanyarray, unify_chunks
+
+        indexed = [each for pair in zip(map(asanyarray, self.arrays), self.indices(), strict=True) for each in pair]
+        chunks, arrays = unify_chunks(*indexed, warn=False)
+        return tuple(chunks[axis] for axis in range(len(self.dimensions))), tuple(arrays)
+
+    @property
+    def largest_block(self) -> tuple[int, ...]:
+        """Sizes of the largest block of a lazy cube along the row dimensions."""
+        return tuple(max(sizes, default=0) for sizes in self.aligned()[0])
+
+    def block_bytes(self, rows: int) -> int:
+        """Return the bytes that a block of so many rows takes while its features are put together.
+
+        Features that lie in several chunks are there twice.
+        """
+        row = 0
+        for each in self.arrays:
+            sizes = each.shape[len(self.dimensions) :]
+            is_split = is_dask(each) and each.chunksize[len(self.dimensions) :] != sizes
+            row += (1 + is_split) * math.prod(sizes) * each.dtype.itemsize
+        return rows * row
+
+    def chunks_that(self, fit: Callable[[int], bool]) -> dict[Hashable, int] | None:
+        """Return chunk sizes of the row dimensions whose blocks ``fit``, by their number of rows; None if none do.
+
+        They are the cube's own, halved along the longest dimension again and again.
+        """
+        sizes = dict(zip(self.dimensions, self.largest_block, strict=True))
+        while not fit(math.prod(sizes.values())):
+            longest = max(sizes, key=lambda d: sizes[d], default=None)
+            if longest is None or sizes[longest] <= 1:
+                return None
+            sizes[longest] = -(-sizes[longest] // 2)
+        return sizes
+
+    @property
+    def place_kinds(self) -> tuple[tuple[str, str], ...]:
+        """Name of each row dimension, and the kind of its coordinates: "date", or "number"."""
+        kinds = ["date" if _along(self, d).dtype.kind == "M" else "number" for d in self.dimensions]
+        return tuple((str(d), kind) for d, kind in zip(self.dimensions, kinds, strict=True))
+
+    def places(self, numbers: Array) -> Array:
+        """Return the coordinates of the rows with these numbers, (n, row dimensions), float64.
+
+        Dates are in seconds since 1970. A dimension without coordinates that are numbers or dates counts from 0.
+        """
+        found = np.empty((len(numbers), len(self.dimensions)))
+        for axis, at in enumerate(np.unravel_index(numbers, self.shape)):
+            values = _along(self, self.dimensions[axis])[at]
+            is_date = values.dtype.kind == "M"
+            found[:, axis] = (values - np.datetime64(0, "s")) / np.timedelta64(1, "s") if is_date else values
+        return found
+
+    def astype(self, dtype: Any) -> Cube:
+        """Return the cube with rows of another float dtype."""
+        return replace(self, dtype=np.dtype(dtype))
+
+
+def _along(cube: Cube, dimension: Hashable) -> Array:
+    """Return the coordinates of a row dimension if they are numbers or dates, else numbers from 0."""
+    values = np.asarray(cube.coordinates.indexes.get(dimension, ()))
+    if values.dtype.kind in "iufM" and len(values):
+        return values
+    return np.arange(cube.shape[cube.dimensions.index(dimension)])
+
+
+def cube_of(X: xr.DataArray | xr.Dataset, rows: Collection[Hashable], features: Sequence[Hashable] = ()) -> Cube:
+    """Return ``X`` as a cube whose dimensions ``rows`` run along rows.
+
+    Dimensions of features are combined in the order of ``features``, or in that of ``X`` if they are not among these.
+
+    Raises InputError for a variable that holds no numbers, and if no variable has a dimension of rows. Variables of a
+    Dataset without one, such as a map projection, are no features.
+    """
+    for name, variable in _variables(X, rows).items():
+        _require_numbers(variable, name)
+    X = _lazy_if_on_disk(X, rows)
+    held = _variables(X, rows)
+    dimensions = _in_order(held.values(), rows)
+    sizes = {d: X.sizes[d] for d in dimensions}
+    own = {name: _own(v, dimensions, features) for name, v in held.items()}
+    of_rows = [name for name, v in X.coords.items() if set(v.dims) <= set(dimensions)]
+    single = all(v.dtype == np.float32 for v in held.values())
+    return Cube(
+        arrays=tuple(v.set_dims({**sizes, **_sizes(v, own[name])}).data for name, v in held.items()),
+        dimensions=dimensions,
+        shape=tuple(sizes.values()),
+        feature_dimensions=tuple(dict.fromkeys(d for each in own.values() for d in each)),
+        feature_names=_names(X, own),
+        nodata=tuple(nodata_of(v) for v in held.values()),
+        coordinates=_without_chunks_on_disk(X.coords.to_dataset()[of_rows]),
+        grid_mapping=_grid_mapping(held.values()),
+        dtype=np.dtype(np.float32 if single else np.float64),
+    )  # fmt: skip
+
+
+def _variables(X: Any, rows: Collection[Hashable]) -> dict[Any, xr.Variable]:
+    """Return the variables of ``X`` that hold features, by name."""
+    if isinstance(X, xr.DataArray):
+        return {X.name: X.variable}
+    held = {name: v.variable for name, v in X.data_vars.items() if not rows or set(v.dims) & set(rows)}
+    if not held:
+        raise InputError(f"X has no variable over {listed(rows)}; its variables are {listed(X.data_vars)}.")
+    return held
+
+
+def nodata_of(variable: Any) -> Any:
+    """Return the value that stands for a missing one in a variable; None if it has none, or if that is NaN."""
+    value = variable.attrs.get(NODATA)
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(-1)[0]
+    if not isinstance(value, int | float | np.integer | np.floating) or value != value:
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _lazy_if_on_disk(X: Any, rows: Collection[Hashable]) -> Any:
+    """Return ``X`` with dask arrays where values are still in a file; features stay together in their chunks."""
+    variables = [v.variable for v in X.data_vars.values()] if isinstance(X, xr.Dataset) else [X.variable]
+    if all(v.chunks is not None or v._in_memory for v in variables):
+        return X
+    return X.chunk({d: "auto" if d in rows else -1 for d in X.dims})
+
+
+def _in_order(variables: Collection[xr.Variable], rows: Collection[Hashable]) -> tuple[Hashable, ...]:
+    """Return the row dimensions as the variable with most of them has them; others follow."""
+    found: dict[Hashable, None] = {}
+    for variable in sorted(variables, key=lambda v: -len(set(v.dims) & set(rows))):
+        found |= dict.fromkeys(d for d in variable.dims if d in rows)
+    return tuple(found)
+
+
+def _without_chunks_on_disk(coordinates: xr.Dataset) -> xr.Dataset:
+    """Forget how lazy coordinates were stored: xarray refuses to write chunks that differ from those on disk."""
+    lazy = {name: v.drop_encoding() for name, v in coordinates.coords.items() if v.chunks is not None}
+    return coordinates.assign_coords(lazy)
+
+
+def _own(variable: xr.Variable, rows: Sequence[Hashable], order: Sequence[Hashable]) -> tuple[Hashable, ...]:
+    """Return the dimensions of a variable that hold features, those in ``order`` first."""
+    return tuple(d for d in dict.fromkeys((*order, *variable.dims)) if d in variable.dims and d not in rows)
+
+
+def _sizes(variable: xr.Variable, dimensions: Sequence[Hashable]) -> dict[Hashable, int]:
+    return {d: variable.sizes[d] for d in dimensions}
+
+
+def _grid_mapping(variables: Collection[xr.Variable]) -> str | None:
+    for variable in variables:
+        name = variable.encoding.get("grid_mapping", variable.attrs.get("grid_mapping"))
+        if isinstance(name, str):
+            return name
+    return None
+
+
+def _require_numbers(variable: xr.Variable, name: Any) -> None:
+    if variable.dtype.kind not in "biuf":
+        called = "X" if name is None else f"variable {name!r} of X"
+        raise InputError(
+            f"{called} holds no numbers, but {variable.dtype}; leave it out (X.drop_vars), or encode it as numbers."
+        )
+
+
+def _names(X: Any, own: dict[Any, tuple[Hashable, ...]]) -> Array | None:
+    """Return the names of the features, (d,), or None if nothing names them.
+
+    A DataArray's features are named by their coordinates: words alone if there is one dimension of features, else
+    as ``band=B04, time=3``. Those of a Dataset begin with the name of their variable.
+    """
+    if isinstance(X, xr.Dataset):
+        named = [", ".join([str(name), *parts]) for name, dims in own.items() for parts in _parts(X, dims)]
+        return np.array(named, dtype=object)
+    (dims,) = own.values()
+    if not dims:
+        return None
+    alone = len(dims) == 1
+    found = names_along(X, dims[0]) if alone else [", ".join(parts) for parts in _parts(X, dims)]
+    return None if found is None else np.array(found, dtype=object)
+
+
+def names_along(X: Any, dimension: Hashable) -> list[str] | None:
+    """Return the names of features along one dimension: its coordinates if they are words, else ``band=4``, …
+
+    Without coordinates there are none.
+    """
+    index = X.indexes.get(dimension)
+    if index is None:
+        return None
+    if all(isinstance(value, str) for value in index):
+        return list(index)
+    return [f"{dimension}={text}" for text in texts(index)]
+
+
+def _parts(X: Any, dims: Sequence[Hashable]) -> Iterator[tuple[str, ...]]:
+    """Yield for each feature the words ``dimension=coordinate``; a dimension without coordinates counts from 0."""
+    values = [[f"{d}={text}" for text in texts(X.indexes[d] if d in X.indexes else range(X.sizes[d]))] for d in dims]
+    return product(*values)
+
+
+def texts(values: Any) -> list[str]:
+    """Return coordinates as words, dates without the time of day if that is midnight."""
+    found = np.asarray(values)
+    if found.dtype.kind == "M":
+        return [str(np.datetime_as_string(value, unit="auto")) for value in found]
+    return [str(value) for value in (found.tolist() if found.dtype.kind != "m" else values)]
+
+
+def listed(names: Any) -> str:
+    words = [repr(name) for name in names]
+    return ", ".join(words[:MOST_NAMED]) + (" …" if len(words) > MOST_NAMED else "")
+
+
+def is_dask(array: Any) -> bool:
+    """Return whether an array is lazy."""
+    return hasattr(array, "dask")

@@ -1,0 +1,53 @@
+"""The labelled rows of an xarray cube as a source, or a sample of them. One block of the cube is read at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import xarray as xr
+from dask.base import compute
+
+from dask_odm.data.cubes.beside import row_dimensions, variable_beside
+from dask_odm.data.cubes.cube import cube_of
+from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
+from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
+from dask_odm.data.readers.sources import Columns, Reading
+from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
+
+
+def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> TableSource:
+    """Return the rows of a cube that have a label in ``y``, a DataArray or the name of a variable, and all features.
+
+    Rows are in the order of the cube if they are drawn ``per_class``, else in that of its blocks.
+    """
+    where = f"the {type(X).__name__}"
+    label_name = f"'{y}'" if isinstance(y, str) else "y"
+    X, y = variable_beside(X, y, "label")
+    X, weight = variable_beside(X, reading.weight, "weight")
+    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, {"weight": weight}, compute)
+    names = labelled.cube.feature_names
+    columns = Columns(None if names is None else tuple(names.tolist()), labelled.cube.features, None, None)
+
+    def batches() -> Iterator[Batch]:
+        first = 0
+        end = 0
+        for each in _drawn(labelled, reading):
+            end += each.X.nbytes
+            places = labelled.cube.places(each.numbers)
+            yield Batch(ArrayTable(each.X), where, end, first, each.y, each.weight, coordinates=places)
+            first += len(each.y)
+
+    source = TableSource(where, columns, batches, reading, label_name=label_name, size=labelled.nbytes)
+    source.coordinates = labelled.cube.place_kinds
+    return source
+
+
+def _drawn(labelled: LabelledCube, reading: Reading) -> Iterator[LabelledRows]:
+    """Return the rows that are to be stored, batch by batch."""
+    batches = labelled.batches(compute)
+    if reading.per_class is not None:
+        return rows_per_class(batches, int(reading.per_class), reading.seed)
+    if reading.fraction is not None:
+        return share_of_rows(batches, float(reading.fraction), reading.seed)
+    return batches

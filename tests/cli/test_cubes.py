@@ -1,0 +1,122 @@
+"""The command line on cubes in zarr and NetCDF: what it learns and maps is what Python does with the same cube."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner, Result
+
+from dask_odm import ODMClassifier, load_model
+from dask_odm.cli import main
+from dask_odm.data.store.store import Store
+from small_cubes import BANDS, labels_of, plain_rows, scene
+
+SETTINGS = ("--lam", 100, "--scale", "minmax", "--tol", 1e-6)
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def written(folder: Path, name: str, cube: xr.Dataset | xr.DataArray, **options) -> None:
+    dataset = cube.to_dataset(name=cube.name) if isinstance(cube, xr.DataArray) else cube
+    if "band" in dataset.coords:
+        dataset = dataset.assign_coords(band=dataset.band.astype(object))  # which zarr has a stable type for
+    if name.endswith(".nc"):
+        dataset.drop_encoding().to_netcdf(folder / name, engine="scipy")
+    else:
+        dataset.to_zarr(folder / name, consolidated=False, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Scenes of one variable, of a variable for each band, and beside its labels; labels of two kinds; a model."""
+    path = tmp_path_factory.mktemp("cubes")
+    bands = scene().to_dataset("band").chunk(y=4)
+    written(path, "scene.zarr", scene().chunk(y=4, band=2))
+    written(path, "bands.zarr", bands)
+    written(path, "whole.zarr", bands.assign(landcover=labels_of("codes")[0]))
+    written(path, "scene.nc", scene().to_dataset("band"))
+    written(path, "labels.zarr", labels_of("codes")[0].to_dataset().assign(other=labels_of("floats")[0]))
+    written(path, "only.zarr", labels_of("codes")[0])
+    run("fit", path / "scene.zarr", path / "model.zarr", "--labels", f"{path}/labels.zarr:landcover", *SETTINGS)
+    return path
+
+
+def expected(bands: list[str] = BANDS) -> ODMClassifier:
+    X, y = plain_rows("codes").training
+    return ODMClassifier(lam=100, scale="minmax", tol=1e-6).fit(X[:, [BANDS.index(band) for band in bands]], y)
+
+
+@pytest.mark.parametrize(("source", "labels"), [
+    ("scene.zarr", "labels.zarr:landcover"), ("bands.zarr", "only.zarr"), ("whole.zarr", "whole.zarr:landcover"),
+    ("scene.nc", "only.zarr:landcover"),
+])  # fmt: skip
+@pytest.mark.parametrize("features", [None, ["B02", "B04"]])
+def test_a_model_is_that_of_the_plain_rows(folder, tmp_path, source, labels, features):
+    named = () if features is None else ("--features", ",".join(features))
+    options = ("--labels", folder / labels, *named, *SETTINGS, "--json")
+    told = json.loads(run("fit", folder / source, tmp_path / "model.zarr", *options).stdout)
+    assert told["rows"] is None
+    model = load_model(tmp_path / "model.zarr")
+    assert model.feature_names_in_.tolist() == (features or BANDS)
+    assert model.missing_rows_ == 2
+    np.testing.assert_allclose(model.dual_coef_, expected(features or BANDS).dual_coef_, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["scene.zarr", "bands.zarr", "whole.zarr", "scene.nc"])
+def test_a_map_is_that_of_the_plain_rows(folder, tmp_path, source):
+    said = run("predict", folder / "model.zarr", folder / source, tmp_path / "map.zarr").stdout
+    assert said.startswith(f"{tmp_path / 'map.zarr'}: 90 labels, ")
+    found = xr.open_zarr(tmp_path / "map.zarr", consolidated=False, mask_and_scale=False)["prediction"]
+    np.testing.assert_array_equal(found, plain_rows("codes").expected(expected().predict, 255))
+    assert found.attrs["flag_meanings"] == "3 4"
+    np.testing.assert_array_equal(found.y, scene().y)
+    run("predict", folder / "model.zarr", folder / source, tmp_path / "map.zarr", "--decision-function", "--overwrite")
+    found = xr.open_zarr(tmp_path / "map.zarr", consolidated=False)["decision_function"]
+    scores = plain_rows("codes").expected(expected().decision_function, np.nan)
+    np.testing.assert_allclose(found, scores, rtol=1e-5, atol=1e-5)
+    assert [path.name for path in tmp_path.iterdir()] == ["map.zarr"]
+
+
+def test_a_sample_is_stored(folder, tmp_path):
+    run("ingest", folder / "scene.zarr", tmp_path / "a.zarr", "--labels", folder / "only.zarr", "--per-class", 5)
+    store = Store.open(tmp_path / "a.zarr")
+    assert store.classes == (3, 4)
+    assert store.class_counts == (5, 5)
+    assert [name for name, _ in store.layout.coordinates] == ["y", "x"]
+
+
+BAD = {
+    "no such variable": (("fit", "scene.zarr", "m.zarr", "--labels", "labels.zarr:a"), "labels.zarr: no variable 'a'"),
+    "several variables": (("fit", "scene.zarr", "m.zarr", "--labels", "labels.zarr"), "several variables, or none"),
+    "no such band": (
+        ("fit", "scene.zarr", "m.zarr", "--labels", "only.zarr", "--features", "B02,B99"), "no features 'B02', 'B99'",
+    ),
+    "no such file": (("fit", "scene.zarr", "m.zarr", "--labels", "none.zarr"), "xarray cannot open it as a cube"),
+    "no labels": (("fit", "scene.zarr", "m.zarr"), "is a zarr group but not a dask_odm store"),
+    "features alone": (("fit", "scene.zarr", "m.zarr", "--features", "B02"), "--features goes with --labels"),
+    "a table of a cube": (("predict", "model.zarr", "scene.zarr", "map.csv"), "must be a folder whose name ends"),
+    "a map over a model": (
+        ("predict", "model.zarr", "scene.zarr", "model.zarr", "--overwrite"), "exists and is not a map",
+    ),
+    "a map over a map": (("predict", "model.zarr", "scene.zarr", "only.zarr"), "pass --overwrite to replace it"),
+    "options of rows": (("predict", "model.zarr", "scene.zarr", "m.zarr", "--label", "a"), "are for files of rows"),
+    "not a cube": (("predict", "model.zarr", "broken.nc", "m.zarr"), "xarray cannot open it as a cube"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_refused(folder, monkeypatch, what):
+    monkeypatch.chdir(folder)
+    Path("broken.nc").write_bytes(b"not a file of NetCDF")
+    arguments, message = BAD[what]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert message in run(*arguments, status=2).stderr
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
