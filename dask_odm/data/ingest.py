@@ -334,6 +334,7 @@ def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
     """Return a block without its ``missing`` rows."""
     kept = np.flatnonzero(~missing)
     place = block.place
-    beside = {name: getattr(block, name) for name in ("y", "weight", "coordinates")}
-    taken = {name: None if each is None else each[kept] for name, each in beside.items()}
-    return replace(block, X=block.X[kept], place=lambda row: place(int(kept[row])), **taken)
+    beside = (block.y, block.weight, block.coordinates)
+    y, weight, coordinates = (None if each is None else each[kept] for each in beside)
+    X = block.X[kept]
+    return replace(block, X=X, y=y, weight=weight, coordinates=coordinates, place=lambda row: place(int(kept[row])))

@@ -165,8 +165,8 @@ class StoreEstimator(RunParameters):
         check_callbacks(self.callbacks)
         resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit)
         if groups is not None:
-            of_cube = isinstance(resolved, Given) and resolved.cube is not None
-            more["groups"] = resolved.groups if of_cube else np.asarray(groups)
+            found = resolved.groups if isinstance(resolved, Given) and resolved.cube is not None else groups
+            more["groups"] = np.asarray(found)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):

@@ -96,10 +96,11 @@ def answers_of_block(
 ) -> Array:
     """Return ``function(X, …)`` of the complete rows X of a block, each answer in its row's place.
 
-    The first ``given`` of the arguments are those of the function; the arrays of the block follow. Rows are made and
-    answered slab by slab, so that they take little memory beside the block.
+    The first ``given`` of the arguments are those of the function; the arrays of the block follow, or nested lists of
+    their chunks along features. Rows are made and answered slab by slab, so that they take little memory beside the
+    block.
     """
-    block = arguments[given:]
+    block = [_whole(each, rows.dimensions) for each in arguments[given:]]
     shape = rows.shape(block)
     out = np.empty((*shape, *answers.last), answers.dtype)
     features = sum(math.prod(each.shape[rows.dimensions :]) for each in block)
@@ -111,6 +112,14 @@ def answers_of_block(
             found[complete] = function(X if complete.all() else X[complete], *arguments[:given])
         out[slab] = found.reshape((*rows.shape(part), *answers.last))
     return out
+
+
+def _whole(part: Any, axis: int) -> Array:
+    """Return an array that Dask gives as lists of its chunks along ``axis``, and in these along the axes after it."""
+    if not isinstance(part, list):
+        return part
+    chunks = [_whole(each, axis + 1) for each in part]
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis)  # one is not copied
 
 
 def slab_rows(row_bytes: int) -> int:

@@ -65,7 +65,6 @@ def _lazily(cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ..
         (*rows, column) if answers.columns else rows,
         *literal,
         *blocks,
-        concatenate=True,  # chunks of features are put together in the task
         new_axes={column: answers.columns} if answers.columns else None,
         given=len(arguments),
         dtype=answers.dtype,

@@ -96,7 +96,7 @@ def test_every_row_keeps_its_place(tmp_path, chunks):
 
 
 def test_places_in_time_and_without_coordinates(tmp_path):
-    times = pd.to_datetime(["2024-03-01T10:20:31.024", "1969-12-31"])
+    times = pd.to_datetime(["2024-03-01T10:20:31.024", "1969-12-31"], format="ISO8601")
     seasons = scene().expand_dims(time=times).drop_vars("x").assign_coords(y=list("abcdefghi"))
     labels = labels_of("floats")[0].drop_vars(["x", "y"]).expand_dims(time=times)
     rows = open_store(ingest((seasons, labels), tmp_path / "a.zarr", dtype="float64").path).load()
