@@ -1,6 +1,6 @@
 """Cubes on disk, zarr or NetCDF as xarray writes them: how commands open them, and write maps of predictions.
 
-A map is a zarr group that xarray opens. It appears whole or not at all.
+A map is a zarr group that xarray opens, or a GeoTIFF. It appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -16,6 +17,8 @@ from dask_odm.cli.shell import gathered, option_field
 from dask_odm.errors import InputError
 
 _NETCDF = (".nc", ".nc4", ".cdf")
+_TIFF = (".tif", ".tiff")
+_COLUMNS = ("class", "target")  # dimensions of a map that are not those of rows
 
 
 @dataclass(frozen=True)
@@ -69,22 +72,17 @@ def open_cube(path: str) -> Any:
 
 
 def write_map(method: Any, path: str, out: str, *, overwrite: bool) -> int:
-    """Write what ``method`` predicts of the cube at a path to the zarr group ``out``; return the number of its cells.
+    """Write what ``method`` predicts of the cube at a path to a zarr group or GeoTIFF; return the number of its cells.
 
     Raises InputError if the cube cannot be opened or predicted, or ``out`` may not be written.
     """
-    from dask_odm.data.storage.storage import new_storage
-
     target = _target(out, overwrite=overwrite)
     found = method(open_cube(path))
-    storage = new_storage(target)
-    try:
-        storage.begin(overwrite=overwrite)
-        found.to_zarr(storage.location, mode="w", consolidated=False)
-        storage.publish(overwrite=overwrite)
-    finally:
-        storage.discard()
-    return math.prod(size for name, size in found.sizes.items() if name not in ("class", "target"))
+    if target.endswith(".zarr"):
+        _write_zarr(found, target, overwrite=overwrite)
+    else:
+        _write_tiff(found, target)
+    return math.prod(size for name, size in found.sizes.items() if name not in _COLUMNS)
 
 
 def _target(out: str, *, overwrite: bool) -> str:
@@ -92,13 +90,52 @@ def _target(out: str, *, overwrite: bool) -> str:
     from dask_odm.data.storage.locations import is_address, location_of
     from dask_odm.data.storage.staging import check_output
     from dask_odm.data.store.manifest import other_zarr
+    from dask_odm.diagnostics.predictions import check_file
 
     path = location_of(out)
-    if is_address(path) or not path.endswith(".zarr"):
-        raise InputError(f"'{out}' must be a folder whose name ends in .zarr: predictions of a cube are a map in zarr.")
-    if check_output(path, overwrite=overwrite) and other_zarr(path) is None:
+    if is_address(path) or not path.endswith((".zarr", *_TIFF)):
+        raise InputError(f"'{out}' must end in .zarr or .tif, which tells the format of a map, and be on a disk.")
+    if not path.endswith(".zarr"):
+        if find_spec("rioxarray") is None:
+            raise InputError(f"'{out}': a GeoTIFF needs rioxarray; install it, or write a .zarr.")
+        check_file(path, overwrite=overwrite)
+    elif check_output(path, overwrite=overwrite) and other_zarr(path) is None:
         raise InputError(f"'{path}' exists and is not a map; remove it yourself or choose another name.")
     return path
+
+
+def _write_zarr(found: Any, target: str, *, overwrite: bool) -> None:
+    """Write a map block by block."""
+    from dask_odm.data.storage.storage import new_storage
+
+    storage = new_storage(target)
+    try:
+        storage.begin(overwrite=overwrite)
+        found.to_zarr(storage.location, mode="w", consolidated=False)
+        storage.publish(overwrite=overwrite)
+    finally:
+        storage.discard()
+
+
+def _write_tiff(found: Any, target: str) -> None:
+    """Write a map, which is held in memory, and the names of its classes in a file beside it, where GDAL looks."""
+    from rioxarray.exceptions import RioXarrayError
+
+    from dask_odm.data.storage.staging import owned_file
+
+    found = found.transpose(*(d for d in found.dims if d in _COLUMNS), ...)  # bands first
+    try:
+        with owned_file(target) as new:
+            found.rio.to_raster(new, driver="GTiff", compress="deflate", tiled=True)
+            os.replace(new, target)
+    except RioXarrayError as error:
+        raise InputError(f"'{target}': a GeoTIFF is over y and x ({error}); write a .zarr.") from error
+    names = dict(zip(found.attrs.get("flag_values", ()), found.attrs.get("flag_meanings", "").split(), strict=True))
+    if names and min(names) >= 0 and max(names) < 256:
+        words = "".join(f"<Category>{names.get(code, '')}</Category>" for code in range(max(names) + 1))
+        band = f'<PAMRasterBand band="1"><CategoryNames>{words}</CategoryNames></PAMRasterBand>'
+        with open(f"{target}.aux.xml", "w", encoding="utf-8") as file:
+            file.write(f"<PAMDataset>{band}</PAMDataset>\n")
 
 
 def _open(path: str, **options: Any) -> Any:
@@ -109,7 +146,8 @@ def _open(path: str, **options: Any) -> Any:
     # the metadata of a folder are read quickly, consolidated or not
     kind: dict[str, Any] = {"chunks": "auto"} if is_netcdf else {"engine": "zarr", "chunks": {}, "consolidated": False}
     try:
-        return xr.open_dataset(os.path.abspath(path), decode_coords="all", **kind, **options)  # for workers, too
+        found = xr.open_dataset(os.path.abspath(path), decode_coords="all", **kind, **options)  # for workers, too
+        return found if is_netcdf else found[sorted(found.data_vars, key=str)]  # which folders list in any order
     except (OSError, ValueError, KeyError, TypeError) as error:
         needed = "; NetCDF needs h5netcdf or netCDF4" if is_netcdf else ""
         raise InputError(f"{path}: xarray cannot open it as a cube ({error}){needed}.") from error

@@ -34,9 +34,15 @@ def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
         raise InputError(f"'{path}' must end in .csv or .zarr, which tells the format, or be - for stdout.")
     elif is_address(path):
         raise InputError(f"'{path}' must end in .zarr: predictions go to an object store in that format only.")
-    elif not os.path.isdir(os.path.dirname(path)):
+    else:
+        check_file(path, overwrite=overwrite)
+
+
+def check_file(path: str, *, overwrite: bool) -> None:
+    """Raise InputError if a file may not be written or replaced."""
+    if not os.path.isdir(os.path.dirname(path)):
         raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
-    elif os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
+    if os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
         raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it if it is a file.")
 
 

@@ -162,7 +162,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups"))
         )
 
-    def _splits(self, groups: Array | None) -> int | float | Given | Splitter | None:
+    def _splits(self, groups: Array | None = None) -> int | float | Given | Splitter | None:
         """Return ``cv`` in the form that the search takes."""
         cv: Any = self.cv
         if hasattr(cv, "split"):

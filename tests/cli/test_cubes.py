@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,23 @@ def test_a_map_is_that_of_the_plain_rows(folder, tmp_path, source):
     assert [path.name for path in tmp_path.iterdir()] == ["map.zarr"]
 
 
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of affine, which rasterio multiplies by
+def test_a_map_that_gis_programs_open(folder, tmp_path):
+    pytest.importorskip("rioxarray")
+    import rasterio
+    import rasterio.shutil
+
+    run("predict", folder / "model.zarr", folder / "scene.zarr", tmp_path / "map.tif")
+    with rasterio.open(tmp_path / "map.tif") as file:
+        np.testing.assert_array_equal(file.read(1), plain_rows("codes").expected(expected().predict, 255))
+        assert file.nodata == 255
+        assert file.transform[:6] == (10.0, 0.0, 295.0, 0.0, -10.0, 5005.0)
+    rasterio.shutil.copy(tmp_path / "map.tif", tmp_path / "map.vrt", driver="VRT")  # GDAL writes what it has read
+    names = (tmp_path / "map.vrt").read_text()
+    assert re.findall("<Category ?/?>(?:(.*?)</Category>)?", names) == ["", "", "", "3", "4"]
+    run("predict", folder / "model.zarr", folder / "scene.zarr", tmp_path / "map.tif", status=2)
+
+
 def test_a_sample_is_stored(folder, tmp_path):
     run("ingest", folder / "scene.zarr", tmp_path / "a.zarr", "--labels", folder / "only.zarr", "--per-class", 5)
     store = Store.open(tmp_path / "a.zarr")
@@ -104,7 +122,7 @@ BAD = {
     "no such file": (("fit", "scene.zarr", "m.zarr", "--labels", "none.zarr"), "xarray cannot open it as a cube"),
     "no labels": (("fit", "scene.zarr", "m.zarr"), "is a zarr group but not a dask_odm store"),
     "features alone": (("fit", "scene.zarr", "m.zarr", "--features", "B02"), "--features goes with --labels"),
-    "a table of a cube": (("predict", "model.zarr", "scene.zarr", "map.csv"), "must be a folder whose name ends"),
+    "a table of a cube": (("predict", "model.zarr", "scene.zarr", "map.csv"), "must end in .zarr or .tif"),
     "a map over a model": (
         ("predict", "model.zarr", "scene.zarr", "model.zarr", "--overwrite"), "exists and is not a map",
     ),

@@ -14,11 +14,14 @@ from typing import Any
 
 import dask
 import numpy as np
+import xarray as xr
+from distributed.scheduler import KilledWorker, NoWorkerError
 
 import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
+from dask_odm.errors import ClusterError
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.parameters import SolverObject
@@ -65,6 +68,22 @@ class Family:
             return self.make(**self.parameters, **more).fit(str(store))
 
 
+class CubeFamily(Family):
+    """A fit on a lazy cube, and a map of it by the same workers, which has to be that of this process."""
+
+    def fit(self, store: Path, *, scratch: str | None = None, **more: Any) -> Any:
+        """The estimator, fitted, once it has made its map."""
+        cube = xr.open_zarr(store, consolidated=False)
+        with dask.config.set({"dask_odm.read-into-memory": 0, "temporary-directory": scratch}):
+            model = self.make(**self.parameters, **more).fit(cube["scene"], cube["labels"])
+        try:
+            found = model.predict(cube["scene"]).compute()
+        except (KilledWorker, NoWorkerError) as error:  # what is lazy fails as Dask does
+            raise ClusterError(str(error)) from error
+        np.testing.assert_array_equal(found, model.predict(cube["scene"].compute(scheduler="synchronous")))
+        return model
+
+
 def _flag(name: str, value: Any) -> list[str]:
     if isinstance(value, SolverObject):
         own = [_flag(k, v) for k, v in value.get_params().items() if v is not None and v is not False]
@@ -105,6 +124,9 @@ FAMILIES = [
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),
+    CubeFamily(
+        "map of a cube", odm.ODMClassifier, {"solver": Exact(), "lam": 100.0, "random_state": 0}, store="cube.zarr"
+    ),
 ]
 ON_WORKERS = [family for family in FAMILIES if not family.in_memory]
 
@@ -191,6 +213,10 @@ def _make(folder: Path, seed: int) -> str:
         writer.append(X, y, np.ones(ROWS))
         writer.finish()
     store_of(folder / "real.zarr", X, X[:, 0] * X[:, 1] + np.sin(X[:, 2]), chunk_rows=CHUNK_ROWS, real=True)
+    bands = xr.DataArray(X.T.reshape(5, 24, 20), dims=("band", "y", "x"))
+    labels = xr.DataArray(y.reshape(24, 20), dims=("y", "x"))
+    cube = xr.Dataset({"scene": bands.where(bands > -2), "labels": labels}).chunk(y=4, x=10)
+    cube.to_zarr(folder / "cube.zarr", consolidated=False)
     family = checkpointed()
     more = {"solver": SODM(8, fan_in=2, stop_at=2), "checkpoint": str(folder / "checkpoint.zarr")}
     family.make(**family.parameters | more).fit(str(folder / "store.zarr"))
@@ -264,7 +290,7 @@ def _fit(family: Family, option: str, name: str) -> Operation:
     return Operation(
         f"{option} of {family.name}",
         lambda t, disk, plain: fitted(family, t.store_of(family), plain, **{option: str(disk / name)}),
-        shell if not family.in_memory else None,
+        None if family.in_memory or isinstance(family, CubeFamily) else shell,
         _elsewhere,
         (name,) if option == "checkpoint" else (),
         not family.in_memory,

@@ -190,9 +190,9 @@ def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monke
 def test_float32_that_gets_no_further_is_left_for_float64():
     """Cholesky solves for float64 entries, products are of float32 ones: at such λ steps gain little that way."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1600, 2)).astype(np.float32)
-    y = np.where((X**2).sum(axis=1) + 0.5 * rng.normal(size=1600) > 1.6, 1.0, -1.0)
-    p = SmallProblem(RBF(1.0, 1.0), X, y, np.ones(1600), 1e9, 0.0, 0.0)
+    X = rng.normal(size=(800, 2)).astype(np.float32)
+    y = np.where((X**2).sum(axis=1) + 0.5 * rng.normal(size=800) > 1.6, 1.0, -1.0)
+    p = SmallProblem(RBF(1.0, 1.0), X, y, np.ones(800), 1e9, 0.0, 0.0)
     solution = solve(p, 1e-3)
     assert solution.converged
     assert len(solution.history) < 100
