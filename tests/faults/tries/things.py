@@ -15,6 +15,7 @@ from typing import Any
 import dask
 import numpy as np
 import xarray as xr
+from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker, NoWorkerError
 
 import dask_odm as odm
@@ -78,7 +79,7 @@ class CubeFamily(Family):
             model = self.make(**self.parameters, **more).fit(cube["scene"], cube["labels"])
         try:
             found = model.predict(cube["scene"]).compute()
-        except (KilledWorker, NoWorkerError) as error:  # what is lazy fails as Dask does
+        except (KilledWorker, NoWorkerError, FutureCancelledError) as error:  # what is lazy fails as Dask does
             raise ClusterError(str(error)) from error
         np.testing.assert_array_equal(found, model.predict(cube["scene"].compute(scheduler="synchronous")))
         return model
