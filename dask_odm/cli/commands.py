@@ -140,7 +140,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
     in it, and other columns that are no features of the model, are left out. Of a cube, zarr or NetCDF as xarray writes
-    them, OUT is a map with its coordinates: a .zarr folder that xarray opens, or a .tif for GIS programs (needs rioxarray).
+    them, OUT is a map with its coordinates: a .zarr folder that xarray opens, or a .tif, which needs rioxarray.
     """
     from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions

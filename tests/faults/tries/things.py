@@ -80,7 +80,7 @@ class CubeFamily(Family):
         try:
             found = model.predict(cube["scene"]).compute()
         except (KilledWorker, NoWorkerError, FutureCancelledError) as error:  # what is lazy fails as Dask does
-            raise ClusterError(str(error)) from error
+            raise ClusterError(str(error).replace("\n", " ")) from error
         np.testing.assert_array_equal(found, model.predict(cube["scene"].compute(scheduler="synchronous")))
         return model
 
