@@ -113,12 +113,12 @@ def model_of(name: str, variant: str, n: int, classes: int) -> Any:
     return odm.ODMClassifier(**own | {"solver": solver_of(variant), "tol": TOL, "random_state": 0})
 
 
-def prepare(name: str, folder: Path, source: Path) -> Path:
+def prepare(name: str, folder: Path, source: Path, seed: int = 0) -> Path:
     """Write a data set's split, scaled, for the processes that learn from it, and return its file."""
     if name in MANY_CLASSES:
         X, y, test, y_test = many_classes.load(name, source)
     else:
-        train, held_out = stores(name, folder, source, 0, TWO_CLASSES)
+        train, held_out = stores(name, folder, source, seed, TWO_CLASSES)
         scale = scale_of(train)
         (X, y), (test, y_test) = arrays(train, *scale), arrays(held_out, *scale)
     path = folder / f"{name}.npz"

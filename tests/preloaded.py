@@ -15,7 +15,6 @@ import pandas  # noqa: F401
 
 import dask_odm.kernels
 import dask_odm.learning.problem
-import dask_odm.learning.shared_pass
 import dask_odm.linalg
 import dask_odm.methods
 

@@ -28,7 +28,7 @@ TASKS = (
     "models",
     "engine",
 )
-TASKS += ("learning.problem", "learning.distributed_products", "learning.shared_pass")
+TASKS += ("learning.problem", "learning.distributed_products")
 NOT_TASKS = "dask_odm.data.store.interchange"  # the store as an xarray Dataset
 HEAVY = {"sklearn", "pandas", "xarray", "pyarrow", "matplotlib", "dask.array", "dask.dataframe"}
 

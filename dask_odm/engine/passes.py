@@ -8,22 +8,15 @@ Landmarks are chosen by a pass of bounded memory for every block of proposals. A
 over a run of chunks, and returns keys and numbers of its first rows. Random numbers depend on seed, turn and chunk, and
 the first rows of all are the same however chunks are grouped. So landmarks do not depend on the workers, and equal
 those of rows in memory that are cut into the same chunks.
-
-Works, such as the solvers of many classes' machines, ask for one pass after another. In lockstep each runs alone until
-it asks; then the passes of all are answered together. A thread holds each work at its place, and no two of them run at
-the same time.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import ContextVar, copy_context
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -45,9 +38,6 @@ CHUNK_GROUPS = 64  # the most groups of chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
-T = TypeVar("T")
-# turn of the work that runs in this context; None outside of all works
-current_turn: ContextVar[Turn[Any] | None] = ContextVar("dask_odm_turn", default=None)
 
 
 def chunk_groups(n_chunks: int) -> list[range]:
@@ -105,13 +95,7 @@ class StorePasses:
     def run(
         self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
-        """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree.
-
-        Works in lockstep share one pass; see `dask_odm.learning.shared_pass`.
-        """
-        turn = current_turn.get()
-        if turn is not None:
-            return turn.ask(AskedPass(self, query, method, arguments, of_groups, nbytes))
+        """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
         groups = chunk_groups(self.store.n_chunks)
         each = len(groups) // task_count(len(groups), self.cluster.slots)
         runs = [slice(i, i + each) for i in range(0, len(groups), each)]
@@ -130,22 +114,6 @@ class StorePasses:
                 tasks = [tree_sum(tasks)]
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
             return tree_sum([parts[i] for i in range(len(tasks))])
-
-
-@dataclass(frozen=True, eq=False)
-class AskedPass:
-    """A pass that a work in lockstep asked `StorePasses.run` for, and waits for."""
-
-    passes: StorePasses
-    query: Any
-    method: Callable[..., Any]
-    arguments: Sequence[Any]
-    of_groups: Sequence[Any]
-    nbytes: int
-
-    def run(self) -> Any:
-        """Run the pass and return its sum."""
-        return self.passes.run(self.query, self.method, *self.arguments, of_groups=self.of_groups, nbytes=self.nbytes)
 
 
 def sum_groups(
@@ -273,91 +241,3 @@ def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race
         found = Proposals.merged([own] if found is None else [found, own], race.most)
     assert found is not None
     return found
-
-
-# Lockstep -----------------------------------------------------------------------------------------------------
-
-
-class _Abandoned(BaseException):
-    """Raised in a work to end it, because no answer will come."""
-
-
-def take_turns(works: Iterable[Callable[[], T]], answer: Callable[[list[Any]], list[Any]], most: int) -> list[T]:
-    """Return ``[work() for work in works]``; what the works `Turn.ask` for is answered together.
-
-    Works are called in order, in the context of the caller, as soon as fewer than ``most`` are unfinished. The first
-    error ends all of them. ``answer`` takes the requests of all unfinished works, in their order, and returns the
-    answers; it is called in this thread.
-    """
-    turns: list[Turn[T]] = []
-
-    def answered(enough: int) -> None:
-        """Answer requests until fewer than ``enough`` works ask."""
-        while len(asking := [turn for turn in turns if turn.asks]) >= enough:
-            for turn, each in zip(asking, answer([turn.asked for turn in asking]), strict=True):
-                turn.go_on(each)
-
-    try:
-        for work in works:
-            turns.append(Turn(work))
-            turns[-1].go_on()
-            answered(most)
-        answered(1)
-    finally:
-        for turn in turns:
-            turn.abandon()
-    return [turn.result for turn in turns]
-
-
-class Turn(Generic[T]):
-    """One work, in a thread of its own that runs only while `go_on` waits for it.
-
-    ``asked`` is what the work waits for while it ``asks``, and ``result`` its return value after its end.
-    """
-
-    result: T
-
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.asks = False
-        self.asked: Any = None
-        self._work = work
-        self._answers = SimpleQueue[Any]()
-        self._requests = SimpleQueue[tuple[bool, Any]]()  # whether the work asks, and for what; else the error it met
-        self._thread = threading.Thread(target=copy_context().run, args=(self._run,), daemon=True)
-
-    def go_on(self, answer: Any = None) -> None:
-        """Start the work, or resume it with an ``answer``, until it asks again or ends; raise what ended it."""
-        self.asked = None
-        if self._thread.ident is None:
-            self._thread.start()
-        else:
-            self._answers.put(answer)
-        self.asks, self.asked = self._requests.get()
-        if not self.asks and self.asked is not None:
-            raise self.asked
-
-    def ask(self, asked: Any) -> Any:
-        """Return the answer to a request of the work, which calls this from its thread."""
-        self._requests.put((True, asked))
-        answer = self._answers.get()
-        if answer is _Abandoned:
-            self._answers.put(answer)  # the work may ask again while it cleans up
-            raise _Abandoned
-        return answer
-
-    def abandon(self) -> None:
-        """End the work at its next request, unless it has ended."""
-        if self._thread.is_alive():
-            self._answers.put(_Abandoned)
-            self._thread.join()
-
-    def _run(self) -> None:
-        current_turn.set(self)
-        met = None
-        try:
-            self.result = self._work()
-        except _Abandoned:
-            pass
-        except BaseException as error:
-            met = error
-        self._requests.put((False, met))

@@ -185,8 +185,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         Newton over the span of some rows, much faster and near the optimum; "newton" for the linear kernel; "sodm" a
         tree of partitions, to a certified gap, with its rivals "cascade", "dip" and "dc"; "dsvrg", "svrg" and "csvrg"
         stochastic steps for the linear kernel; "cells" an exact machine for each region of the feature space. "auto"
-        chooses by the data and ``memory_limit``, and never by workers: of two classes too large for "exact", "cells" if
-        they get more rows right than "landmark" in a few regions.
+        chooses by the data and ``memory_limit``, and never by workers: of data too large for "exact", "cells" if they
+        get more rows right than "landmark" in a few regions.
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
@@ -314,10 +314,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         return super()._scheme
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        if self.solver == "auto" and len(data.class_weights) > 2:
-            choice = choose_for_machines(choice, data, fit, self._scheme)
-        elif self.solver == "auto":
-            choice, fit = choose_by_regions(choice, data, fit)
+        if self.solver == "auto":
+            many = len(data.class_weights) > 2
+            choice = choose_for_machines(choice, data, fit, self._scheme) if many else choice
+            choice, fit = choose_by_regions(choice, data, fit, pairs=many and self._scheme == "ovo")
         return super()._trained(choice, data, fit)
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:

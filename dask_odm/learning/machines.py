@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
@@ -19,7 +18,6 @@ from scipy.sparse import vstack
 
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
-from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.learning.training.checkpoints import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
@@ -60,24 +58,17 @@ def train_machines(
     together = choice.train_machines(data, fit, machines, pairs)
     if together is not None:
         return together
-    return joined(trained_machines(choice.train, data, fit, machines, choice.recipe.at_once(data, fit)), pairs, combine)
+    return joined(_trained(choice.train, data, fit, machines), pairs, combine)
 
 
-def trained_machines(
-    train: Callable[[TrainingData, Any], Trained],
-    data: TrainingData,
-    fit: Any,
-    machines: Sequence[OneOfMany],
-    most: int,
+def _trained(
+    train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
 ) -> Iterator[Trained]:
-    """Yield the result of ``train`` for every machine. Up to ``most`` machines at once share passes over a store."""
+    """Yield the result of ``train`` for every machine."""
     count = len(machines)
     own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
-    works = (
-        partial(train, data.of_machine(targets), own_settings(i, count, run))
-        for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True))
-    )
-    yield from run_jointly(works, most)
+    for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True)):
+        yield train(data.of_machine(targets), own_settings(i, count, run))
 
 
 def runs_of(run: FitRun, count: int) -> list[FitRun]:

@@ -111,6 +111,14 @@ def times_transpose(A: Array, lower: Array) -> Array:
     return out
 
 
+def times_lower(A: Array, lower: Array) -> Array:
+    """Return ``A @ lower`` (m, n) for a lower triangular matrix (n, n), without the products by most of its zeros."""
+    out = np.empty(A.shape, A.dtype)
+    for k in range(0, len(lower), 128):
+        out[:, k : k + 128] = A[:, k:] @ lower[k:, k : k + 128]
+    return out
+
+
 def conjugate_gradients(
     apply: Callable[[Array], Array],
     b: Array,

@@ -17,7 +17,8 @@ from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
-from dask_odm.methods.landmark.recipe import machines_at_once, reads_store, train_landmark, train_machines_at_landmarks
+from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
+from dask_odm.methods.landmark.recipe import reads_store, train_landmark
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import ODMFit
@@ -46,9 +47,7 @@ def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
 
 RECIPES: dict[str, Recipe[ODMFit]] = {
     **{rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)},
-    "landmark": Recipe(
-        train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks, at_once=machines_at_once
-    ),
+    "landmark": Recipe(train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks),
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
     "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
@@ -102,16 +101,20 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
     return Choice("exact", why, RECIPES["exact"])
 
 
-def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
-    """Choose, for "auto" and two classes, cells instead of landmarks if they get more rows of some regions right.
+def choose_by_regions(
+    choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, *, pairs: bool = False
+) -> tuple[Choice[ODMFit], ODMFit]:
+    """Choose, for "auto", cells instead of landmarks if they get more rows of some regions right.
 
     What is chosen depends on data and seed, and on memory alone if cells would not fit. Returns the settings of the fit
     with the solver object of the choice.
     """
     if choice.solver != "landmark" or not are_possible(data, fit):
         return choice, fit
+    # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
+    times = 0.5 * len(data.class_weights) if pairs else 1.0
     with single_threaded_blas:
-        gain, deviation = gain_of_cells(data, fit)
+        gain, deviation = gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)))
     name = "cells" if gain > max(WORTH, 2.0 * deviation) else "landmark"
     why = f"{choice.why}; in some regions, cells get {gain:.2%} ± {deviation:.2%} more of all rows right than landmarks"
     logger.info("solver=%r: %s", name, why)

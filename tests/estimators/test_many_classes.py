@@ -11,12 +11,9 @@ from sklearn.datasets import load_digits
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
 from dask_odm import MixingClassifier, ODMClassifier, SaddleSVC, load_model
-from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
-from dask_odm.events import IterationFinished
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.methods.exact.systems import ExactLimits
-from dask_odm.methods.landmark import recipe as landmark_recipe
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.models.models import class_scores
 from dask_odm.solvers import MNP, SODM, Landmark
@@ -85,39 +82,6 @@ def test_machines_share_one_set_of_landmarks(rows, tmp_path):
     model = ODMClassifier(**LANDMARK | {"solver": Landmark(20)}).fit(X, y)
     assert model.dual_coef_.shape == (6, len(model.support_)) == (6, 20)
     assert stored(LANDMARK | {"solver": Landmark(20)}, path).dual_coef_.shape == (6, 20)
-
-
-@pytest.mark.parametrize("more", [{"multi_class": "ovo"}, {"multi_class": "ovr", "loo": True}], ids=["pairs", "loo"])
-def test_machines_that_share_passes_over_a_store_have_the_bits_of_their_own(rows, tmp_path, monkeypatch, more):
-    X, y = rows
-    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    settings, found, read = LANDMARK | {"solver": Landmark(20)} | more, [], []
-    monkeypatch.setattr(Store, "read", lambda *of, whole=Store.read: read.append(1) or whole(*of))
-    for most in (landmark_recipe.AT_ONCE, 1):
-        monkeypatch.setattr(landmark_recipe, "AT_ONCE", most)
-        read.clear()
-        model = stored(settings, path)
-        arrays = model.dual_coef_, model.intercept_, getattr(model, "loo_decision_function_", np.empty(0))
-        steps = [(step["machine"], step["gap"], step.get("solver")) for step in model.history_]
-        found.append(([array.tobytes() for array in arrays], steps, len(read)))
-    (*shared, few), (*alone, many) = found
-    assert shared == alone
-    assert 2 * few < many
-
-
-def test_machines_that_share_passes_go_on_from_their_checkpoints_to_the_same_bits(rows, tmp_path):
-    X, y = rows
-    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    settings, checkpoint = LANDMARK | {"solver": Landmark(20), "multi_class": "ovr"}, str(tmp_path / "c")
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        stored(settings, path, checkpoint=checkpoint, callbacks=[lose])
-    rest = stored(settings, path, checkpoint=checkpoint, resume=True)
-    np.testing.assert_array_equal(rest.dual_coef_, stored(settings, path).dual_coef_)
 
 
 def test_sparse_rows_are_learned_as_dense_ones(rows):

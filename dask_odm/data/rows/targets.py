@@ -154,3 +154,13 @@ def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
     """Return ascending positions of ``count`` rows drawn from ``numbers``: those with the smallest `uniforms_of`."""
     chosen: npt.NDArray[np.int64] = np.sort(np.argsort(uniforms_of(numbers, seed), kind="stable")[:count])
     return chosen
+
+
+def class_scales(counts: Array, count: int, least: int) -> Array:
+    """Return a factor of the `uniforms_of` rows for each class, by which the rows of smallest product are drawn.
+
+    ``counts`` (classes,) are the rows of each class. Of the first ``count`` rows drawn, a class has about its share,
+    but at least about ``least``, or all of its rows.
+    """
+    wanted = np.maximum(counts * (count / max(1, counts.sum())), np.minimum(counts, least))
+    return np.where(counts <= least, 0.0, counts / np.maximum(wanted, np.finfo(float).tiny))

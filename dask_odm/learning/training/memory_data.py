@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
-from dask_odm.data.rows.targets import OneOfMany, drawn_rows
+from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
 from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
@@ -30,6 +30,7 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
 WORKER_ROWS = 8192  # rows beyond which workers compute kernel products, if there are any
@@ -99,6 +100,10 @@ class MemoryData(TrainingData):
     def total_weight(self) -> float:
         return float(self.total_weights.sum())
 
+    @property
+    def class_totals(self) -> Array:
+        return np.bincount(self.y.astype(np.int64), self.weight, len(self.factors))
+
     @cached_property
     def cluster(self) -> Cluster:
         return self.run.here()
@@ -154,6 +159,11 @@ class MemoryData(TrainingData):
         if count >= self.rows:
             return self
         return replace(self._at(drawn_rows(self.kept, count, seed)), whole=self.whole or self)
+
+    def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
+        codes = self.y.astype(np.int64)
+        scales = class_scales(np.bincount(codes, minlength=len(self.factors)), count, least)
+        return np.sort(np.argsort(uniforms_of(self.kept, seed) * scales[codes], kind="stable")[:count])
 
     @cached_property
     def _statistics(self) -> Statistics:

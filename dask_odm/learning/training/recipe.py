@@ -133,7 +133,6 @@ class Recipe(Generic[F]):
     # Trains all machines of many classes at once, or returns None if each is to be trained like two classes. Its last
     # argument is the number of classes for one-against-one machines, and 0 for one against the rest.
     train_machines: Callable[[TrainingData, F, Machines, int], Trained | None] = lambda *_: None
-    at_once: Callable[[TrainingData, F], int] = lambda data, fit: 1  # machines that share their passes over a store
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses
+from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, class_scales
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -80,6 +80,10 @@ class StoredData(TrainingData):
         weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
         return float(self.store.class_weights_total() @ np.array(weights))
 
+    @property
+    def class_totals(self) -> Array:
+        return self.store.class_weights_total()
+
     @cached_property
     def cluster(self) -> Cluster:
         return self.run.cluster()
@@ -98,11 +102,21 @@ class StoredData(TrainingData):
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
-        numbers, y, _ = self._rows_where(lambda numbers: uniforms_of(numbers, seed) < share)
+        numbers, y, _ = self._rows_where(lambda numbers, y: uniforms_of(numbers, seed) < share)
         rows = self.store.read_rows(numbers)
         weight = np.ones(len(y)) if rows.weight is None else rows.weight
         drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
+
+    def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
+        scales = class_scales(np.array(self.store.class_counts), count, least)
+
+        def keys(numbers: Array, y: Array) -> Array:
+            return np.asarray(uniforms_of(numbers, seed) * scales[y.astype(np.int64)])
+
+        most = 2.0 + 20.0 / count  # some 2 count + 20 rows have smaller keys: next to never fewer than ``count``
+        numbers, y, _ = self._rows_where(lambda numbers, y: keys(numbers, y) < most)
+        return np.sort(numbers[np.argsort(keys(numbers, y), kind="stable")[:count]])
 
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
@@ -148,14 +162,14 @@ class StoredData(TrainingData):
 
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:
-        return self._rows_where(lambda numbers: np.ones(len(numbers), bool))
+        return self._rows_where(lambda numbers, y: np.ones(len(numbers), bool))
 
-    def _rows_where(self, chosen: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
-        """Return numbers, targets and weights of the rows that take part and whose numbers are ``chosen``."""
+    def _rows_where(self, chosen: Callable[[Array, Array], Array]) -> tuple[Array, Array, Array]:
+        """Return numbers, targets and weights of the rows that take part and are ``chosen`` by number and target."""
         found: list[tuple[Array, ...]] = []
         for block in self.store.column_blocks():
             keep, y, weight = self.targets(block)
-            keep &= chosen(block.first + np.arange(len(keep)))
+            keep &= chosen(block.first + np.arange(len(keep)), y)
             found.append((block.first + np.flatnonzero(keep), y[keep], weight[keep]))
         numbers, y, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
         if not len(numbers):

@@ -109,6 +109,11 @@ class TrainingData(ABC):
     def total_weight(self) -> float: ...  # of all rows, class weights included
     @property
     @abstractmethod
+    def class_totals(self) -> Array:
+        """Sums of the row weights of many classes, without class weights, (classes,)."""
+
+    @property
+    @abstractmethod
     def taking_part(self) -> tuple[Array, Array, Array]:
         """Ascending numbers of the rows that take part, as `KernelData.pivots` count them, targets, whole weights."""
 
@@ -147,6 +152,14 @@ class TrainingData(ABC):
     @abstractmethod
     def sample(self, count: int, seed: int) -> MemoryData:
         """Return about ``count`` rows, or all, drawn by their numbers alone."""
+
+    @abstractmethod
+    def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
+        """Return ascending numbers of about ``count`` rows of many classes, as `KernelData.pivots` count them.
+
+        They are drawn by their numbers and classes alone, from every class at least about ``least``, or all of its
+        rows.
+        """
 
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features, those of the whole if this is a part."""

@@ -1,9 +1,9 @@
-"""Compare cells with landmarks for two classes, by the rows that each leaves wrong in some regions of the data.
+"""Compare cells with landmarks, by the rows that each leaves wrong in some regions of the data.
 
 A region is a cell. Its exact machine is compared with the machine in the span of as many landmarks as the whole fit
 has, drawn among all rows, over the same rows of the region. They differ in nothing but what the landmarks cannot tell
-apart. Both leave every row out in closed form. How large the regions are follows from counts alone, so that the
-comparison depends on data and seed.
+apart. Both leave every row out in closed form. Many classes have a machine for each class of the region. How large the
+regions are follows from counts alone, so that the comparison depends on data and seed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
 
 def _region_rows(data: TrainingData, fit: ODMFit) -> int:
     """Return how many rows a region has, about."""
-    found = round((data.labelled_rows * fit.own.n_landmarks**2 / WORK) ** (1 / 3))
+    machines = max(1.0, 0.5 * len(data.class_weights))
+    found = round((data.labelled_rows * fit.own.n_landmarks**2 / (WORK * machines)) ** (1 / 3))
     return min(Cells().cell_rows, max(1, found))
 
 
@@ -95,8 +96,18 @@ def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: fl
 
 
 def _wrong(region: MemoryData, fit: ODMFit, given: Array) -> Array:
-    """Return which rows of a region an exact machine gets wrong if they are left out, (n,)."""
+    """Return which rows of a region exact machines get wrong if they are left out, (n,)."""
+    codes = np.unique(region.y)
     alone = replace(region, X=given, given=given, kept=np.arange(region.rows), factors=(1.0, 1.0))
-    scores = train_exact(alone, fit, left_out=left_out_values).attributes[OF_MACHINE][0]
-    wrong: Array = (scores > 0) != (region.y > 0)
+
+    def scores(code: float) -> Array:
+        machine = replace(alone, y=np.where(region.y == code, 1.0, -1.0))
+        found: Array = train_exact(machine, fit, left_out=left_out_values).attributes[OF_MACHINE][0]
+        return found
+
+    if len(codes) == 2:
+        best = (scores(codes[1]) > 0).astype(np.int64)
+    else:
+        best = np.argmax([scores(code) for code in codes], axis=0)
+    wrong: Array = codes[best] != region.y
     return wrong

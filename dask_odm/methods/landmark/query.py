@@ -1,7 +1,7 @@
 """Sums of the Nyström problem over blocks of rows.
 
 `dask_odm.methods.landmark.problem` says what the sums are for. Kernel values are computed in tiles that stay in a
-core's cache. Queries of several problems over the same landmarks share each tile (`sums_of_block`).
+core's cache.
 """
 
 from __future__ import annotations
@@ -47,10 +47,6 @@ class SpanSums:
         sample = None if self.sample is None or other.sample is None else self.sample + other.sample
         curvatures = self.curvatures + other.curvatures
         return SpanSums(self.loss + other.loss, self.dual_image + other.dual_image, curvatures, sample)
-
-    def as_group(self) -> SpanSums:
-        """Return the same sums with all curvatures in one group."""
-        return replace(self, curvatures=(self.curvatures,))
 
 
 @dataclass(frozen=True)
@@ -118,32 +114,18 @@ class SpanQuery:
 
     def sums(self, blocks: Iterable[RowBlock], a: Array, draw: Draw | None) -> SpanSums:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
-        return reduce(add, (sums_of_block([(self, a, draw)], [block])[0] for block in blocks)).as_group()
+        total = reduce(add, (self._sums(block, a, draw) for block in blocks))
+        return replace(total, curvatures=(total.curvatures,))
 
-    @staticmethod
-    def of_many(asked: Sequence[tuple[Any, ...]], blocks: Iterable[Sequence[RowBlock]]) -> list[Any]:
-        """Return the answers of several queries over the same rows, each with the bits that it has alone.
-
-        ``asked`` are, for each, the query, its method, the arguments, and the curvatures of a product or None.
-        ``blocks`` yields each block of rows with every query's targets and weights.
-        """
-        found: list[Any] = []
-        sets: dict[tuple[Any, ...], list[int]] = {}  # numbers of the queries that share kernel values
-        for j, (query, method, _, _) in enumerate(asked):
-            if method is SpanQuery.sums:
-                sets.setdefault((id(query.landmarks), query.kernel, query.double), []).append(j)
-        for k, seen in enumerate(blocks):
-            answers: list[Any] = [None] * len(asked)
-            for members in sets.values():
-                sums = sums_of_block([(asked[j][0], *asked[j][2]) for j in members], [seen[j] for j in members])
-                for j, each in zip(members, sums, strict=True):
-                    answers[j] = each
-            for j, (query, method, arguments, of_group) in enumerate(asked):
-                if method is not SpanQuery.sums:
-                    more = () if of_group is None else (of_group[k : k + 1],)
-                    answers[j] = method(query, [seen[j]], *arguments, *more)
-            found = list(map(add, found, answers)) if found else answers
-        return [each.as_group() if isinstance(each, SpanSums) else each for each in found]
+    def _sums(self, block: RowBlock, a: Array, draw: Draw | None) -> SpanSums:
+        loss = 0.0
+        image = np.zeros(self.r)
+        curvature = np.empty(len(block))
+        for rows, K in self._tiles(block, whole=True):
+            loss = self._add_sums(K, block.y[rows], block.weight[rows], a, image, curvature[rows], loss)
+        sample = None if draw is None else self._draw(block, curvature, draw)
+        kept = self.loss.pack(curvature, block.y, block.weight) if self.streamed else curvature
+        return SpanSums(loss, image, (kept,), sample)
 
     def over(self, blocks: Iterable[RowBlock], method: Callable[..., Any], *arguments: Any) -> Any:
         """Return the sum of ``method(self, block, *arguments)`` over the blocks."""
@@ -165,7 +147,7 @@ class SpanQuery:
         buffer = np.empty((step, self.r), self.dtype)
         for i in range(0, len(active), step):
             some = active[i : i + step]
-            span_product(self.tile(self._read(block, some), buffer), curvature[some], p, out)
+            span_product(self.tile(self.read(block, some), buffer), curvature[some], p, out)
         return out
 
     def slopes(self, block: RowBlock, a: Array, direction: Array, steps: Array) -> Array:
@@ -238,7 +220,7 @@ class SpanQuery:
         assert block.values is not None
         for start in range(0, len(block), self.tile_rows):
             rows = slice(start, min(len(block), start + self.tile_rows))
-            self.tile(self._read(block, rows), block.values[rows])
+            self.tile(self.read(block, rows), block.values[rows])
 
     def _add_sums(
         self, K: Array, y: Array, weight: Array, a: Array, dual_image: Array, curvature: Array, total: float
@@ -254,9 +236,9 @@ class SpanQuery:
 
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
         """Draw rows of a block by their ``weight``."""
-        return PrioritySample.draw(weight, block.y, block.first, partial(self._read, block), draw.size, draw.seed)
+        return PrioritySample.draw(weight, block.y, block.first, partial(self.read, block), draw.size, draw.seed)
 
-    def _read(self, block: RowBlock, rows: slice | Array) -> Array:
+    def read(self, block: RowBlock, rows: slice | Array) -> Array:
         """Return some rows of a block as the kernel sees them."""
         X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
@@ -283,27 +265,7 @@ class SpanQuery:
         for start in range(0, n, self.tile_rows):
             rows = slice(start, min(n, start + self.tile_rows))
             if wanted is None or wanted[rows].any():
-                yield rows, self.tile(self._read(block, rows), buffer) if kept is None else kept[rows]
-
-
-def sums_of_block(asked: Sequence[tuple[SpanQuery, Array, Draw | None]], blocks: Sequence[RowBlock]) -> list[SpanSums]:
-    """Return the `SpanQuery.sums` of one block of rows, whose kernel values are computed once for all queries.
-
-    ``asked`` has each query with its arguments, and ``blocks`` the same rows with its targets and weights.
-    """
-    losses = [0.0] * len(asked)
-    images = [np.zeros(query.r) for query, _, _ in asked]
-    curvatures = [np.empty(len(block)) for block in blocks]
-    for rows, K in asked[0][0]._tiles(blocks[0], whole=True):
-        for j, ((query, a, _), block) in enumerate(zip(asked, blocks, strict=True)):
-            found = curvatures[j][rows]
-            losses[j] = query._add_sums(K, block.y[rows], block.weight[rows], a, images[j], found, losses[j])
-    totals = []
-    for (query, _, draw), block, loss, image, found in zip(asked, blocks, losses, images, curvatures, strict=True):
-        sample = None if draw is None else query._draw(block, found, draw)
-        kept = query.loss.pack(found, block.y, block.weight) if query.streamed else found
-        totals.append(SpanSums(loss, image, (kept,), sample))
-    return totals
+                yield rows, self.tile(self.read(block, rows), buffer) if kept is None else kept[rows]
 
 
 def tile_rows(r: int, itemsize: int) -> int:

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.distributed_products import require_memory
-from dask_odm.learning.machines import joined, joined_attributes, trained_machines
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
-    Machines,
     Trained,
     is_small,
     report_step,
@@ -51,7 +48,6 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
-AT_ONCE = 16  # most machines that share their passes over a store: each keeps a preconditioner in this process
 FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
@@ -63,7 +59,7 @@ def reads_store(store: TrainingData, fit: ODMFit) -> bool:
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over landmarks; equal rows in memory are merged first."""
-    _check(fit)
+    require_suited(fit)
     began = time.perf_counter()
     given = data
     data = data.merged()
@@ -71,9 +67,9 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
-        chosen = _first_landmarks(seen, count, fit)
+        chosen = first_landmarks(seen, count, fit)
         landmarks, solution, span = _solve(seen, chosen, count, spare, fit, began)
-        left = _left_out(span, landmarks, solution.x, given, data, fit)
+        left = attributes_of(fit, given, data, left_out(span, landmarks, solution.x, data)) if fit.loo else {}
         del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
         claim = _claim(seen, landmarks, solution.x, fit)
@@ -99,72 +95,38 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     return problem
 
 
-def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-    """Train all machines of many classes over the same landmarks, drawn once among the rows of all.
-
-    Returns None if each is certified or left-out rows are wanted.
-    """
-    if fit.own.certify or fit.loo:
-        return None
-    _check(fit)
-    data = data.merged()
-    count, spare = _planned(data, fit, data.held_bytes(of_pair=True) if pairs else 0)
-    fit = fit.with_own(choice="uniform" if fit.own.choice == "support" else fit.own.choice)
-    with rescaling_advised():
-        whole = data.seen_by(fit.kernel)
-        landmarks = _first_landmarks(whole, count, fit)
-        raw, numbers = whole.chosen_pivots(landmarks.index)
-
-        def train(data: TrainingData, fit: ODMFit) -> Trained:
-            """Train one machine over landmarks that may be no rows of its own."""
-            seen = data.seen_by(fit.kernel)
-            _, solution, _ = _solve(seen, landmarks, len(landmarks), spare, fit, time.perf_counter())
-            return _finish(seen, landmarks, raw, numbers, solution, None, fit)
-
-        at_once = machines_at_once(data, fit)
-        return joined(trained_machines(train, data, fit, machines, at_once), pairs, joined_attributes)
-
-
-def machines_at_once(data: TrainingData, fit: ODMFit) -> int:
-    """Return how many machines share their passes over a store: as many as fit the workers and this process."""
-    if data.in_memory or fit.own.certify:
-        return 1
-    count = min(data.rows, fit.own.n_landmarks)
-    passes = data.passes(count)
-    assert isinstance(passes, StorePasses)
-    one = span_pass_bytes(count, data.features, data.dtype.itemsize, start_rows(data.rows, count))
-    sums = max(one.sums, 8 * count**2 * fit.loo)
-    here = fit.run.here().memory // solver_bytes(count, data.features, data.rows, 8)
-    each = [PassBytes(m * sums, m * one.row, m * one.work) for m in range(1, min(AT_ONCE, here) + 1)]
-    return max(1, sum(map(passes.fits, each)))
-
-
-def _check(fit: ODMFit) -> None:
+def require_suited(fit: ODMFit) -> None:
+    """Raise InputError if landmarks are not for the kernel."""
     if fit.kernel.kernel == "precomputed":
         raise InputError("solver='landmark' needs rows, not kernel='precomputed'; choose solver='exact'.")
     if fit.kernel.kernel == "linear":
         raise InputError("solver='landmark' is for kernels other than 'linear', which solver='newton' learns exactly.")
 
 
-def _planned(data: TrainingData, fit: ODMFit, more: int = 0) -> tuple[int, int]:
-    """Return the number of landmarks, and the bytes of this process that Newton, and ``more``, leave for kernel values.
+def landmark_count(data: TrainingData, fit: ODMFit) -> int:
+    """Return the number of landmarks, at most one for each row."""
+    count: int = min(data.rows, fit.own.n_landmarks)
+    if fit.own.n_landmarks > data.rows:
+        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, count)
+    return count
+
+
+def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
+    """Return the number of landmarks, and the bytes of this process that Newton leaves for kernel values.
 
     Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
     """
     here = data.cluster if data.in_memory else fit.run.here()
-    count = min(data.rows, fit.own.n_landmarks)
-    if fit.own.n_landmarks > data.rows:
-        logger.info("n_landmarks=%d is more than the %d different rows: each may be one", fit.own.n_landmarks, count)
+    count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
-    needed += more
     here.require(needed, 1, f"Newton over {count} landmarks", "Use a smaller n_landmarks, or more memory.")
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 
-def _first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
+def first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
     by_support = _by_support(fit, count, seen.data.rows)
     drawn = -(-count // FIRST_STRIDE) if by_support else count
@@ -235,18 +197,14 @@ def _solve(
     return landmarks, solution, span
 
 
-def _left_out(
-    span: SpanProblem, landmarks: Landmarks, a: Array, given: TrainingData, data: TrainingData, fit: ODMFit
-) -> dict[str, Any]:
-    """Return the fitted attributes of leave-one-out, or none if they are not wanted."""
-    if not fit.loo:
-        return {}
+def left_out(span: SpanProblem, landmarks: Landmarks, a: Array, data: TrainingData) -> Array:
+    """Return scores of all rows at the solution ``a`` (r,), and leverages of active ones: float64 (2, n)."""
     r = len(landmarks)
     work = 3 * TILE_BYTES + 4 * 8 * BLOCK * r  # the active rows are gathered, joined and scaled
     data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
-    return attributes_of(fit, given, data, span.leverages(a, inverse))
+    return span.leverages(a, inverse)
 
 
 def _fits(state: LandmarkState, r: int) -> bool:
@@ -324,8 +282,12 @@ def _finish(
         "history_": solution.history,
         "n_iter_": max(1, solution.steps),
     }
-    warning = None
-    if not solution.converged:
-        over = stopped_at(solution.gap, fit.solver.tol).replace(", above", " over the span of the landmarks, above")
-        warning = f"{over} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    return Trained(model, attributes, warning)
+    return Trained(model, attributes, short_warning(solution, fit))
+
+
+def short_warning(solution: PrimalSolution[Any], fit: ODMFit) -> str | None:
+    """Return a warning if a solution is not converged."""
+    if solution.converged:
+        return None
+    over = stopped_at(solution.gap, fit.solver.tol).replace(", above", " over the span of the landmarks, above")
+    return f"{over} Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."

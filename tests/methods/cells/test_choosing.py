@@ -60,6 +60,23 @@ def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog):
     assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
 
 
+@pytest.mark.parametrize("pairs", [True, False])
+def test_many_classes_are_compared_by_a_machine_for_each(pairs):
+    def solver(X: np.ndarray, y: np.ndarray, model: ODMClassifier) -> str:
+        run = FitRun.of(model)
+        data = MemoryData.of(run, X, y.astype(np.float64), np.ones(len(y)), (1.0,) * len(np.unique(y)))
+        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run), pairs=pairs)
+        assert fit.odm == model._settings(run).odm
+        return choice.solver
+
+    X, y = board(12_000)
+    assert solver(X, (y == 1) + 2 * (X[:, 2] > np.median(X[:, 2])), with_landmarks(200, narrow())) == "cells"
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = np.digitize(X[:, 0] + rng.normal(size=3000), [-0.7, 0.7])
+    assert solver(X, y, with_landmarks(60, narrow(gamma=0.1))) == "landmark"
+
+
 def test_all_rows_as_landmarks_leave_nothing_to_gain():
     X, y = board(1200)
     model = with_landmarks(1200, narrow())

@@ -13,7 +13,6 @@ import pytest
 import pass_jobs
 from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import OneOfMany
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
@@ -22,7 +21,6 @@ from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.learning.shared_pass import run_jointly
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import Draw, SpanQuery
 from dask_odm.solvers import Landmark
@@ -88,39 +86,6 @@ def test_sums_are_those_of_rows_in_memory(store, upsilon):
     drawn, wanted = there.support(a, Draw(100, 6)), memory.support(a, Draw(100, 6))
     for name in ("numbers", "rows", "y", "weight"):
         np.testing.assert_array_equal(getattr(drawn, name), getattr(wanted, name))
-
-
-@pytest.mark.parametrize("shared", [True, False], ids=["same landmarks", "landmarks of their own"])
-def test_problems_that_share_a_pass_have_the_bits_of_passes_of_their_own(store, shared, monkeypatch):
-    """Classes of some rows against those of all, in groups of several chunks; they end after different passes."""
-    monkeypatch.setattr(passes, "CHUNK_GROUPS", 4)
-    scaling, odm = Scaling(np.full(5, 0.5), np.linspace(0.5, 1, 5)), ODMSettings(1e4, 0.3, 0.2)
-    scaled = scaling(store.read_rows(np.arange(80)).X)
-    some = scaled[:40]
-
-    def work(i: int):
-        rows = some if shared else scaled[i : i + 40]
-        targets, rng = OneOfMany(i % 2, (1.0, 1.0 + i)), np.random.default_rng(i)
-        query = SpanQuery(RBF(1.0, 0.3), rows, BandLoss(odm, 1e3, 1.0 + i), scaling)
-        span = SpanProblem.over_passes(query, StorePasses(store, HERE, targets.columns))
-
-        def ask() -> list:
-            a, p = rng.normal(size=40), rng.normal(size=40)
-            sums = span.sums(a, Draw(100, 5) if i else None)
-            found = [sums.loss, sums.dual_image, span.product(sums, p)]
-            if i:
-                drawn = span.support(a, Draw(50, 6))
-                found += [drawn.numbers, drawn.rows, *sums.sample.weighted(), span.slopes(a, p, np.array([0.1, 1.0]))]
-                found += [span.hessian(a), span.leverages(a, np.eye(40))]
-            return [np.asarray(each).tobytes() for each in found]
-
-        return ask
-
-    alone = [work(i)() for i in range(3)]
-    read = []
-    monkeypatch.setattr(Store, "read", lambda self, *more, read_=Store.read: read.append(1) or read_(self, *more))
-    assert list(run_jointly((work(i) for i in range(3)), 3)) == alone
-    assert len(read) == 6 * store.n_chunks, "each chunk is read once for all of them"
 
 
 @pytest.mark.parametrize("choice", ["support", "uniform", "rp"])

@@ -1,0 +1,282 @@
+"""Newton's method in lockstep, for all machines of many classes over shared landmarks.
+
+In the coordinates ``β = Lᵀα`` of an orthonormal basis of the landmarks' span, ``G = LLᵀ``, a machine minimises
+``P(β) = ½‖β‖² + Σ_i loss_i``. Its Newton step solves ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δ = −∇P`` by conjugate gradients.
+Every machine goes its own way, and leaves when it is done. But a pass serves all machines that are not done: their
+sums, and the products of their conjugate gradients, are matrix products with the same kernel values. There is no
+preconditioner. It would be a matrix of r² entries for each machine, and making it would take longer than products.
+
+If a step does not lower P as much as the slope there promises, the machine's next try is a shorter step, which P's
+derivatives at both ends suggest. Rows in float32 have sums in float32 at first. When these no longer help, or say that
+a machine is done, it goes on with kernel values and sums in float64. Products stay in float32.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.solution import OnStep, Record, step_record
+from dask_odm.linalg.systems import times_lower, times_transpose
+from dask_odm.linalg.threads import run_threads
+from dask_odm.methods.landmark.machines import MachineProblem, MachineSums
+from dask_odm.typing import Array
+
+MOST_PRODUCTS = 300  # of the conjugate gradients of a step
+SHARED_ROWS = 64  # machines whose coordinates a thread changes at a time
+
+
+@dataclass(frozen=True, eq=False)
+class LockstepState:
+    """State of all machines (m) between two passes, from which a run can resume.
+
+    ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
+    at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
+    ``open`` is 1 for machines that are not done in this precision. ``looks`` counts passes for sums, and ``passes``
+    those for products, too. ``history`` has the records of all machines.
+    """
+
+    at: Array
+    direction: Array
+    length: Array
+    slope: Array
+    primal: Array
+    gap: Array
+    steps: Array
+    open: Array
+    double_precision: bool
+    looks: int
+    passes: int
+    history: list[Record]
+
+    @classmethod
+    def begin(cls, m: int, r: int, *, double_precision: bool) -> LockstepState:
+        """Return the state in which all machines are at zero."""
+        arrays: dict[str, Any] = {name: np.zeros(m) for name in ("length", "slope", "primal", "gap", "steps")}
+        return cls(
+            at=np.zeros((m, r)), direction=np.zeros((m, r)), open=np.ones(m), **arrays,
+            double_precision=double_precision, looks=0, passes=0, history=[],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """Points ``x`` (k, r) of the open machines ``live`` (k,), with their sums, gradients, P and gaps."""
+
+    live: Array
+    x: Array
+    sums: MachineSums
+    gradient: Array
+    primal: Array
+    gap: Array
+
+
+@dataclass(eq=False)
+class Lockstep:
+    """One run of all machines, each until its gap over the span of the landmarks is at most ``tol`` of P.
+
+    A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
+    ``on_step`` with a record of all machines: the largest gap, and the sum of P. The number of ``threads`` never
+    changes the result.
+    """
+
+    problem: MachineProblem
+    landmarks: Landmarks
+    tol: float
+    max_iter: int
+    threads: int = 1
+    on_step: OnStep = lambda record: None
+    on_state: Callable[[LockstepState], object] = lambda state: None
+    began: float = field(default_factory=time.perf_counter)
+    inverse: Array = field(init=False)  # L⁻¹ in the dtype of the rows, for conjugate gradients
+
+    def __post_init__(self) -> None:
+        self.landmarks.prepare()
+        inverse = lapack.dtrtri(self.landmarks.factor, lower=1)[0]
+        self.inverse = np.ascontiguousarray(inverse, self.problem.query.span.dtype)
+
+    def run(self, state: LockstepState | None = None) -> list[PrimalSolution[None]]:
+        """Return the solution of every machine, in coefficients of the landmarks, from zero or from a ``state``."""
+        m = self.problem.query.stiffness.shape[1]
+        exact = self.problem.query.span.dtype == np.float64
+        s = state or LockstepState.begin(m, len(self.landmarks), double_precision=exact)
+        while True:
+            while s.open.any():
+                s = self._pass(s)
+            if s.double_precision:
+                break
+            s = replace(s, open=np.ones(m), length=np.zeros(m), double_precision=True)
+        histories: list[list[Record]] = [[] for _ in range(m)]
+        for record in s.history:
+            own = histories[record["machine"]]
+            own.append({name: record[name] for name in record if name != "machine"} | {"iteration": len(own)})
+        found: list[PrimalSolution[None]] = []
+        for x, primal, gap, steps, history in zip(
+            self._coefficients(s.at), s.primal.tolist(), s.gap.tolist(), s.steps.tolist(), histories, strict=True
+        ):
+            found.append(PrimalSolution(x, primal, gap, gap <= self.tol, history, int(steps)))
+        return found
+
+    def _pass(self, s: LockstepState) -> LockstepState:
+        """Look at the next points of all open machines, and choose the points after them."""
+        at = self._look(s)
+        s = self._noted(s, at)
+        better, done = self._judged(s, at)
+        s = _taken(s, at, better)
+        done |= s.steps[at.live] >= self.max_iter
+        s.open[at.live[done]] = 0.0
+        s = self._shortened(s, at, ~better & ~done)
+        s = self._directed(s, at, np.flatnonzero(better & ~done))
+        self.on_state(s)
+        seconds = s.history[-1]["seconds"]
+        self.on_step(step_record(s.looks - 1, float(s.gap.max()), float(s.primal.sum()), s.passes, seconds))
+        return s
+
+    def _look(self, s: LockstepState) -> _Look:
+        live = np.flatnonzero(s.open)
+        x = s.at[live] + s.length[live, None] * s.direction[live]
+        sums = self.problem.sums(live, self._coefficients(x), double=s.double_precision)
+        gradient = x - self._whitened(sums.image)
+        primal = 0.5 * _dots(x, x) + sums.loss
+        gap = 0.5 * _dots(gradient, gradient) / np.maximum(primal, np.finfo(float).tiny)
+        return _Look(live, x, sums, gradient, primal, gap)
+
+    def _noted(self, s: LockstepState, at: _Look) -> LockstepState:
+        """Add the records of a look. They are numbered machine by machine in the end."""
+        seconds = time.perf_counter() - self.began
+        found = list(s.history)
+        for machine, gap, objective in zip(at.live.tolist(), at.gap.tolist(), at.primal.tolist(), strict=True):
+            found.append(step_record(len(found), gap, objective, s.passes + 1, seconds, machine=machine))
+        return replace(s, history=found, passes=s.passes + 1, looks=s.looks + 1)
+
+    def _judged(self, s: LockstepState, at: _Look) -> tuple[Array, Array]:
+        """Return which machines are to take the points that were looked at, and which are done in this precision."""
+        length = s.length[at.live]
+        before = s.primal[at.live]
+        slope = s.slope[at.live]
+        first = length == 0.0
+        digits = 1e-13 if s.double_precision else 1e-6  # share of P that is rounding
+        with np.errstate(invalid="ignore"):  # what is not finite is no better
+            # Armijo's condition, or an end whose P differs by rounding
+            better = first | (at.primal <= before + 1e-4 * length * slope) | (at.gap <= self.tol)
+            halved = at.gap <= 0.5 * s.gap[at.live]
+            idle = ~first & ~halved & (before - at.primal <= digits * before)
+            if not s.double_precision:  # near the end, Newton's steps do better than this unless rounding is in the way
+                idle |= ~first & ~halved & (at.gap <= 0.1)
+            lost = (length < 1e-6) | (-length * slope <= digits * before)
+        # zero classifies nothing, so at least one step is taken from there
+        reached = (at.gap <= self.tol) & (~first | at.x.any(axis=1))
+        return better, np.where(better, reached | idle, lost) | ~np.isfinite(at.gap)
+
+    def _shortened(self, s: LockstepState, at: _Look, some: Array) -> LockstepState:
+        """Shorten the steps of ``some`` machines to where a parabola with P's slopes at both ends is least."""
+        machines = at.live[some]
+        end = _dots(at.gradient[some], s.direction[machines])
+        share = s.slope[machines] / np.minimum(s.slope[machines] - end, -np.finfo(float).tiny)
+        length = s.length.copy()
+        length[machines] *= np.clip(share, 0.1, 0.9)
+        return replace(s, length=length)
+
+    def _directed(self, s: LockstepState, at: _Look, some: Array) -> LockstepState:
+        """Find the next steps of ``some`` machines, from the points that were looked at."""
+        if not len(some):
+            return s
+        found, products = self._steps(at, some)
+        machines = at.live[some]
+        direction, length, slope = s.direction.copy(), s.length.copy(), s.slope.copy()
+        direction[machines] = found
+        length[machines] = 1.0
+        slope[machines] = _dots(at.gradient[some], found)
+        return replace(s, direction=direction, length=length, slope=slope, passes=s.passes + products)
+
+    def _steps(self, at: _Look, some: Array) -> tuple[Array, int]:
+        """Return the Newton steps (k, r) of ``some`` machines, and the number of products taken.
+
+        Conjugate gradients in the rows' dtype, as exactly as each machine's gap requires.
+        """
+        gap = at.gap[some]
+        gradient = at.gradient[some]
+        left = np.minimum(0.1, np.sqrt(gap)) ** 2  # share of the gradient's squared norm, and so of the gap
+        left = np.where(gap > self.tol, np.maximum(left, 0.1 * self.tol / np.maximum(gap, self.tol)), left)
+        found = np.zeros(gradient.shape)
+        scale = np.sqrt(_dots(gradient, gradient))  # so that squares fit float32
+        scale[scale == 0.0] = 1.0
+        r = (-gradient / scale[:, None]).astype(self.inverse.dtype)
+        x = np.zeros_like(r)
+        p = r.copy()
+        rr = _dots(r, r)
+        enough = left * rr
+        places = np.arange(len(some))
+        products = 0
+        while products < MOST_PRODUCTS:
+            busy = rr > enough
+            if not busy.all():
+                found[places[~busy]] = x[~busy]
+                places, x, r, p, rr, enough = (each[busy] for each in (places, x, r, p, rr, enough))
+            if not len(places):
+                break
+            Ap = p + self._images(at, p, some[places])
+            products += 1
+            length = (rr / _dots(p, Ap)).astype(r.dtype)[:, None]
+            x += length * p
+            r -= length * Ap
+            last = rr
+            rr = _dots(r, r)
+            p = r + (rr / last).astype(r.dtype)[:, None] * p
+        found[places] = x
+        return found * scale[:, None], products
+
+    def _images(self, at: _Look, p: Array, some: Array) -> Array:
+        """Return ``L⁻¹ Kᵀ diag(c) K L⁻ᵀ p`` of each row of ``p``."""
+        coefficients = self._each(p, lambda rows: times_lower(rows, self.inverse))
+        image = self.problem.product(at.live, at.sums, coefficients, some)
+        return self._each(image, lambda rows: times_transpose(rows, self.inverse))
+
+    def _coefficients(self, x: Array) -> Array:
+        """Return the coefficients ``L⁻ᵀ β`` of landmarks for coordinates β, row by row, in float64."""
+        factor = self.landmarks.factor
+        return self._each(x, lambda rows: solve_triangular(factor, rows.T, lower=True, trans=1, check_finite=False).T)
+
+    def _whitened(self, images: Array) -> Array:
+        """Return ``L⁻¹ k`` of each row k of ``images``, in float64."""
+
+        def white(rows: Array) -> Array:
+            found = rows.copy()
+            self.landmarks.whiten(found)
+            return found
+
+        return self._each(images, white)
+
+    def _each(self, rows: Array, function: Callable[[Array], Array]) -> Array:
+        """Return ``function`` of all rows, some at a time by threads."""
+        starts = range(0, len(rows), SHARED_ROWS)
+        parts = run_threads(lambda start: function(rows[start : start + SHARED_ROWS]), starts, self.threads)
+        return np.concatenate(parts)
+
+
+def _taken(s: LockstepState, at: _Look, better: Array) -> LockstepState:
+    """Return the state in which machines that are ``better`` there have moved to where they looked."""
+    machines = at.live[better]
+    taken = {name: getattr(s, name).copy() for name in ("at", "primal", "gap", "steps", "open")}
+    taken["at"][machines] = at.x[better]
+    taken["primal"][machines] = at.primal[better]
+    taken["gap"][machines] = at.gap[better]
+    taken["steps"][machines] += s.length[machines] > 0.0
+    return replace(s, **taken)
+
+
+def _dots(A: Array, B: Array) -> Array:
+    """Return the inner products of the rows of ``A`` and ``B``, float64 (m,)."""
+    return np.einsum("ij,ij->i", A, B, dtype=np.float64)
+
+
+def lockstep_bytes(m: int, r: int) -> int:
+    """Return the bytes that a run of ``m`` machines over ``r`` landmarks holds beside the rows and their sums."""
+    return 8 * (12 * m * r + 5 * r * r)

@@ -1,0 +1,147 @@
+"""Recipe of landmarks for many classes: all machines learn in lockstep, over the same landmarks.
+
+Rows in memory are sorted by class, and their kernel values at the landmarks are kept if there is room. Over a store, a
+pass serves all machines. Very many machines learn in several groups, one after the other, so that their coordinates
+take little memory. Groups depend on the number of landmarks alone.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from dask.system import CPU_COUNT
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.memory import taken
+from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.machines import joined_attributes, joined_warning, runs_of
+from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.linear import MOST_GROUPS
+from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.recipe import (
+    Machines,
+    Trained,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+)
+from dask_odm.learning.training.training_data import KernelData, TrainingData
+from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
+from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, machine_pass_bytes
+from dask_odm.methods.landmark.query import SpanQuery
+from dask_odm.methods.landmark.recipe import (
+    first_landmarks,
+    landmark_count,
+    left_out,
+    nystrom_problem,
+    require_suited,
+    short_warning,
+)
+from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.models.models import KernelModel
+from dask_odm.typing import Array
+
+GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
+
+
+def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+    """Train all machines of many classes over the same landmarks, drawn once among the rows of all.
+
+    Returns None if each is to be certified.
+    """
+    if fit.own.certify:
+        return None
+    require_suited(fit)
+    began = time.perf_counter()
+    given = data
+    data = data.merged()
+    count = landmark_count(data, fit)
+    most = max(1, GROUP_BYTES // (8 * count))
+    spare = _require(data, fit, len(machines), min(most, len(machines)), count)
+    with rescaling_advised():
+        seen = data.seen_by(fit.kernel)
+        landmarks = _landmarks(seen, count, fit)
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        problem = _problem(seen, landmarks, fit, machines, spare)
+        groups = [slice(start, start + most) for start in range(0, len(machines), most)]
+        found: list[PrimalSolution[None]] = []
+        for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
+            part = replace(problem, query=problem.query.of_machines(group))
+            resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
+            shape = part.query.stiffness.shape[1], len(landmarks)
+            require_state(replace(fit, run=run), resume is None or resume.at.shape == resume.direction.shape == shape)
+            solver = Lockstep(part, landmarks, fit.solver.tol, fit.solver.max_iter, CPU_COUNT, report_step, save, began)
+            found += solver.run(resume)
+        coefficients = np.array([solution.x for solution in found])
+        require_finite_solution(coefficients, [solution.gap for solution in found])
+        left: dict[str, Any] = {}
+        if fit.loo:
+            each = zip(machines, coefficients, strict=True)
+            values = [_left_out(given.of_machine(machine), landmarks, a, fit) for machine, a in each]
+            left = joined_left_out(values, pairs=pairs > 0)
+    intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
+    kernel = replace(landmarks.kernel, bias=0.0)
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs)
+    attributes = [
+        {"dual_gap_": float("nan"), "history_": solution.history, "n_iter_": max(1, solution.steps)}
+        for solution in found
+    ]
+    warning = joined_warning([short_warning(solution, fit) for solution in found])
+    return Trained(model, joined_attributes(attributes) | {"support_": numbers} | left, warning)
+
+
+def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) -> dict[str, Any]:
+    """Return what leaving out finds of the rows of one machine with coefficients ``a`` (r,)."""
+    data = given.merged()
+    span = nystrom_problem(data.seen_by(fit.kernel), landmarks, fit.loss(data), 0, 0)
+    return left_out_values(fit, given, data, left_out(span, landmarks, a, data))
+
+
+def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
+    """Draw landmarks for all machines. Those drawn with equal probability include some rows of every class."""
+    if fit.own.choice == "rp":
+        return first_landmarks(seen, count, fit)
+    least = count // (4 * len(seen.data.class_weights))
+    numbers = seen.data.drawn_by_class(count, least, fit.run.seed)
+    return Landmarks.of(seen.kernel, seen.pivots(count, "uniform").take(numbers), numbers)
+
+
+def _problem(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines, budget: int) -> MachineProblem:
+    """Build the problem of all machines; ``budget`` bounds the bytes of kernel values that are kept in memory."""
+    data = seen.data
+    span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
+    positive = np.array([machine.positive for machine in machines])
+    weights = np.array([machine.class_weights for machine in machines]).T
+    query = MachineQuery.of(span, fit.odm, positive, weights, data.class_totals)
+    if seen.scaled is None:
+        return MachineProblem.over_passes(query, data.passes(len(landmarks)))
+    codes, weight = data.columns()
+    order = np.argsort(codes, kind="stable")
+    rows: Any = taken(seen.scaled, order)
+    weight = weight[order] if weight.size else weight
+    return MachineProblem.over_rows(query, rows, codes[order], weight, budget, CPU_COUNT)
+
+
+def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int) -> int:
+    """Return the bytes of this process that ``most`` of ``m`` machines at once leave for kernel values.
+
+    Raises MemoryLimitError if they, or the tasks of their passes, do not fit.
+    """
+    width = min(most, len(data.class_weights))
+    own = machine_pass_bytes(most, width, r, data.features)
+    needed = data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
+    needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
+    here = data.cluster if data.in_memory else fit.run.here()
+    if data.held is not None:
+        X = data.held.X
+        needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
+        needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
+    else:
+        data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
+    here.require(needed, 1, f"{m} machines over {r} landmarks", "Use a smaller n_landmarks, or more memory.")
+    return here.memory - needed

@@ -1,0 +1,173 @@
+"""Machines of many classes in lockstep: each is the machine of the kernel's projection on the landmarks' span."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import dask
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from dask_odm import MemoryLimitError, ODMClassifier
+from dask_odm.errors import InputError
+from dask_odm.events import IterationFinished
+from dask_odm.methods.landmark import many_classes
+from dask_odm.solvers import Landmark
+from small_stores import store_of
+
+GAMMA = 0.3
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of five classes, the last of which has three, many of them twice."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), [60, 50, 50, 40, 3])
+    X = rng.normal(size=(len(y), 4)) + 1.5 * rng.normal(size=(5, 4))[y]
+    return np.concatenate([X, X[:40]]), np.concatenate([y, y[:40]])
+
+
+def model(count: int = 80, **parameters: object) -> ODMClassifier:
+    settings = {"gamma": GAMMA, "lam": 50.0, "tol": 1e-11, "multi_class": "ovo", "random_state": 0, "dtype": "float64"}
+    return ODMClassifier(**settings | {"solver": Landmark(count)} | parameters)
+
+
+def stored(path: str, **parameters: object) -> ODMClassifier:
+    """A fit over passes of a store, that is not read into memory."""
+    with dask.config.set({"dask_odm.read-into-memory": "0B"}):
+        return model(**parameters).fit(path)
+
+
+def projected(A: np.ndarray, B: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """Return kernel values, with the constant of an intercept, of the projections on the span of landmarks."""
+    inner = np.linalg.pinv(rbf_kernel(landmarks, gamma=GAMMA) + 1.0, rcond=1e-13, hermitian=True)
+    left, right = (rbf_kernel(each, landmarks, gamma=GAMMA) + 1.0 for each in (A, B))
+    return left @ inner @ right.T
+
+
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+@pytest.mark.parametrize("upsilon", [0.0, 0.3])
+def test_they_are_exact_machines_of_the_projected_kernel(rows, scheme, upsilon):
+    X, y = rows
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
+    settings = {"multi_class": scheme, "class_weight": {3: 2.5}, "upsilon": upsilon}
+    found = model(**settings).fit(X, y, weight)
+    landmarks = found.support_vectors_
+    assert len(landmarks) == 80
+    np.testing.assert_array_equal(landmarks, X[found.support_])
+    K = projected(X, X, landmarks)
+    exact = model(kernel="precomputed", solver="exact", fit_intercept=False, tol=1e-10, **settings).fit(K, y, weight)
+    np.testing.assert_allclose(found.decision_function(X), exact.decision_function(K), atol=1e-4)
+    assert np.isnan(found.dual_gap_)
+    last = {record["machine"]: record["gap"] for record in found.history_}
+    assert set(last) == set(range(10 if scheme == "ovo" else 5))
+    assert max(last.values()) <= 1e-11
+
+
+@pytest.mark.parametrize("count", [2, 10, 80])
+def test_landmarks_are_of_every_class(rows, count, tmp_path):
+    X, y = rows
+    found = model(count).fit(X, y)
+    assert len(found.support_) == count
+    if count >= 20 * 3:
+        assert set(y[found.support_]) == set(range(5))
+        assert (y[found.support_] == 4).sum() == 3
+    path = store_of(tmp_path / "a.zarr", X[:203], y[:203], chunk_rows=25).path
+    np.testing.assert_array_equal(
+        stored(path, solver=Landmark(count)).support_, model(count).fit(X[:203], y[:203]).support_
+    )
+
+
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_a_store_groups_and_memory_make_the_same_model(rows, scheme, tmp_path, monkeypatch):
+    X, y = rows
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
+    expected = model(multi_class=scheme).fit(X, y, weight).decision_function(X)
+    path = store_of(tmp_path / "a.zarr", X, y, weight=weight, chunk_rows=25).path
+    np.testing.assert_allclose(
+        stored(path, multi_class=scheme, solver=Landmark(243)).decision_function(X),
+        model(243, multi_class=scheme).fit(X, y, weight).decision_function(X),
+        atol=1e-4,
+    )
+    monkeypatch.setattr(many_classes, "GROUP_BYTES", 8 * 80 * 3)  # three machines at a time
+    found = model(multi_class=scheme).fit(X, y, weight)
+    np.testing.assert_allclose(found.decision_function(X), expected, atol=1e-4)
+
+
+def test_memory_changes_no_bit(rows, monkeypatch):
+    X, y = rows
+    kept = model().fit(X, y).dual_coef_
+    monkeypatch.setattr(many_classes, "_require", lambda *_: 0)
+    np.testing.assert_array_equal(model().fit(X, y).dual_coef_, kept)
+
+
+def test_what_is_claimed_of_float32_is_true_in_float64(rows):
+    """A wide kernel and a large λ: float32 alone would claim gaps that are not there."""
+    X, y = rows
+    found = model(gamma=0.003, lam=1e5, dtype="float32", tol=1e-3).fit(X, y)
+    landmarks = found.support_vectors_.astype(np.float64)
+    F = rbf_kernel(X.astype(np.float32).astype(np.float64), landmarks, gamma=0.003) + 1.0
+    G = rbf_kernel(landmarks, gamma=0.003) + 1.0
+    for machine, (a, b) in enumerate(combinations(range(5), 2)):
+        records = [record for record in found.history_ if record["machine"] == machine]
+        of_pair = (y == a) | (y == b)
+        sign = np.where(y[of_pair] == b, 1.0, -1.0)
+        coefficients = found.dual_coef_[machine]
+        margins = sign * (F[of_pair] @ coefficients)
+        c = 1e5 / of_pair.sum() / 0.8**2
+        loss = 0.5 * c * (np.maximum(0.8 - margins, 0) ** 2 + 0.2 * np.maximum(margins - 1.2, 0) ** 2).sum()
+        objective = 0.5 * coefficients @ G @ coefficients + loss
+        assert records[-1]["gap"] <= 1e-3
+        assert abs(objective - records[-1]["objective"]) <= 1e-2 * objective
+
+
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
+    """Over as many landmarks as rows; the closed form is the same."""
+    X, y = (each[:203] for each in rows)
+    exact = model(solver="exact", tol=1e-10, loo=True, multi_class=scheme).fit(X, y)
+    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
+    for found in (
+        model(203, loo=True, multi_class=scheme).fit(X, y),
+        stored(path, solver=Landmark(203), loo=True, multi_class=scheme),
+    ):
+        np.testing.assert_allclose(found.loo_decision_function_, exact.loo_decision_function_, atol=1e-2)
+        assert found.loo_score_ == pytest.approx(exact.loo_score_, abs=0.01)
+        assert np.abs(found.predict_proba(X) - exact.predict_proba(X)).max() < 0.05
+
+
+def test_an_early_end_is_a_warning_and_steps_are_events(rows):
+    X, y = rows
+    heard: list = []
+    with pytest.warns(UserWarning, match="10 of 10 machines stopped short"):
+        found = model(max_iter=1, callbacks=[heard.append]).fit(X, y)
+    told = [event for event in heard if isinstance(event, IterationFinished)]
+    assert [event.iteration for event in told] == list(range(max(r["iteration"] for r in found.history_) + 1))
+    last = {record["machine"]: record for record in found.history_}
+    assert told[-1].gap == max(record["gap"] for record in last.values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path, dtype):
+    X, y = rows
+    checkpoint = str(tmp_path / "c")
+
+    def lose(event: object) -> None:
+        if isinstance(event, IterationFinished) and event.iteration == 3:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        model(dtype=dtype, checkpoint=checkpoint, callbacks=[lose]).fit(X, y)
+    rest = model(dtype=dtype, checkpoint=checkpoint, resume=True).fit(X, y)
+    whole = model(dtype=dtype).fit(X, y)
+    np.testing.assert_array_equal(rest.dual_coef_, whole.dual_coef_)
+    assert [record["gap"] for record in rest.history_] == [record["gap"] for record in whole.history_]
+
+
+def test_refused(rows):
+    X, y = rows
+    with pytest.raises(MemoryLimitError):
+        model(memory_limit="300 kB").fit(X, y)
+    with pytest.raises(InputError, match="is for kernels other than 'linear'"):
+        model(kernel="linear").fit(X, y)
