@@ -40,7 +40,7 @@ class LockstepState:
     ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
     at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
     ``open`` is 1 for machines that are not done in this precision. ``looks`` counts passes for sums, and ``passes``
-    those for products, too. ``history`` has the records of all machines.
+    those for products, too. ``history`` has a record of each look at all machines.
     """
 
     at: Array
@@ -83,8 +83,8 @@ class Lockstep:
     """One run of all machines, each until its gap over the span of the landmarks is at most ``tol`` of P.
 
     A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
-    ``on_step`` with a record of all machines: the largest gap, and the sum of P. The number of ``threads`` never
-    changes the result.
+    ``on_step`` with a record of all machines: the largest gap, the sum of P, and how many are not done. The number of
+    ``threads`` never changes the result.
     """
 
     problem: MachineProblem
@@ -102,8 +102,11 @@ class Lockstep:
         inverse = lapack.dtrtri(self.landmarks.factor, lower=1)[0]
         self.inverse = np.ascontiguousarray(inverse, self.problem.query.span.dtype)
 
-    def run(self, state: LockstepState | None = None) -> list[PrimalSolution[None]]:
-        """Return the solution of every machine, in coefficients of the landmarks, from zero or from a ``state``."""
+    def run(self, state: LockstepState | None = None) -> tuple[list[PrimalSolution[None]], list[Record]]:
+        """Minimise from zero or from a ``state``; return the solution of every machine, and the records of all.
+
+        Solutions are in coefficients of the landmarks, and have no records of their own.
+        """
         m = self.problem.query.stiffness.shape[1]
         exact = self.problem.query.span.dtype == np.float64
         s = state or LockstepState.begin(m, len(self.landmarks), double_precision=exact)
@@ -113,30 +116,27 @@ class Lockstep:
             if s.double_precision:
                 break
             s = replace(s, open=np.ones(m), length=np.zeros(m), double_precision=True)
-        histories: list[list[Record]] = [[] for _ in range(m)]
-        for record in s.history:
-            own = histories[record["machine"]]
-            own.append({name: record[name] for name in record if name != "machine"} | {"iteration": len(own)})
         found: list[PrimalSolution[None]] = []
-        for x, primal, gap, steps, history in zip(
-            self._coefficients(s.at), s.primal.tolist(), s.gap.tolist(), s.steps.tolist(), histories, strict=True
-        ):
-            found.append(PrimalSolution(x, primal, gap, gap <= self.tol, history, int(steps)))
-        return found
+        figures = s.primal.tolist(), s.gap.tolist(), s.steps.tolist()
+        for x, primal, gap, steps in zip(self._coefficients(s.at), *figures, strict=True):
+            found.append(PrimalSolution(x, primal, gap, gap <= self.tol, [], int(steps)))
+        return found, s.history
 
     def _pass(self, s: LockstepState) -> LockstepState:
         """Look at the next points of all open machines, and choose the points after them."""
         at = self._look(s)
-        s = self._noted(s, at)
+        seconds = time.perf_counter() - self.began
         better, done = self._judged(s, at)
         s = _taken(s, at, better)
         done |= s.steps[at.live] >= self.max_iter
         s.open[at.live[done]] = 0.0
+        figures = float(s.gap.max()), float(s.primal.sum()), s.passes + 1, seconds
+        record = step_record(s.looks, *figures, machines=int(s.open.sum()))
+        s = replace(s, looks=s.looks + 1, passes=s.passes + 1, history=[*s.history, record])
         s = self._shortened(s, at, ~better & ~done)
         s = self._directed(s, at, np.flatnonzero(better & ~done))
         self.on_state(s)
-        seconds = s.history[-1]["seconds"]
-        self.on_step(step_record(s.looks - 1, float(s.gap.max()), float(s.primal.sum()), s.passes, seconds))
+        self.on_step(record)
         return s
 
     def _look(self, s: LockstepState) -> _Look:
@@ -147,14 +147,6 @@ class Lockstep:
         primal = 0.5 * _dots(x, x) + sums.loss
         gap = 0.5 * _dots(gradient, gradient) / np.maximum(primal, np.finfo(float).tiny)
         return _Look(live, x, sums, gradient, primal, gap)
-
-    def _noted(self, s: LockstepState, at: _Look) -> LockstepState:
-        """Add the records of a look. They are numbered machine by machine in the end."""
-        seconds = time.perf_counter() - self.began
-        found = list(s.history)
-        for machine, gap, objective in zip(at.live.tolist(), at.gap.tolist(), at.primal.tolist(), strict=True):
-            found.append(step_record(len(found), gap, objective, s.passes + 1, seconds, machine=machine))
-        return replace(s, history=found, passes=s.passes + 1, looks=s.looks + 1)
 
     def _judged(self, s: LockstepState, at: _Look) -> tuple[Array, Array]:
         """Return which machines are to take the points that were looked at, and which are done in this precision."""

@@ -17,10 +17,11 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import taken
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.machines import joined_attributes, joined_warning, runs_of
+from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.solution import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Machines,
@@ -70,13 +71,16 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         problem = _problem(seen, landmarks, fit, machines, spare)
         groups = [slice(start, start + most) for start in range(0, len(machines), most)]
         found: list[PrimalSolution[None]] = []
+        history: list[Record] = []
         for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
             part = replace(problem, query=problem.query.of_machines(group))
             resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
             shape = part.query.stiffness.shape[1], len(landmarks)
             require_state(replace(fit, run=run), resume is None or resume.at.shape == resume.direction.shape == shape)
             solver = Lockstep(part, landmarks, fit.solver.tol, fit.solver.max_iter, CPU_COUNT, report_step, save, began)
-            found += solver.run(resume)
+            solutions, records = solver.run(resume)
+            found += solutions
+            history += records
         coefficients = np.array([solution.x for solution in found])
         require_finite_solution(coefficients, [solution.gap for solution in found])
         left: dict[str, Any] = {}
@@ -87,12 +91,9 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
     kernel = replace(landmarks.kernel, bias=0.0)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs)
-    attributes = [
-        {"dual_gap_": float("nan"), "history_": solution.history, "n_iter_": max(1, solution.steps)}
-        for solution in found
-    ]
+    attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
-    return Trained(model, joined_attributes(attributes) | {"support_": numbers} | left, warning)
+    return Trained(model, attributes | {"support_": numbers} | left, warning)
 
 
 def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) -> dict[str, Any]:

@@ -60,9 +60,8 @@ def test_they_are_exact_machines_of_the_projected_kernel(rows, scheme, upsilon):
     exact = model(kernel="precomputed", solver="exact", fit_intercept=False, tol=1e-10, **settings).fit(K, y, weight)
     np.testing.assert_allclose(found.decision_function(X), exact.decision_function(K), atol=1e-4)
     assert np.isnan(found.dual_gap_)
-    last = {record["machine"]: record["gap"] for record in found.history_}
-    assert set(last) == set(range(10 if scheme == "ovo" else 5))
-    assert max(last.values()) <= 1e-11
+    assert found.history_[-1]["gap"] <= 1e-11
+    assert found.history_[-1]["machines"] == 0
 
 
 @pytest.mark.parametrize("count", [2, 10, 80])
@@ -109,17 +108,17 @@ def test_what_is_claimed_of_float32_is_true_in_float64(rows):
     landmarks = found.support_vectors_.astype(np.float64)
     F = rbf_kernel(X.astype(np.float32).astype(np.float64), landmarks, gamma=0.003) + 1.0
     G = rbf_kernel(landmarks, gamma=0.003) + 1.0
+    total = 0.0
     for machine, (a, b) in enumerate(combinations(range(5), 2)):
-        records = [record for record in found.history_ if record["machine"] == machine]
         of_pair = (y == a) | (y == b)
         sign = np.where(y[of_pair] == b, 1.0, -1.0)
         coefficients = found.dual_coef_[machine]
         margins = sign * (F[of_pair] @ coefficients)
         c = 1e5 / of_pair.sum() / 0.8**2
         loss = 0.5 * c * (np.maximum(0.8 - margins, 0) ** 2 + 0.2 * np.maximum(margins - 1.2, 0) ** 2).sum()
-        objective = 0.5 * coefficients @ G @ coefficients + loss
-        assert records[-1]["gap"] <= 1e-3
-        assert abs(objective - records[-1]["objective"]) <= 1e-2 * objective
+        total += 0.5 * coefficients @ G @ coefficients + loss
+    assert found.history_[-1]["gap"] <= 1e-3
+    assert found.history_[-1]["objective"] == pytest.approx(total, rel=1e-2)
 
 
 @pytest.mark.parametrize("scheme", ["ovo", "ovr"])
@@ -137,15 +136,9 @@ def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
         assert np.abs(found.predict_proba(X) - exact.predict_proba(X)).max() < 0.05
 
 
-def test_an_early_end_is_a_warning_and_steps_are_events(rows):
-    X, y = rows
-    heard: list = []
+def test_an_early_end_is_a_warning(rows):
     with pytest.warns(UserWarning, match="10 of 10 machines stopped short"):
-        found = model(max_iter=1, callbacks=[heard.append]).fit(X, y)
-    told = [event for event in heard if isinstance(event, IterationFinished)]
-    assert [event.iteration for event in told] == list(range(max(r["iteration"] for r in found.history_) + 1))
-    last = {record["machine"]: record for record in found.history_}
-    assert told[-1].gap == max(record["gap"] for record in last.values())
+        model(max_iter=1).fit(*rows)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
