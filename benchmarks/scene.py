@@ -76,7 +76,7 @@ def measure(
     with whole, local_workers(workers, 1, worker_memory) as client, PauseWatch(client) as watch:
         limit = min(w["memory_limit"] for w in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)
-        positive = (cube > 0).sum("band").astype("uint8")
+        positive = (cube > 0).sum("band").astype("uint8").drop_attrs()
         alone, _ = seconds_of(lambda: write_map(os.path.join(folder, "alone.zarr"), positive))
         train = os.path.join(folder, "train.zarr")
         sampled, store = seconds_of(lambda: odm.ingest((cube, held["labels"]), train, per_class=per_class))
