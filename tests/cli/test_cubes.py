@@ -89,6 +89,16 @@ def test_a_map_is_that_of_the_plain_rows(folder, tmp_path, source):
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of affine, which rasterio multiplies by
+def test_a_cube_of_rioxarray(tmp_path):
+    rioxarray = pytest.importorskip("rioxarray")
+    scene().drop_vars(["spatial_ref", "latitude"]).rio.write_crs("EPSG:32633").rio.to_raster(tmp_path / "scene.tif")
+    cube = rioxarray.open_rasterio(tmp_path / "scene.tif", chunks={"y": 4})
+    found = ODMClassifier(lam=100, scale="minmax", tol=1e-6).fit(cube, labels_of("codes")[0]).predict(cube)
+    np.testing.assert_array_equal(found, plain_rows("codes").expected(expected().predict, 255))
+    assert found.rio.crs.to_epsg() == 32633
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_a_map_that_gis_programs_open(folder, tmp_path):
     pytest.importorskip("rioxarray")
     import rasterio

@@ -117,6 +117,10 @@ SHAPES = {
     "one class a block": Shape(of(lambda c: c.chunk(y=1, x=1))),
     "seasons": Shape(lambda: (seasons().chunk(time=1), labels_of("floats")[0]),
                      lambda: plain_rows(data=np.concatenate([values(), 2 * values()], axis=2))),
+    "seasons, a variable a band": Shape(
+        lambda: (seasons().to_dataset("band").chunk(time=1, y=5), labels_of("floats")[0]),
+        lambda: plain_rows(data=np.stack([values(), 2 * values()], axis=3).reshape(9, 10, 6)),
+    ),
     "time in the labels": Shape(lambda: (seasons().chunk(time=1, band=2), over_time()), plain_over_time,
                                 ("time", "y", "x")),
     "time in the labels, turned": Shape(lambda: (seasons(), over_time().transpose("x", "time", "y")),
