@@ -141,10 +141,14 @@ def ingest(
         complete = CompleteRows(rows, drop=drop_missing)
         kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
         encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
-        report(Progress("ingest", 0, rows.size or None, "bytes"))
+        position = 0
+        report(Progress("ingest", position, rows.size or None, "bytes"))
         for block in complete.blocks():
             _append(block, encoder, writers, split)
-            report(Progress("ingest", block.position, rows.size or None, "bytes"))
+            position = block.position
+            report(Progress("ingest", position, rows.size or None, "bytes"))
+        if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
+            report(Progress("ingest", rows.size, rows.size, "bytes"))
         written = [writer.rows for writer in writers]
         if not any(written):
             why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""

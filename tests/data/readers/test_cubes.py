@@ -9,6 +9,7 @@ import xarray as xr
 
 from dask_odm import ODMClassifier, ingest, open_store
 from dask_odm.errors import InputError
+from dask_odm.events import Progress, listen
 from dask_odm.linalg.rows import uniforms_of
 from small_cubes import BANDS, labels_of, plain_rows, scene
 
@@ -65,10 +66,14 @@ def test_so_many_rows_of_each_class(tmp_path, chunks, count):
 
 def test_a_share_of_the_rows(tmp_path):
     source = (cube({"y": 4}), labels_of("floats")[0])
-    X, _ = contents(ingest(source, tmp_path / "a.zarr", dtype="float64", fraction=0.5, seed=3))
+    events = []
+    with listen(events.append):
+        X, _ = contents(ingest(source, tmp_path / "a.zarr", dtype="float64", fraction=0.5, seed=3))
     places = [place for place in drawn(1000) if uniforms_of(np.array([place]), 3)[0] < 0.5]
     assert 0 < len(places) < len(drawn(1000))
     np.testing.assert_array_equal(X, plain_rows().X.reshape(-1, 3)[places])
+    last = [event for event in events if isinstance(event, Progress)][-1]
+    assert (last.phase, last.done) == ("ingest", last.total)  # though not all that was read is in the store
 
 
 def test_a_variable_of_labels_and_weights(tmp_path):
