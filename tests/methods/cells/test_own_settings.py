@@ -97,7 +97,8 @@ def test_goes_on_from_a_checkpoint_of_the_same_values(tmp_path):
     heard: list[IterationFinished] = []
     again = model(resume=True, callbacks=[heard.append], **more).fit(X, y)
     told = [event.iteration for event in heard if isinstance(event, IterationFinished)]
-    assert told[0] == 3, "what the checkpoint has is not found again"
+    # A cell that another thread was at when the first fit was stopped may be in the checkpoint, too.
+    assert min(told) >= 3, "what the checkpoint has is not found again"
     whole = model().fit(X, y)
     assert again.cell_params_ == whole.cell_params_
     np.testing.assert_array_equal(again.decision_function(X), whole.decision_function(X))
