@@ -5,7 +5,7 @@
 prints one Markdown table, a row for every data set and variant. Each row is made in a process of its own, which is
 ended after ``--limit`` seconds; then its row says so. ``cells:4000:0.3`` are cells of 4,000 rows with an overlap of .3,
 ``landmarks:1000`` are 1,000 landmarks, ``SVC`` is scikit-learn's, and ``intelex`` is scikit-learn-intelex's, if it is
-installed.
+installed. ``search`` is ``ODMClassifierCV(solver="cells")``, which finds its settings.
 
 Sets of two classes are split as `real_data` does, with its settings, which were chosen for landmarks (covtype,
 susy_sub30k and cells of ijcnn1 have theirs here); sets of many classes are as in `many_classes`, in pairs, with the θ
@@ -94,7 +94,9 @@ def solver_of(variant: str) -> Any:
         return odm.solvers.Landmark(int(sizes[0]))
     if variant == "exact":
         return variant
-    raise ValueError(f"no variant {variant!r}; there are cells:ROWS[:OVERLAP], landmarks:NUMBER, exact, SVC, intelex")
+    raise ValueError(
+        f"no variant {variant!r}; there are cells:ROWS[:OVERLAP], landmarks:NUMBER, exact, search, SVC, intelex"
+    )
 
 
 def model_of(name: str, variant: str, n: int, classes: int) -> Any:
@@ -105,6 +107,8 @@ def model_of(name: str, variant: str, n: int, classes: int) -> Any:
             return kind(cache_size=2000, **TWO_CLASSES[name].svc)
         C, gamma = many_classes.SETTINGS[name]
         return kind(cache_size=2000, C=C, gamma=gamma)
+    if variant == "search":
+        return odm.ODMClassifierCV(solver="cells", scale=None, random_state=0)
     if name in TWO_CLASSES:
         tuned = CELLS.get(name) if variant.startswith("cells") else None
         own = {key: value for key, value in (tuned or TWO_CLASSES[name].landmark).items() if key != "solver"}
@@ -234,7 +238,7 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"unknown data sets: {', '.join(sorted(unknown))}")
     try:
-        for variant in set(options.variants) - {"SVC", "intelex"}:
+        for variant in set(options.variants) - {"SVC", "intelex", "search"}:
             solver_of(variant)
     except ValueError as error:
         parser.error(str(error))
