@@ -37,6 +37,7 @@ SPIN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(rang
 # were free for seconds, and who needs them again pays for that
 SHORT_SECONDS = 4.0
 SETTLE_SECONDS = 0.2  # that the spinning processes take to be spread over the processors
+LETTER: dict[str, Any] = {"gamma": 8.0, "lam": 1e4, "theta": 0.1, "scale": "minmax"}
 LINEAR = {"kernel": "linear", "lam": 1e5, "theta": 0.1, "upsilon": 0.2}
 Case = tuple[str, int, Callable[[Data], Callable[[], object]]]  # data, its most rows, and what makes the work
 
@@ -64,11 +65,13 @@ CASES: dict[str, Case] = {
     "exact": ("svmguide1", 1 << 20, _odm("exact", "svmguide1")),
     "exact, many rows": ("cod-rna", 16_000, _odm("exact", "cod-rna")),
     "landmark": ("a7a", 1 << 20, _odm("landmark", "a7a")),
+    "landmark, many classes": ("letter", 6000, _any(odm.ODMClassifier(**LETTER, solver=Landmark(500), random_state=0))),
+    "cells": ("cod-rna", 1 << 20, _odm("cells", "cod-rna")),
     "newton": ("cod-rna", 1 << 20, _odm("newton", "cod-rna", **LINEAR)),
     "dsvrg": ("cod-rna", 1 << 20, _odm("dsvrg", "cod-rna", **LINEAR, max_iter=5)),
     "svrg": ("cod-rna", 1 << 20, _odm("svrg", "cod-rna", **LINEAR, max_iter=5)),
     "csvrg": ("cod-rna", 1 << 20, _odm("csvrg", "cod-rna", **LINEAR, max_iter=5)),
-    "pairs": ("letter", 6000, _any(odm.ODMClassifier(gamma=8.0, lam=1e4, theta=0.1, scale="minmax", random_state=0))),
+    "pairs": ("letter", 6000, _any(odm.ODMClassifier(**LETTER, random_state=0))),
     "SaddleSVC mnp": ("ijcnn1", 1 << 20, _any(odm.SaddleSVC(0.85, solver="mnp"))),
     "SaddleSVC saddle": ("ijcnn1", 20_000, _any(odm.SaddleSVC(0.85, solver="saddle", random_state=0))),
     "SaddleSVC gilbert": ("cod-rna", 1 << 20, _any(odm.SaddleSVC(0.85, solver="gilbert", max_iter=2000))),
