@@ -103,6 +103,7 @@ def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
     return Family(f"hulls by {solver}", odm.SaddleSVC, parameters, in_memory)
 
 
+_THREE: dict[str, Any] = {"gamma": 0.5, "lam": 100.0, "random_state": 0}
 FAMILIES = [
     _odm(Exact(), gamma=0.5),
     _odm(Landmark(40), gamma=0.5),
@@ -125,6 +126,8 @@ FAMILIES = [
     Family("mixing", odm.MixingClassifier, {"n_shards": 4, "max_iter": 5, "random_state": 0}),
     Family("ridge of partitions", odm.MDDRidge, {"n_partitions": 3, "random_state": 0}, store="real.zarr"),
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),
+    Family("landmark of three classes", odm.ODMClassifier, _THREE | {"solver": Landmark(40)}, store="three.zarr"),
+    Family("cells of three classes", odm.ODMClassifier, _THREE | {"solver": Cells(8)}, store="three.zarr"),
     CubeFamily(
         "map of a cube", odm.ODMClassifier, {"solver": Exact(), "lam": 100.0, "random_state": 0}, store="cube.zarr"
     ),
@@ -214,6 +217,7 @@ def _make(folder: Path, seed: int) -> str:
         writer.append(X, y, np.ones(ROWS))
         writer.finish()
     store_of(folder / "real.zarr", X, X[:, 0] * X[:, 1] + np.sin(X[:, 2]), chunk_rows=CHUNK_ROWS, real=True)
+    store_of(folder / "three.zarr", X, y + (X[:, 3] > 0.8), chunk_rows=CHUNK_ROWS)
     bands = xr.DataArray(X.T.reshape(5, 24, 20), dims=("band", "y", "x"))
     labels = xr.DataArray(y.reshape(24, 20), dims=("y", "x"))
     cube = xr.Dataset({"scene": bands.where(bands > -2), "labels": labels}).chunk(y=4, x=10)
