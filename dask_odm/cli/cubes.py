@@ -26,16 +26,21 @@ class CubeOptions:
     """Options for learning from cubes. They do not apply to stores and files of rows."""
 
     labels: str | None = option_field(
-        "Take labels from there, zarr or NetCDF, for a source that is a cube. A file with one variable needs no name.",
+        "Take labels from there, for a source that is a cube: zarr, NetCDF, or a CSV of points whose columns are "
+        "coordinates and labels. A file with one variable needs no name.",
         metavar="PATH:VARIABLE",
+    )
+    ignore: int | None = option_field(
+        "Whole number that labels hold where there is none, if their variable does not tell it.", type=int
     )
     features: str | None = option_field(
         "Variables or bands of the cube that are features.  [default: all]", metavar="NAME,NAME…"
     )
 
     def __post_init__(self) -> None:
-        if self.features is not None and self.labels is None:
-            raise click.UsageError("--features goes with --labels.")
+        for name in ("features", "ignore"):
+            if getattr(self, name) is not None and self.labels is None:
+                raise click.UsageError(f"--{name} goes with --labels.")
 
     def opened(self, path: str) -> tuple[Any, Any]:
         """Open the cube at a path, with the features that were named, and its labels.
@@ -44,10 +49,16 @@ class CubeOptions:
         """
         assert self.labels is not None
         where, colon, name = self.labels.rpartition(":")
-        if not colon or not is_cube(where):  # there is no name
+        if not colon or not (is_cube(where) or _is_csv(where)):  # there is no name
             where, name = self.labels, ""
-        labels = _variable(_open(where, mask_and_scale=False), name or None, where)  # whole numbers stay as they are
         X = _open(path)
+        if _is_csv(where):
+            labels = _points(where, name, [str(d) for d in X.dims], self.ignore)
+        else:
+            codes = _open(where, mask_and_scale=False)  # whole numbers stay as they are
+            labels = _variable(codes, name or None, where)
+            if self.ignore is not None:
+                labels = labels.assign_attrs(_FillValue=self.ignore)
         if os.path.realpath(where) == os.path.realpath(path):
             X = X.drop_vars(labels.name)
         return _only_one(X) if self.features is None else _selected(X, self.features.split(","), path), labels
@@ -64,6 +75,30 @@ def is_cube(path: str) -> bool:
     if is_address(path):
         return False
     return (path.lower().endswith(_NETCDF) and os.path.isfile(path)) or other_zarr(path) is not None
+
+
+def _is_csv(path: str) -> bool:
+    return path.lower().endswith(".csv")
+
+
+def _points(path: str, label: str, dimensions: list[str], ignore: int | None) -> Any:
+    """Read a table of points: columns named as dimensions, and that of labels, the only other one if it has no name."""
+    import pandas as pd
+
+    from dask_odm.data.cubes.cube import listed
+
+    try:
+        found = pd.read_csv(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as a table of points ({error}).") from error
+    along = [name for name in found.columns if name in dimensions]
+    names = [label] if label else [name for name in found.columns if name not in along]
+    if not along or len(names) != 1 or names[0] not in found.columns:
+        raise InputError(
+            f"{path}: needs columns of coordinates, of {listed(dimensions)}, and one of labels, which --labels "
+            f"PATH:NAME tells from others. Its columns are {listed(found.columns)}."
+        )
+    return found.loc[found[names[0]] != ignore, [*along, names[0]]]
 
 
 def open_cube(path: str) -> Any:

@@ -76,8 +76,9 @@ def ingest(
           an Arrow stream
         - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
           the dimension of y, else the one named ``sample``, else the first
-        - a cube, (DataArray or Dataset, DataArray of labels), or a Dataset whose ``label`` is a variable: rows that
-          have a label and all features, as `fit` takes them. The coordinates of every row are kept, see `open_store`
+        - a cube, (DataArray or Dataset, DataArray of labels or frame of points), or a Dataset whose ``label`` is a
+          variable: rows that have a label and all features, as `fit` takes them. The coordinates of every row are
+          kept, see `open_store`
         - a store, by path or open
 
         Lazy objects are computed one partition at a time, on the active client if there is one

@@ -138,10 +138,12 @@ class StoreEstimator(RunParameters):
             ``y`` run along rows, and the others along features; rows without label or feature take no part.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
             Label values of any type, or real targets; the name of a column of the frame X that has them. None if X
-            has its own. Of a cube a DataArray, or the name of a variable.
+            has its own. Of a cube a DataArray, the name of a variable, or a frame of points: columns named as
+            dimensions are their coordinates, and the other one their labels.
         sample_weight : array-like of shape (n,), str or None
             Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name. Of
-            a cube a DataArray over some or all dimensions of the rows, or the name of a variable.
+            a cube a DataArray over some or all dimensions of the rows, the name of a variable, or a value for each
+            point.
 
         Returns
         -------

@@ -46,7 +46,11 @@ def folder(tmp_path_factory) -> Path:
     written(path, "whole.zarr", bands.assign(landcover=labels_of("codes")[0]))
     written(path, "scene.nc", scene().to_dataset("band"))
     written(path, "labels.zarr", labels_of("codes")[0].to_dataset().assign(other=labels_of("floats")[0]))
+    written(path, "bare.zarr", labels_of("codes")[0].drop_attrs())
     written(path, "only.zarr", labels_of("codes")[0])
+    frame = labels_of("codes")[0].to_dataframe().reset_index()[["y", "x", "landcover"]]
+    frame[frame["landcover"] > 0].to_csv(path / "points.csv", index=False)
+    frame.assign(cover=frame["landcover"], number=range(len(frame))).to_csv(path / "more.csv", index=False)
     run("fit", path / "scene.zarr", path / "model.zarr", "--labels", f"{path}/labels.zarr:landcover", *SETTINGS)
     return path
 
@@ -59,7 +63,7 @@ def expected(bands: list[str] = BANDS) -> ODMClassifier:
 
 @pytest.mark.parametrize(("source", "labels"), [
     ("scene.zarr", "labels.zarr:landcover"), ("bands.zarr", "only.zarr"), ("whole.zarr", "whole.zarr:landcover"),
-    ("scene.nc", "only.zarr:landcover"),
+    ("scene.nc", "only.zarr:landcover"), ("scene.zarr", "points.csv"),
 ])  # fmt: skip
 @pytest.mark.parametrize("features", [None, ["B02", "B04"]])
 def test_a_model_is_that_of_the_plain_rows(folder, tmp_path, source, labels, features):
@@ -71,6 +75,14 @@ def test_a_model_is_that_of_the_plain_rows(folder, tmp_path, source, labels, fea
     assert model.feature_names_in_.tolist() == (features or BANDS)
     assert model.missing_rows_ == (2 if features is None else 1)  # one misses only B03
     np.testing.assert_allclose(model.dual_coef_, expected(features or BANDS).dual_coef_, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("labels", ["bare.zarr", "more.csv:cover"])
+def test_a_label_that_means_none(folder, tmp_path, labels):
+    run("fit", folder / "scene.zarr", tmp_path / "m.zarr", "--labels", folder / labels, "--ignore", 0, *SETTINGS)
+    np.testing.assert_array_equal(
+        load_model(tmp_path / "m.zarr").dual_coef_, load_model(folder / "model.zarr").dual_coef_
+    )
 
 
 @pytest.mark.parametrize("source", ["scene.zarr", "bands.zarr", "whole.zarr", "scene.nc"])
@@ -129,9 +141,15 @@ BAD = {
     "no such band": (
         ("fit", "scene.zarr", "m.zarr", "--labels", "only.zarr", "--features", "B02,B99"), "no features 'B02', 'B99'",
     ),
+    "a table without labels": (
+        ("fit", "scene.zarr", "m.zarr", "--labels", "more.csv"),
+        "more.csv: needs columns of coordinates, of 'band', 'y', 'x', and one of labels",
+    ),
+    "no such table": (("fit", "scene.zarr", "m.zarr", "--labels", "none.csv"), "cannot be read as a table of points"),
     "no such file": (("fit", "scene.zarr", "m.zarr", "--labels", "none.zarr"), "xarray cannot open it as a cube"),
     "no labels": (("fit", "scene.zarr", "m.zarr"), "is a zarr group but not a dask_odm store"),
     "features alone": (("fit", "scene.zarr", "m.zarr", "--features", "B02"), "--features goes with --labels"),
+    "ignore alone": (("fit", "scene.zarr", "m.zarr", "--ignore", "0"), "--ignore goes with --labels"),
     "a table of a cube": (("predict", "model.zarr", "scene.zarr", "map.csv"), "must end in .zarr or .tif"),
     "a map over a model": (
         ("predict", "model.zarr", "scene.zarr", "model.zarr", "--overwrite"), "exists and is not a map",

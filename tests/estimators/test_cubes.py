@@ -73,6 +73,24 @@ def one_band() -> PlainRows:
     return PlainRows(plain_rows().X[:, :, 1:2], plain_rows().labels)
 
 
+def open_data_cube() -> xr.Dataset:
+    """Bands over time as odc-stac loads them: whole numbers, with the attributes and coordinates that it gives."""
+    cube = (scene(nodata()).expand_dims(time=TIMES) * xr.DataArray([1, 1], dims="time")).astype(np.int16)
+    bands = cube.to_dataset("band").drop_vars(["latitude", "wavelength"], errors="ignore").chunk(time=1, y=5, x=4)
+    projection = xr.DataArray(np.int32(32632), attrs={"crs_wkt": "…", "grid_mapping_name": "transverse_mercator"})
+    bands = bands.assign_coords(spatial_ref=projection)
+    attributes = {"nodata": -999, "units": "1", "grid_mapping": "spatial_ref"}
+    return bands.assign({name: band.assign_attrs(attributes) for name, band in bands.data_vars.items()})
+
+
+def points(kind: str, off: float = 0.0) -> pd.DataFrame:
+    """The labelled pixels and one without a label as a table, each ``off`` metres from the middle of its cell."""
+    labels, plain = labels_of(kind)
+    at = np.argwhere((plain != None) | (np.arange(90).reshape(9, 10) == 55))  # noqa: E711  (elementwise)
+    y, x = (places()[name][at[:, axis]] for axis, name in enumerate(("y", "x")))
+    return pd.DataFrame({"x": x + off, "cover": labels.values[tuple(at.T)], "y": y - off})
+
+
 def transect() -> PlainRows:
     return PlainRows(values()[:, 4, 1:2], classes()[:, 4].astype(object))
 
@@ -110,6 +128,14 @@ SHAPES = {
         lambda: (scene(nodata()).assign_attrs(_FillValue=np.int16(-999)).chunk(x=4), labels_of("floats")[0]),
         lambda: plain_rows(data=np.where(nodata() == -999, np.nan, nodata())),
     ),
+    "an open data cube": Shape(
+        lambda: (open_data_cube(), labels_of("floats")[0]),
+        lambda: plain_rows(data=np.repeat(np.where(nodata() == -999, np.nan, nodata()), 2, axis=2)),
+    ),
+    "points": Shape(lambda: (scene(), points("floats", 4.9))),
+    "points of words in a lazy scene": Shape(lambda: (scene().chunk(y=4, x=3, band=1), points("words", -4.9)),
+                                             lambda: plain_rows("words")),
+    "points in a Dataset": Shape(lambda: (scene().to_dataset("band").chunk(x=4), points("floats"))),
     "float32": Shape(lambda: (scene().astype("f4").chunk(y=3), labels_of("floats")[0]),
                      lambda: plain_rows(data=values().astype("f4"))),
     "blocks without any value": Shape(lambda: (scene(with_clouds(values())).chunk(y=4, x=5), labels_of("floats")[0]),
@@ -175,6 +201,33 @@ def test_the_words_of_the_classes():
     assert found.name == "prediction"
     assert found.attrs["flag_meanings"] == "dry_land water"
     assert found.attrs["flag_values"].tolist() == [0, 1]
+
+
+def test_weights_and_groups_of_points():
+    weight, table = np.arange(1.0, 1 + len(points("floats"))), points("floats")
+    labels, frame = labels_of("floats")[0], table.assign(weight=weight).set_index(["y", "x"])
+    over = frame["weight"].to_xarray().reindex_like(labels, fill_value=1.0)
+    expected = ODMClassifier(**SETTINGS).fit(scene(), labels, sample_weight=over)
+    found = ODMClassifier(**SETTINGS).fit(scene(), table, sample_weight=weight)
+    np.testing.assert_array_equal(found.decision_function(scene()), expected.decision_function(scene()))
+    assert found.score(scene(), table) == found.score(scene(), labels)
+    folds = GroupKFold(3)
+    settings = {"gammas": [0.1, 1.0], "lams": [10.0], "upsilons": [0.2], "thetas": [0.2], "random_state": 0}
+    searched = ODMClassifierCV(cv=folds, **settings).fit(scene(), table, groups=weight // 10)
+    groups = (over // 10).where(labels.notnull(), 0.0)
+    again = ODMClassifierCV(cv=folds, **settings).fit(scene(), labels, groups=groups)
+    assert searched.best_score_ == again.best_score_
+
+
+def test_points_along_one_dimension_and_by_name():
+    """A dimension without a column stays a feature; words have to be those of a coordinate."""
+    cube = xr.DataArray(values()[:, 4], dims=("station", "band"), coords={"station": [*"abcdefghi"], "band": BANDS})
+    table = pd.DataFrame({"station": [*"hgcad"], "y": [1, 1, 0, 0, 0]})
+    found = ODMClassifier(**SETTINGS).fit(cube, table)
+    expected = ODMClassifier(**SETTINGS).fit(values()[[7, 6, 2, 0, 3], 4], table["y"])
+    np.testing.assert_array_equal(found.dual_coef_, expected.dual_coef_)
+    with pytest.raises(InputError, match="1 of 5 points are outside X along 'station', the first at z"):
+        found.fit(cube, table.replace("h", "z"))
 
 
 def test_labels_and_weights_by_the_name_of_a_variable():
@@ -466,6 +519,19 @@ BAD = {
     ),
     "plain weights": (
         lambda: (scene(), labels_of("floats")[0], np.ones((9, 10))), "sample_weight must be a DataArray over",
+    ),
+    "points elsewhere": (
+        lambda: (scene(), points("floats", 6.0)), r"4 of 32 points are outside X along 'x', the first at 396",
+    ),
+    "points without labels": (lambda: (scene(), points("floats")[["y", "x"]]), "one of labels. Got none beside them"),
+    "points with more": (
+        lambda: (scene(), points("floats").assign(name="a")), r"Got 'cover', 'name' .*points\[\['x', 'y', 'cover'\]\]",
+    ),
+    "points without coordinates": (
+        lambda: (scene().drop_vars("y"), points("floats")), "X has no coordinates along 'y', which the points have",
+    ),
+    "points in cells that are there twice": (
+        lambda: (scene().assign_coords(x=[1, 1, *range(8)]), points("floats")), "along 'x' occur more than once",
     ),
     "negative weights": (lambda: (scene(), labels_of("floats")[0], -xr.ones_like(labels_of("floats")[0])), "egative"),
 }  # fmt: skip

@@ -10,11 +10,14 @@ import pandas as pd
 import xarray as xr
 
 from dask_odm.data.cubes.cube import Cube, listed, texts
+from dask_odm.data.cubes.points import is_points
 from dask_odm.errors import InputError
 
 
 def is_labelled_cube(X: Any, y: Any) -> bool:
     """Return whether the xarray ``X`` is a cube beside its labels ``y``, and no table of two dimensions."""
+    if is_points(X, y):
+        return True
     if isinstance(X, xr.Dataset):
         return "X" not in X.data_vars and isinstance(y, xr.DataArray | str)
     if not isinstance(y, xr.DataArray):

@@ -16,6 +16,7 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 NODATA = "_FillValue"  # attribute of an array with the value that stands for a missing one, as CF and GDAL have it
+_OTHER_NODATA = ("missing_value", "nodata")  # older CF, and the Open Data Cube
 MOST_NAMED = 5  # names or coordinates that an error lists
 
 
@@ -176,7 +177,8 @@ def _variables(X: Any, rows: Collection[Hashable]) -> dict[Any, xr.Variable]:
 
 def nodata_of(variable: Any) -> Any:
     """Return the value that stands for a missing one in a variable; None if it has none, or if that is NaN."""
-    value = variable.attrs.get(NODATA)
+    attributes = variable.attrs
+    value = next((attributes[name] for name in (NODATA, *_OTHER_NODATA) if name in attributes), None)
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if not isinstance(value, int | float | np.integer | np.floating) or value != value:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, first_line, is_number, shown
-from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe
+from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, first_line, is_number
+from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 
@@ -165,7 +165,7 @@ class CsvSource(TableSource):
                 return InputError(f"{text.path}, line {number}: {complaint}")
         return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
 
-    def _complaint(self, fields: list[str], most: int = 5) -> str | None:
+    def _complaint(self, fields: list[str], most: int = 3) -> str | None:
         """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
         columns = self._columns
         if len(fields) != columns.count:

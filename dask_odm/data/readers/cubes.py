@@ -10,6 +10,7 @@ from dask.base import compute
 
 from dask_odm.data.cubes.beside import row_dimensions, variable_beside
 from dask_odm.data.cubes.cube import cube_of
+from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
 from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
 from dask_odm.data.readers.sources import Columns, Reading
@@ -17,7 +18,9 @@ from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
 
 
 def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> TableSource:
-    """Return the rows of a cube that have a label in ``y``, a DataArray or the name of a variable, and all features.
+    """Return the rows of a cube that have a label in ``y``, and all features.
+
+    Labels are a DataArray, the name of a variable, or a table of points, see `at_points`.
 
     Rows are in the order of the cube if they are drawn ``per_class``, else in that of its blocks.
     """
@@ -25,6 +28,9 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
     label_name = f"'{y}'" if isinstance(y, str) else "y"
     X, y = variable_beside(X, y, "label")
     X, weight = variable_beside(X, reading.weight, "weight")
+    if is_points(X, y):
+        X, y = at_points(X, y)
+        weight = along_points(weight)
     labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, {"weight": weight}, compute)
     names = labelled.cube.feature_names
     columns = Columns(None if names is None else tuple(names.tolist()), labelled.cube.features, None, None)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number, shown
-from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite
+from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
+from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report

@@ -216,13 +216,6 @@ def first_line(path: str) -> tuple[int, bytes]:
     raise InputError(f"{path}: the file is empty.")
 
 
-def shown(text: str | bytes, most: int = 60) -> str:
-    """Quote text for a message of one line, and shorten it if it is long."""
-    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
-    return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
-
-
 def is_number(word: str | bytes) -> bool:
     """Return whether a word is a number in ASCII, without Python's underscores as in 1_000."""
     try:

@@ -78,14 +78,21 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
 
 def column_name(column: int, feature_names: Sequence[str] | None) -> str:
     """Return a column's name in messages, or its number counted from 1."""
-    return f"column {column + 1}" if feature_names is None else f"column {feature_names[column][:60]!r}"
+    return f"column {column + 1}" if feature_names is None else f"column {shown(feature_names[column])}"
+
+
+def shown(text: str | bytes, most: int = 60) -> str:
+    """Quote text for a message of one line, and shorten it if it is long."""
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
+    return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
 
 
 def describe(paths: Sequence[str], most: int = 3) -> str:
     """Return the names of files for messages and the store: all of a few, or the first of many and how many more."""
-    shown = ", ".join(paths[:most])
+    first = ", ".join(paths[:most])
     more = len(paths) - most
-    return shown if more <= 0 else f"{shown} and {more} more file{'s' if more > 1 else ''}"
+    return first if more <= 0 else f"{first} and {more} more file{'s' if more > 1 else ''}"
 
 
 def joined(words: Sequence[str]) -> str:

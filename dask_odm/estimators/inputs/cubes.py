@@ -13,6 +13,7 @@ import xarray as xr
 
 from dask_odm.data.cubes.beside import is_labelled_cube, row_dimensions, variable_beside
 from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
+from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube
 from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import InputError
@@ -33,12 +34,17 @@ def is_cube(X: Any, y: Any, model: Any) -> bool:
 def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_limit: int | str | None) -> LabelledCube:
     """Return a cube with labels, weights and groups, whose features are those of ``model`` if there is one.
 
+    ``y`` may be a table of points, see `at_points`; the cube is then that of the cells at these points.
+
     Raises InputError if what is beside the cube has other dimensions or coordinates, and if there is no label;
     MemoryLimitError if a block of a lazy cube does not fit.
     """
     X, y = variable_beside(X, y, "y")
     X, weight = variable_beside(X, weight, "sample_weight")
     X, groups = variable_beside(X, groups, "groups")
+    if is_points(X, y):
+        X, y = at_points(X, y)
+        weight, groups = along_points(weight), along_points(groups)
     if model is not None:
         X = _with_features_of(X, model)
     _require_words(X)

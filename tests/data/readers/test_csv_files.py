@@ -88,7 +88,7 @@ CSV_ERRORS = [
         "town,p,color,y\nRome,2,red,1\n",
         "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; choose the label",
     ),
-    ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 't': 'e' and 2 more columns are not numbers"),
+    ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 'r': 'c' and 4 more columns are not numbers"),
     ("1,2,a\n3,True,b\n", "line 2: column 2: 'True' is not a number"),
     ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),

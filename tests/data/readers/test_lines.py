@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dask_odm.data.readers.lines import shown, text_blocks
+from dask_odm.data.readers.lines import text_blocks
+from dask_odm.data.readers.sources import shown
 from dask_odm.errors import InputError
 from data.reading import write_file
 

@@ -66,6 +66,31 @@ def test_a_cell_is_the_exact_machine_of_its_rows():
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
 
 
+ODD = {
+    "one feature": lambda X, y: (X[:, :1], y),
+    "constant features": lambda X, y: (np.column_stack([X, np.zeros((len(X), 3))]), y),
+    "more features than rows in a cell": lambda X, y: (np.column_stack([X, 0.01 * np.resize(X, (len(X), 60))]), y),
+    "one row of a class": lambda X, y: (X, (np.arange(len(X)) == 7).astype(int)),
+    "few different rows": lambda X, y: (np.round(3 * X) / 3, y),
+}
+
+
+@pytest.mark.parametrize("shape", ODD)
+def test_cells_of_odd_rows_are_exact_machines(shape):
+    X, y = ODD[shape](*board(200))
+    model = ODMClassifier(**SETTINGS, solver=Cells(40)).fit(X, y)
+    cells = model._model.cells_of(X)
+    assert len(set(cells.tolist())) > 1
+    for cell in set(cells.tolist()):
+        rows, mixed = cells == cell, len(set(y[cells == cell].tolist())) == 2
+        if mixed:
+            alone = ODMClassifier(**{**SETTINGS, "lam": 1e4 * rows.sum() / 200}, solver="exact").fit(X[rows], y[rows])
+            expected = alone.decision_function(X[rows])
+            np.testing.assert_allclose(model.decision_function(X[rows]), expected, rtol=0, atol=1e-2)
+        else:
+            np.testing.assert_array_equal(model.predict(X[rows]), y[rows])
+
+
 @pytest.mark.parametrize("scheme", ["ovr", "ovo"])
 def test_machines_of_classes_that_a_cell_lacks_are_constants(scheme):
     X, y = board(900, classes=5)
