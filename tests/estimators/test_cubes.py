@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -203,6 +204,18 @@ def test_the_words_of_the_classes():
     assert found.attrs["flag_values"].tolist() == [0, 1]
 
 
+def test_zeros_on_most_pixels_may_mean_no_label():
+    labels = labels_of("codes")[0].drop_attrs()
+    with pytest.warns(UserWarning, match=r"y is 0 on 6\d% of the rows, which is learned as a class\. If it means"):
+        assert len(ODMClassifier().fit(scene(), labels).classes_) == 3
+    labels.encoding["_FillValue"] = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ODMClassifier(**SETTINGS).fit(scene(), labels).classes_.tolist() == [3, 4]
+        water = xr.zeros_like(labels).where(labels == 0, 1).astype(int)
+        assert ODMClassifier(**SETTINGS).fit(scene(), water).classes_.tolist() == [0, 1]
+
+
 def test_weights_and_groups_of_points():
     weight, table = np.arange(1.0, 1 + len(points("floats"))), points("floats")
     labels, frame = labels_of("floats")[0], table.assign(weight=weight).set_index(["y", "x"])
@@ -291,6 +304,15 @@ def test_a_model_of_plain_rows_maps_a_cube():
     points = xr.DataArray(plain_rows().training[0].T, dims=("band", "point"), coords={"band": BANDS})
     model = ODMClassifier(**SETTINGS).fit(points, xr.DataArray(plain_rows().training[1], dims="point"))
     np.testing.assert_allclose(model.decision_function(scene().chunk(x=3)), expected, atol=1e-10)
+
+
+def test_many_chunks_of_features_give_no_warning():
+    cube = open_data_cube().chunk(y=9, x=10)
+    model = ODMClassifier(**SETTINGS).fit(cube, labels_of("floats")[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = model.predict(cube)
+    np.testing.assert_array_equal(found, model.predict(cube.compute()))
 
 
 def test_nothing_is_computed_until_it_is_asked_for(fitted):
@@ -522,6 +544,10 @@ BAD = {
     ),
     "points elsewhere": (
         lambda: (scene(), points("floats", 6.0)), r"4 of 32 points are outside X along 'x', the first at 396",
+    ),
+    "points on other axes": (
+        lambda: (scene(), points("floats").rename(columns={"x": "lon", "y": "lat"})),
+        "columns of coordinates, here of 'band', 'y', 'x'. Got 'lon', 'cover', 'lat'; rename",
     ),
     "points without labels": (lambda: (scene(), points("floats")[["y", "x"]]), "one of labels. Got none beside them"),
     "points with more": (

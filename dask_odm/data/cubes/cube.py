@@ -176,8 +176,11 @@ def _variables(X: Any, rows: Collection[Hashable]) -> dict[Any, xr.Variable]:
 
 
 def nodata_of(variable: Any) -> Any:
-    """Return the value that stands for a missing one in a variable; None if it has none, or if that is NaN."""
-    attributes = variable.attrs
+    """Return the value that stands for a missing one in a variable; None if it has none, or if that is NaN.
+
+    Whole numbers may have it in their encoding, with which they are written to a file.
+    """
+    attributes = {**(variable.encoding if variable.dtype.kind in "iu" else {}), **variable.attrs}
     value = next((attributes[name] for name in (NODATA, *_OTHER_NODATA) if name in attributes), None)
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]

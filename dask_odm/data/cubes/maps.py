@@ -67,6 +67,7 @@ def _lazily(cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ..
         *blocks,
         new_axes={column: answers.columns} if answers.columns else None,
         given=len(arguments),
+        align_arrays=False,  # they are, and Dask would warn of the chunks of features, which it multiplies
         dtype=answers.dtype,
         meta=np.empty((0,) * (len(rows) + bool(answers.columns)), answers.dtype),
     )

@@ -16,8 +16,14 @@ POINT = "point"  # the dimension of rows at points
 
 
 def is_points(X: xr.DataArray | xr.Dataset, y: Any) -> bool:
-    """Return whether ``y`` is a frame of points in the cube ``X``: with a column named as one of its dimensions."""
-    return isinstance(y, pd.DataFrame) and any(name in X.dims for name in y.columns)
+    """Return whether ``y`` is a frame of points in the cube ``X``.
+
+    It is if a column is named as a dimension of ``X``, and if it has several columns beside no table.
+    """
+    if not isinstance(y, pd.DataFrame):
+        return False
+    is_table = "X" in X.data_vars if isinstance(X, xr.Dataset) else X.ndim == 2
+    return any(name in X.dims for name in y.columns) or (not is_table and y.shape[1] > 1)
 
 
 def at_points(X: xr.DataArray | xr.Dataset, points: pd.DataFrame) -> tuple[Any, xr.DataArray]:
@@ -26,11 +32,16 @@ def at_points(X: xr.DataArray | xr.Dataset, points: pd.DataFrame) -> tuple[Any, 
     Columns named as dimensions of ``X`` are coordinates, and the one that remains is the label. A number or date has to
     lie in a cell, which reaches half of the step to the next one; other coordinates have to be those of the cell.
 
-    Raises InputError if there is not one column of labels, if a dimension of the points has no coordinates, or if a
-    point is outside the cube.
+    Raises InputError if there is no column of coordinates, or not one of labels, if a dimension of the points has no
+    coordinates, or if a point is outside the cube.
     """
     along = [name for name in points.columns if name in X.dims]
     labels = [name for name in points.columns if name not in along]
+    if not along:
+        raise InputError(
+            f"a table of points has the dimensions of X as columns of coordinates, here of {listed(X.dims)}. Got "
+            f"{listed(labels)}; rename the columns of coordinates."
+        )
     if len(labels) != 1:
         kept = listed([*along, *labels[:1]]) if labels else listed([*along, "label"])
         raise InputError(

@@ -6,6 +6,8 @@ Labels are read first. Then each chunk of the row dimensions is read once, and c
 from __future__ import annotations
 
 import logging
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise, product
@@ -105,6 +107,8 @@ class LabelledCube:
         said = {"weight": "sample_weight"}
         held = {name: beside(cube, v, said.get(name, name)) for name, v in columns.items() if v is not None}
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
+        if y.dtype.kind in "iu" and nodata_of(y) is None and "flag_values" not in y.attrs:
+            found._warn_of_zeros()
         return replace(found, words=words_of(y.attrs))
 
     @classmethod
@@ -126,6 +130,18 @@ class LabelledCube:
         if not parts:
             raise InputError("y has no labels: all of its values are missing.")
         return cls(cube, parts)
+
+    def _warn_of_zeros(self) -> None:
+        """Warn if label 0 is on most rows, beside several other classes: it means none on many maps."""
+        zeros = sum(int(np.count_nonzero(part.labels == 0)) for part in self.parts)
+        others = {int(label) for part in self.parts for label in np.unique(part.labels[part.labels != 0])}
+        if zeros > math.prod(self.cube.shape) / 2 and len(others) > 1:
+            warnings.warn(
+                f"y is 0 on {zeros / math.prod(self.cube.shape):.0%} of the rows, which is learned as a class. If it "
+                "means that there is no label, say so: y.assign_attrs(_FillValue=0), --ignore 0 in a shell.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     @property
     def count(self) -> int:

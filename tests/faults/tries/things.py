@@ -15,14 +15,14 @@ from typing import Any
 import dask
 import numpy as np
 import xarray as xr
-from distributed.client import FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoWorkerError
 
 import dask_odm as odm
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
-from dask_odm.errors import ClusterError
+from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.parameters import SolverObject
@@ -70,16 +70,25 @@ class Family:
 
 
 class CubeFamily(Family):
-    """A fit on a lazy cube, and a map of it by the same workers, which has to be that of this process."""
+    """A fit on a lazy cube, and a map of it by the same workers, which has to be that of this process.
+
+    Nobody but xarray reads the cube, and nobody but Dask computes the map: their errors are told by their own names.
+    """
 
     def fit(self, store: Path, *, scratch: str | None = None, **more: Any) -> Any:
         """The estimator, fitted, once it has made its map."""
+        try:
+            return self._mapped(store, scratch, more)
+        except OSError as error:
+            raise InputError(f"the cube: {error}") from error
+
+    def _mapped(self, store: Path, scratch: str | None, more: dict[str, Any]) -> Any:
         cube = xr.open_zarr(store, consolidated=False)
         with dask.config.set({"dask_odm.read-into-memory": 0, "temporary-directory": scratch}):
             model = self.make(**self.parameters, **more).fit(cube["scene"], cube["labels"])
         try:
             found = model.predict(cube["scene"]).compute()
-        except (KilledWorker, NoWorkerError, FutureCancelledError) as error:  # what is lazy fails as Dask does
+        except (KilledWorker, NoWorkerError, FutureCancelledError, ClosedClientError) as error:
             raise ClusterError(str(error).replace("\n", " ")) from error
         np.testing.assert_array_equal(found, model.predict(cube["scene"].compute(scheduler="synchronous")))
         return model
