@@ -549,6 +549,9 @@ BAD = {
         lambda: (scene(), points("floats").rename(columns={"x": "lon", "y": "lat"})),
         "columns of coordinates, here of 'band', 'y', 'x'. Got 'lon', 'cover', 'lat'; rename",
     ),
+    "points of words": (
+        lambda: (scene(), points("floats").assign(x="here")), "points along 'x' are not all numbers, as those of X",
+    ),
     "points without labels": (lambda: (scene(), points("floats")[["y", "x"]]), "one of labels. Got none beside them"),
     "points with more": (
         lambda: (scene(), points("floats").assign(name="a")), r"Got 'cover', 'name' .*points\[\['x', 'y', 'cover'\]\]",

@@ -18,7 +18,8 @@ POINT = "point"  # the dimension of rows at points
 def is_points(X: xr.DataArray | xr.Dataset, y: Any) -> bool:
     """Return whether ``y`` is a frame of points in the cube ``X``.
 
-    It is if a column is named as a dimension of ``X``, and if it has several columns beside no table.
+    It is if a column has the name of a dimension of ``X``. Beside a cube that is no table, it is with any several
+    columns, so that `at_points` can say what they lack.
     """
     if not isinstance(y, pd.DataFrame):
         return False
@@ -72,7 +73,11 @@ def _cells(X: Any, name: str, wanted: pd.Series[Any]) -> Array:
         return _required(found, found >= 0, name, wanted)
     dtype = index.dtype if index.dtype.kind == "M" else np.dtype(np.float64)
     values = np.asarray(index, dtype=dtype)
-    asked = wanted.to_numpy(dtype=dtype)
+    try:
+        asked = wanted.to_numpy(dtype=dtype)
+    except (TypeError, ValueError) as error:
+        kind = "dates" if dtype.kind == "M" else "numbers"
+        raise InputError(f"coordinates of points along {name!r} are not all {kind}, as those of X are.") from error
     found = pd.Index(values).get_indexer(pd.Index(asked), method="nearest")
     steps = np.abs(np.diff(values))
     reach = np.maximum(np.append(steps[:1], steps), np.append(steps, steps[-1:])) / 2
