@@ -133,12 +133,14 @@ class LabelledCube:
 
     def _warn_of_zeros(self) -> None:
         """Warn if label 0 is on most rows, beside several other classes: it means none on many maps."""
-        zeros = sum(int(np.count_nonzero(part.labels == 0)) for part in self.parts)
+        share = sum(int(np.count_nonzero(part.labels == 0)) for part in self.parts) / math.prod(self.cube.shape)
+        if share <= 0.5:
+            return
         others = {int(label) for part in self.parts for label in np.unique(part.labels[part.labels != 0])}
-        if zeros > math.prod(self.cube.shape) / 2 and len(others) > 1:
+        if len(others) > 1:
             warnings.warn(
-                f"y is 0 on {zeros / math.prod(self.cube.shape):.0%} of the rows, which is learned as a class. If it "
-                "means that there is no label, say so: y.assign_attrs(_FillValue=0), --ignore 0 in a shell.",
+                f"y is 0 on {share:.0%} of the rows, which is learned as a class. If it means that there is no label, "
+                "say so: y.assign_attrs(_FillValue=0), --ignore 0 in a shell.",
                 UserWarning,
                 stacklevel=2,
             )
