@@ -150,6 +150,8 @@ class _SpanNewton(Newton[SpanSums]):
         left = min(0.1, float(np.sqrt(at.gap))) ** 2  # share of the gradient's squared norm, and so of the gap
         if at.gap > self.tol:
             left = max(left, 0.1 * self.tol / at.gap)  # less would not be noticed
+            if left * at.gap <= 10.0 * self.tol:  # some more products cost less than another step
+                left = min(left, 0.3 * self.tol / at.gap)
         step, _, products = conjugate_gradients(
             apply,
             -(blas.dtrsv(factor, at.gradient, lower=1) if whitened else at.gradient),
