@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import BLOCK, Kernel
-from dask_odm.linalg.systems import mended
+from dask_odm.linalg.systems import Triangle, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -92,17 +92,13 @@ class Landmarks:
         return self.kernel.pack_right(self.rows.astype(np.float64))
 
     @cached_property
-    def panels(self) -> list[tuple[Array, Array]]:
-        """Per panel of landmarks, the rows of L left of its diagonal block and the block's inverse, both transposed."""
-        L = np.ascontiguousarray(self.factor)
-        r = len(self)
-        # 128 landmarks per step of solving with the factor
-        spans = [slice(start, min(start + 128, r)) for start in range(0, r, 128)]
-        return [(L[s, : s.start].T, np.ascontiguousarray(np.linalg.inv(L[s, s]).T)) for s in spans]
+    def triangle(self) -> Triangle:
+        """The factor in blocks."""
+        return Triangle.of(self.factor)
 
     def prepare(self) -> None:
         """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
-        _ = self.panels, self.packed
+        _ = self.triangle, self.packed
 
     def features(self, X: Array) -> Array:
         """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r).
@@ -115,11 +111,7 @@ class Landmarks:
 
     def whiten(self, values: Array) -> None:
         """Replace every row k of ``values``, float64 (n, r), by ``L⁻¹ k``, in place."""
-        start = 0
-        for left, inverse in self.panels:
-            panel = values[:, start : start + len(inverse)]
-            panel[...] = (panel - values[:, :start] @ left if start else panel) @ inverse
-            start += len(inverse)
+        self.triangle.solve(values)
 
     def residual(self, X: Any, threads: int = 1) -> NDArray[np.float64]:
         """Return ``κ(x, x) − ‖L⁻¹ k(x)‖²`` of every row of ``X`` (n, d), dense or sparse: float64 (n,), never negative.

@@ -12,6 +12,7 @@ section 10.1 (Lanczos's method).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -98,6 +99,42 @@ def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, 
                 return False
             run_threads(partial(finish, k=k, end=end), starts, threads)
     return True
+
+
+@dataclass(frozen=True, eq=False)
+class Triangle:
+    """A lower triangular matrix L (n, n) in blocks, to solve with it for the rows of matrices, in place.
+
+    Solving takes matrix products alone, since SciPy's triangular solve would keep all other threads waiting. A block
+    has the rows of L left of its corner, the inverse of the corner, and the columns below, all transposed.
+    """
+
+    blocks: list[tuple[Array, Array, Array]]
+
+    @classmethod
+    def of(cls, lower: Array) -> Triangle:
+        """Cut the lower half of a matrix."""
+        L = np.ascontiguousarray(lower)
+        spans = [slice(start, min(start + 128, len(L))) for start in range(0, len(L), 128)]
+        inverses = [np.ascontiguousarray(np.linalg.inv(np.tril(L[s, s])).T) for s in spans]
+        return cls([(L[s, : s.start].T, inverse, L[s.stop :, s].T) for s, inverse in zip(spans, inverses, strict=True)])
+
+    def solve(self, rows: Array) -> None:
+        """Replace every row v of ``rows`` (m, n) by ``L⁻¹ v``."""
+        start = 0
+        for left, inverse, _ in self.blocks:
+            part = rows[:, start : start + len(inverse)]
+            part[...] = (part - rows[:, :start] @ left if start else part) @ inverse
+            start += len(inverse)
+
+    def solve_transposed(self, rows: Array) -> None:
+        """Replace every row v of ``rows`` (m, n) by ``L⁻ᵀ v``."""
+        stop = rows.shape[1]
+        for _, inverse, below in reversed(self.blocks):
+            start = stop - len(inverse)
+            part = rows[:, start:stop]
+            part[...] = (part - rows[:, stop:] @ below.T if below.size else part) @ inverse.T
+            stop = start
 
 
 def times_transpose(A: Array, lower: Array) -> Array:

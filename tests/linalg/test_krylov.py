@@ -1,11 +1,11 @@
-"""Conjugate gradients against a direct solve, and every rule that ends them; eigenvalues against all of them."""
+"""Conjugate gradients and triangles against a direct solve, and every rule that ends them; the largest eigenvalue."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dask_odm.linalg.systems import conjugate_gradients, largest_eigenvalue
+from dask_odm.linalg.systems import Triangle, conjugate_gradients, largest_eigenvalue
 
 
 def system(n: int = 30) -> tuple[np.ndarray, np.ndarray]:
@@ -71,3 +71,16 @@ def test_the_largest_eigenvalue_is_that_of_the_matrix():
     indefinite = A - 0.9 * best * np.eye(40)
     found = largest_eigenvalue(indefinite.__matmul__, start, 200, tol=1e-10)
     assert found == pytest.approx(np.abs(np.linalg.eigvalsh(indefinite)).max(), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 100, 128, 300])
+def test_a_triangle_solves_for_rows(n):
+    rng = np.random.default_rng(3)
+    lower = np.tril(rng.normal(size=(n, n)), -1) / n + np.diag(rng.uniform(1, 2, n))
+    rows = rng.normal(size=(3, n))
+    triangle = Triangle.of(lower + np.triu(np.full((n, n), np.nan), 1))  # only the lower half is read
+    solved, transposed = rows.copy(), rows.copy()
+    triangle.solve(solved)
+    triangle.solve_transposed(transposed)
+    np.testing.assert_allclose(solved @ lower.T, rows, atol=1e-12)
+    np.testing.assert_allclose(transposed @ lower, rows, atol=1e-12)

@@ -3,8 +3,8 @@
 In the coordinates ``β = Lᵀα`` of an orthonormal basis of the landmarks' span, ``G = LLᵀ``, a machine minimises
 ``P(β) = ½‖β‖² + Σ_i loss_i``. Its Newton step solves ``(1 + L⁻¹ Kᵀ diag(c) K L⁻ᵀ) Δ = −∇P`` by conjugate gradients.
 Every machine goes its own way, and leaves when it is done. But a pass serves all machines that are not done: their
-sums, and the products of their conjugate gradients, are matrix products with the same kernel values. There is no
-preconditioner. It would be a matrix of r² entries for each machine, and making it would take longer than products.
+sums, and the products of their conjugate gradients, are matrix products with the same kernel values. Their
+preconditioners are made of means over the classes (`dask_odm.methods.landmark.class_means`), which the machines share.
 
 If a step does not lower P as much as the slope there promises, the machine's next try is a shorter step, which P's
 derivatives at both ends suggest. Rows in float32 have sums in float32 at first. When these no longer help, or say that
@@ -19,13 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.solution import OnStep, Record, step_record
-from dask_odm.linalg.systems import times_lower, times_transpose
+from dask_odm.linalg.systems import Triangle, times_lower, times_transpose
 from dask_odm.linalg.threads import run_threads
+from dask_odm.methods.landmark.class_means import ClassMeans, are_stale
 from dask_odm.methods.landmark.machines import MachineProblem, MachineSums
 from dask_odm.typing import Array
 
@@ -39,7 +40,8 @@ class LockstepState:
 
     ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
     at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
-    ``open`` is 1 for machines that are not done in this precision. ``looks`` counts passes for sums, and ``passes``
+    ``open`` is 1 for machines that are not done in this precision. ``made`` (m, classes) are the curvatures of the
+    machines' preconditioners, or zero. ``looks`` counts passes for sums, and ``passes``
     those for products, too. ``history`` has a record of each look at all machines.
     """
 
@@ -51,17 +53,18 @@ class LockstepState:
     gap: Array
     steps: Array
     open: Array
+    made: Array
     double_precision: bool
     looks: int
     passes: int
     history: list[Record]
 
     @classmethod
-    def begin(cls, m: int, r: int, *, double_precision: bool) -> LockstepState:
+    def begin(cls, m: int, r: int, classes: int, *, double_precision: bool) -> LockstepState:
         """Return the state in which all machines are at zero."""
         arrays: dict[str, Any] = {name: np.zeros(m) for name in ("length", "slope", "primal", "gap", "steps")}
         return cls(
-            at=np.zeros((m, r)), direction=np.zeros((m, r)), open=np.ones(m), **arrays,
+            at=np.zeros((m, r)), direction=np.zeros((m, r)), open=np.ones(m), made=np.zeros((m, classes)), **arrays,
             double_precision=double_precision, looks=0, passes=0, history=[],
         )  # fmt: skip
 
@@ -83,33 +86,34 @@ class Lockstep:
     """One run of all machines, each until its gap over the span of the landmarks is at most ``tol`` of P.
 
     A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
-    ``on_step`` with a record of all machines: the largest gap, the sum of P, and how many are not done. The number of
-    ``threads`` never changes the result.
+    ``on_step`` with a record of all machines: the largest gap, the sum of P, and how many are not done. ``inverse``
+    (r, r) is L⁻¹ in the dtype of the rows, for conjugate gradients. Without ``means`` these have no preconditioner. The
+    number of ``threads`` never changes the result.
     """
 
     problem: MachineProblem
     landmarks: Landmarks
+    inverse: Array
+    means: ClassMeans | None
     tol: float
     max_iter: int
     threads: int = 1
     on_step: OnStep = lambda record: None
     on_state: Callable[[LockstepState], object] = lambda state: None
     began: float = field(default_factory=time.perf_counter)
-    inverse: Array = field(init=False)  # L⁻¹ in the dtype of the rows, for conjugate gradients
+    factors: dict[int, Triangle | None] = field(default_factory=dict, init=False)  # of preconditioners, by machine
 
     def __post_init__(self) -> None:
         self.landmarks.prepare()
-        inverse = lapack.dtrtri(self.landmarks.factor, lower=1)[0]
-        self.inverse = np.ascontiguousarray(inverse, self.problem.query.span.dtype)
 
     def run(self, state: LockstepState | None = None) -> tuple[list[PrimalSolution[None]], list[Record]]:
         """Minimise from zero or from a ``state``; return the solution of every machine, and the records of all.
 
         Solutions are in coefficients of the landmarks, and have no records of their own.
         """
-        m = self.problem.query.stiffness.shape[1]
+        classes, m = self.problem.query.stiffness.shape
         exact = self.problem.query.span.dtype == np.float64
-        s = state or LockstepState.begin(m, len(self.landmarks), double_precision=exact)
+        s = state or LockstepState.begin(m, len(self.landmarks), classes, double_precision=exact)
         while True:
             while s.open.any():
                 s = self._pass(s)
@@ -180,13 +184,39 @@ class Lockstep:
         """Find the next steps of ``some`` machines, from the points that were looked at."""
         if not len(some):
             return s
-        found, products = self._steps(at, some)
         machines = at.live[some]
+        s = self._preconditioned(s, machines, at.sums.curvatures[some])
+        found, products = self._steps(at, some)
         direction, length, slope = s.direction.copy(), s.length.copy(), s.slope.copy()
         direction[machines] = found
         length[machines] = 1.0
         slope[machines] = _dots(at.gradient[some], found)
         return replace(s, direction=direction, length=length, slope=slope, passes=s.passes + products)
+
+    def _preconditioned(self, s: LockstepState, machines: Array, curvatures: Array) -> LockstepState:
+        """Make preconditioners for ``machines`` whose ``curvatures`` (k, classes) are far from those of the last."""
+        if self.means is None:
+            return s
+        made = s.made.copy()
+        stale = are_stale(curvatures, made[machines])
+        made[machines[stale]] = curvatures[stale]
+        lost = stale | np.array([machine not in self.factors for machine in machines])  # by a run that went on
+        for machine, factor in zip(machines[lost], self.means.factors(made[machines[lost]]), strict=True):
+            self.factors[machine] = factor
+        return replace(s, made=made)
+
+    def _solved(self, r: Array, machines: Array) -> Array:
+        """Return the inverse of each machine's preconditioner times its row of ``r`` (k, r)."""
+        z = r.copy()
+
+        def solve(i: int) -> None:
+            factor = self.factors.get(machines[i])
+            if factor is not None:
+                factor.solve(z[i : i + 1])
+                factor.solve_transposed(z[i : i + 1])
+
+        run_threads(solve, range(len(machines)), self.threads)
+        return z
 
     def _steps(self, at: _Look, some: Array) -> tuple[Array, int]:
         """Return the Newton steps (k, r) of ``some`` machines, and the number of products taken.
@@ -202,26 +232,27 @@ class Lockstep:
         scale[scale == 0.0] = 1.0
         r = (-gradient / scale[:, None]).astype(self.inverse.dtype)
         x = np.zeros_like(r)
-        p = r.copy()
-        rr = _dots(r, r)
-        enough = left * rr
         places = np.arange(len(some))
+        machines = at.live[some]
+        p = z = self._solved(r, machines)
+        rr, rz = _dots(r, r), _dots(r, z)
+        enough = left * rr
         products = 0
         while products < MOST_PRODUCTS:
             busy = rr > enough
             if not busy.all():
                 found[places[~busy]] = x[~busy]
-                places, x, r, p, rr, enough = (each[busy] for each in (places, x, r, p, rr, enough))
+                places, x, r, p, rz, enough = (each[busy] for each in (places, x, r, p, rz, enough))
             if not len(places):
                 break
             Ap = p + self._images(at, p, some[places])
             products += 1
-            length = (rr / _dots(p, Ap)).astype(r.dtype)[:, None]
+            length = (rz / _dots(p, Ap)).astype(r.dtype)[:, None]
             x += length * p
             r -= length * Ap
-            last = rr
-            rr = _dots(r, r)
-            p = r + (rr / last).astype(r.dtype)[:, None] * p
+            z = self._solved(r, machines[places])
+            rr, rz, last = _dots(r, r), _dots(r, z), rz
+            p = z + (rz / last).astype(r.dtype)[:, None] * p
         found[places] = x
         return found * scale[:, None], products
 

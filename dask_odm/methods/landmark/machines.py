@@ -9,18 +9,21 @@ coefficients A (machines, r), scores are ``K Aᵀ``, and sums ``Uᵀ K`` of thei
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from operator import add
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
+from dask_odm.methods.landmark.class_means import ClassSamples
 from dask_odm.methods.landmark.query import RowRange, SpanQuery, group_count
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 TILE_BYTES = 4 << 20  # bytes of the kernel values of a tile: enough rows of every class for products of full speed
@@ -30,16 +33,18 @@ TILE_BYTES = 4 << 20  # bytes of the kernel values of a tile: enough rows of eve
 class MachineSums:
     """Sums over rows of every machine: the loss (m,), and ``Uᵀ K`` (m, r), which is minus its gradient.
 
-    ``outside`` tells, block by block, which margins lie below the band, and which above; see `MachineQuery.product`.
-    Those of passes are in groups of blocks.
+    ``curvatures`` (m, classes) are the sums of the losses' second derivatives over each class. ``outside`` tells, block
+    by block, which margins lie below the band, and which above; see `MachineQuery.product`. Those of passes are in
+    groups of blocks.
     """
 
     loss: Array
     image: Array
+    curvatures: Array
     outside: tuple[Any, ...]
 
     def __add__(self, other: MachineSums) -> MachineSums:
-        return MachineSums(self.loss + other.loss, self.image + other.image, self.outside + other.outside)
+        return MachineSums(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +103,7 @@ class MachineQuery:
     def _sums(self, block: RowBlock, A: Array) -> MachineSums:
         loss = np.zeros(len(A))
         image = np.zeros(A.shape)
+        curvatures = np.zeros(self.stiffness.T.shape)
         outside = np.zeros((2, len(block), -(-self.width // 8)), np.uint8)
         settings = self._settings
         A = A.astype(self.span.dtype, copy=False)
@@ -107,13 +113,16 @@ class MachineQuery:
             margins = (K @ A[own].T) * sign
             below = np.maximum(settings.low - margins, 0.0)
             above = np.maximum(margins - settings.high, 0.0)
-            slope = (below - settings.upsilon * above) * self._row_stiffness(block, rows, code, own)
+            stiffness = self._row_stiffness(block, rows, code, own)
+            slope = (below - settings.upsilon * above) * stiffness
+            curvature = ((below > 0) + K.dtype.type(settings.upsilon) * (above > 0)) * stiffness
+            curvatures[own, code] += curvature.sum(axis=0, dtype=np.float64)
             loss[own] += 0.5 * np.einsum("ij,ij->j", slope, below - above, dtype=np.float64)
             image[own] += (slope * sign).T @ K
             for plane, each in zip(outside, (below, above), strict=True):
                 bits = np.packbits(each > 0, axis=1)
                 plane[rows, : bits.shape[1]] = bits
-        return MachineSums(loss, image, (outside,))
+        return MachineSums(loss, image, curvatures, (outside,))
 
     @np.errstate(over="ignore", invalid="ignore")
     def product(self, blocks: Iterable[RowBlock], P: Array, some: Array, outside: Sequence[Array]) -> Array:
@@ -136,9 +145,28 @@ class MachineQuery:
                 bits = np.unpackbits(planes[:, rows], axis=2, count=len(own)).astype(K.dtype)
                 curvature = (bits[0] + K.dtype.type(self._settings.upsilon) * bits[1])[:, at]
                 curvature *= self._row_stiffness(block, rows, code, own[at])
+                active = np.flatnonzero(curvature.any(axis=1))
+                if 2 * len(active) < len(K):  # a copy of few rows costs less than products with all
+                    curvature, K = curvature[active], K[active]
                 curvature *= K @ P[place[own[at]]].T
                 image[place[own[at]]] += curvature.T @ K
         return image
+
+    def samples(self, blocks: Iterable[RowBlock], size: int, seed: int) -> ClassSamples:
+        """Return up to ``size`` rows of every class, drawn by their weights."""
+        return reduce(add, (self._samples(block, size, seed) for block in blocks))
+
+    def _samples(self, block: RowBlock, size: int, seed: int) -> ClassSamples:
+        found = {}
+        for code in np.unique(block.y[block.y >= 0]).astype(int):
+            weight = (block.y == code) * (block.weight if block.weight.size else 1.0)
+            read = partial(self._rows_at, block)
+            found[code] = PrioritySample.draw(weight, block.y, block.first, read, size, seed)
+        return ClassSamples(found)
+
+    def _rows_at(self, block: RowBlock, at: Array) -> Array:
+        rows: Any = self.span.read(block, at)
+        return np.asarray(rows.toarray() if issparse(rows) else rows)
 
     @property
     def _settings(self) -> ODMSettings:
@@ -235,6 +263,10 @@ class MachineProblem:
         query = replace(query, span=replace(query.span, double=double))
         passes = self.exact if double else self.passes
         return passes.run(query, MachineQuery.sums, A, nbytes=A.nbytes)
+
+    def samples(self, size: int, seed: int) -> ClassSamples:
+        """Return up to ``size`` rows of every class, as the kernel sees them, drawn by their weights."""
+        return self.exact.run(self.query, MachineQuery.samples, size, seed)
 
     def product(self, of: Array, at: MachineSums, P: Array, some: Array) -> Array:
         """Return the products of `MachineQuery.product` for the machines ``of[some]``, with the sums ``at`` those."""

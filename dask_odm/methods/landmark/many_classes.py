@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.linalg import lapack
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import taken
@@ -31,6 +32,7 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
+from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
 from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, machine_pass_bytes
 from dask_odm.methods.landmark.query import SpanQuery
@@ -42,12 +44,14 @@ from dask_odm.methods.landmark.recipe import (
     require_suited,
     short_warning,
 )
+from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
+MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
 
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
@@ -62,13 +66,21 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     given = data
     data = data.merged()
     count = landmark_count(data, fit)
-    most = max(1, GROUP_BYTES // (8 * count))
-    spare = _require(data, fit, len(machines), min(most, len(machines)), count)
+    most = min(len(machines), max(1, GROUP_BYTES // (8 * count)))
+    preconditioned = _means_bytes(data, 1, count) <= MEANS_BYTES
+    if preconditioned:
+        most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= MEANS_BYTES)
+    spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         landmarks = _landmarks(seen, count, fit)
         raw, numbers = seen.chosen_pivots(landmarks.index)
         problem = _problem(seen, landmarks, fit, machines, spare)
+        inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0], landmarks.rows.dtype)
+        means = None
+        if preconditioned:
+            samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
+            means = ClassMeans.of(samples, len(data.class_weights), landmarks, inverse, CPU_COUNT)
         groups = [slice(start, start + most) for start in range(0, len(machines), most)]
         found: list[PrimalSolution[None]] = []
         history: list[Record] = []
@@ -77,7 +89,8 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
             resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
             shape = part.query.stiffness.shape[1], len(landmarks)
             require_state(replace(fit, run=run), resume is None or resume.at.shape == resume.direction.shape == shape)
-            solver = Lockstep(part, landmarks, fit.solver.tol, fit.solver.max_iter, CPU_COUNT, report_step, save, began)
+            settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
+            solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
             solutions, records = solver.run(resume)
             found += solutions
             history += records
@@ -94,6 +107,12 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
     return Trained(model, attributes | {"support_": numbers} | left, warning)
+
+
+def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
+    """Return the bytes that preconditioners of so many ``machines`` take, with samples of their classes."""
+    classes = len(data.class_weights)
+    return class_mean_bytes(classes, machines, r, data.dtype.itemsize) + 8 * classes * SKETCH * r * data.features
 
 
 def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) -> dict[str, Any]:
@@ -128,14 +147,15 @@ def _problem(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Mach
     return MachineProblem.over_rows(query, rows, codes[order], weight, budget, CPU_COUNT)
 
 
-def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int) -> int:
+def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_bytes: int) -> int:
     """Return the bytes of this process that ``most`` of ``m`` machines at once leave for kernel values.
 
-    Raises MemoryLimitError if they, or the tasks of their passes, do not fit.
+    ``means_bytes`` are those of preconditioners. Raises MemoryLimitError if the machines, or the tasks of their passes,
+    do not fit.
     """
     width = min(most, len(data.class_weights))
     own = machine_pass_bytes(most, width, r, data.features)
-    needed = data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
+    needed = means_bytes + data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.cluster if data.in_memory else fit.run.here()
     if data.held is not None:

@@ -59,13 +59,15 @@ class Draw:
 
 @dataclass(frozen=True)
 class RowRange:
-    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them, indexed by slices."""
+    """The X of a block in memory: rows from ``first`` on of ``rows``, as the kernel sees them."""
 
     rows: Any
     first: int
 
-    def __getitem__(self, rows: slice) -> Any:
-        return self.rows[self.first + rows.start : self.first + rows.stop]
+    def __getitem__(self, rows: slice | Array) -> Any:
+        if isinstance(rows, slice):
+            return self.rows[self.first + rows.start : self.first + rows.stop]
+        return self.rows[self.first + rows]
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,6 +94,19 @@ def test_a_store_groups_and_memory_make_the_same_model(rows, scheme, tmp_path, m
     np.testing.assert_allclose(found.decision_function(X), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("scheme", ["ovo", "ovr"])
+def test_means_of_classes_save_products_and_change_nothing_else(scheme, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.arange(1200) % 3
+    X = rng.normal(size=(len(y), 4)) + 0.7 * rng.normal(size=(3, 4))[y]
+    settings = {"multi_class": scheme, "lam": 1e4, "tol": 1e-6}
+    found = model(**settings).fit(X, y)
+    monkeypatch.setattr(many_classes, "MEANS_BYTES", 0)
+    without = model(**settings).fit(X, y)
+    np.testing.assert_allclose(found.decision_function(X), without.decision_function(X), atol=1e-2)
+    assert 2 * found.history_[-1]["passes"] <= without.history_[-1]["passes"]
+
+
 def test_memory_changes_no_bit(rows, monkeypatch):
     X, y = rows
     kept = model().fit(X, y).dual_coef_
