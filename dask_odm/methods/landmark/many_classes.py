@@ -52,6 +52,7 @@ from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
 MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
+MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
 
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
@@ -67,7 +68,8 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     data = data.merged()
     count = landmark_count(data, fit)
     most = min(len(machines), max(1, GROUP_BYTES // (8 * count)))
-    preconditioned = _means_bytes(data, 1, count) <= MEANS_BYTES
+    rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
+    preconditioned = rows >= MEANS_ROWS * count and _means_bytes(data, 1, count) <= MEANS_BYTES
     if preconditioned:
         most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= MEANS_BYTES)
     spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
