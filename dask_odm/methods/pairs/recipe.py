@@ -154,7 +154,7 @@ class _Pairs:
         settings = self.fit.solver
         tol = settings.tol
         double = False
-        if len(y) <= LIMITS.rounding_rows:
+        if len(self.scaled) <= LIMITS.rounding_rows:  # of all classes, of which there may be thousands of pairs
             settings = replace(settings, tol=min(tol, ROUNDING_GAP))
         with self._values(*pair) as values:
             found = descend_pair(losses, values, settings.tol, settings.seed)
