@@ -135,6 +135,39 @@ def span_product(K: Array, curvature: Array, a: Array, out: Array) -> None:
 
 
 @compiled
+def span_products(K: Array, curvatures: Array, P: Array, out: Array) -> None:
+    """Add ``Kᵀ (c ∘ K p)`` to the rows of ``out`` (k, r), for each p of ``P`` (k, r) with its curvatures c of (n, k).
+
+    Entries with c = 0 are skipped.
+    """
+    for i in range(K.shape[0]):
+        row = K[i]
+        for k in range(P.shape[0]):
+            if curvatures[i, k] != 0.0:
+                p = P[k]
+                image = out[k]
+                total = 0.0
+                for j in range(row.size):
+                    total += row[j] * p[j]
+                total *= curvatures[i, k]
+                for j in range(row.size):
+                    image[j] += total * row[j]
+
+
+@compiled
+def span_images(K: Array, dual: Array, out: Array) -> None:
+    """Add ``uᵀ K`` to the rows of ``out`` (k, r), for each column u of ``dual`` (n, k); zeros are skipped."""
+    for i in range(K.shape[0]):
+        row = K[i]
+        for k in range(dual.shape[1]):
+            u = dual[i, k]
+            if u != 0.0:
+                image = out[k]
+                for j in range(row.size):
+                    image[j] += u * row[j]
+
+
+@compiled
 def span_scores(K: Array, a: Array, out: Array) -> None:
     """Write ``K a`` to ``out``."""
     for i in range(K.shape[0]):

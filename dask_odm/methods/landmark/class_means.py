@@ -36,7 +36,7 @@ class ClassSamples:
 
 @dataclass(frozen=True, eq=False)
 class ClassMeans:
-    """The means ``A`` (classes, r, r) of φφᵀ over the classes, in the rows' dtype. The upper half is undefined."""
+    """The means ``A`` (classes, r, r) of φφᵀ over the classes, in the rows' dtype; upper halves are undefined."""
 
     A: Array
     threads: int
@@ -45,7 +45,8 @@ class ClassMeans:
     def of(cls, samples: ClassSamples, classes: int, landmarks: Landmarks, inverse: Array, threads: int) -> ClassMeans:
         """Compute the means over ``samples`` for ``landmarks`` whose factor has the ``inverse`` (r, r)."""
         kernel = landmarks.kernel
-        right = kernel.pack_right(landmarks.rows.astype(inverse.dtype, copy=False))
+        right = kernel.pack_right(landmarks.rows)
+        inverse = inverse.astype(landmarks.rows.dtype, copy=False)
         r = len(inverse)
         means = np.zeros((classes, r, r), inverse.dtype)
         for code, sample in samples.of.items():
@@ -55,7 +56,7 @@ class ClassMeans:
 
             def fill(start: int, rows: Array = rows, root: Array = root, features: Array = features) -> None:
                 some = slice(start, start + STEP)
-                values = kernel.tile_packed(kernel.pack_left(rows[some].astype(inverse.dtype, copy=False)), right)
+                values = kernel.tile_packed(kernel.pack_left(rows[some]), right)
                 features[some] = times_transpose(values, inverse) * root[some, None]
 
             def square(start: int, mean: Array = means[code], features: Array = features) -> None:
@@ -69,13 +70,15 @@ class ClassMeans:
     def factors(self, curvatures: Array) -> list[Triangle | None]:
         """Return factors of ``1 + Σ_k C_k A_k`` for machines with curvatures C (machines, classes).
 
-        A machine has None if its matrix is not positive definite by rounding.
+        A machine has None if its matrix is not positive definite by rounding, or if its curvatures are negative.
         """
         dtype = self.A.dtype
         (potrf,) = get_lapack_funcs(("potrf",), dtype=dtype)
 
         @np.errstate(over="ignore", invalid="ignore")  # set per thread; a factor that is not finite is found
         def factor(C: Array) -> Triangle | None:
+            if C.min() < 0:
+                return None
             matrix = np.eye(self.A.shape[1], dtype=dtype)
             for k in np.flatnonzero(C):
                 matrix += dtype.type(C[k]) * self.A[k]
@@ -94,10 +97,11 @@ def class_mean_bytes(classes: int, machines: int, r: int, itemsize: int) -> int:
 def are_stale(curvatures: Array, made: Array) -> Array:
     """Return which machines need another preconditioner than one ``made`` with other curvatures (machines, classes).
 
-    Curvatures that add little to those of a machine do not count.
+    Curvatures that add little to those of a machine do not count. A machine ``made`` with negative ones needs none.
     """
     little = 1e-3 * curvatures.sum(axis=1, keepdims=True)
     now = np.maximum(curvatures, little)
     then = np.maximum(made, little)
-    stale: Array = ((now > CHANGE * then) | (then > CHANGE * now)).any(axis=1) | ~made.any(axis=1)
+    changed = ((now > CHANGE * then) | (then > CHANGE * now)).any(axis=1) | ~made.any(axis=1)
+    stale: Array = changed & (made >= 0).all(axis=1)
     return stale

@@ -8,7 +8,7 @@ preconditioners are made of means over the classes (`dask_odm.methods.landmark.c
 
 If a step does not lower P as much as the slope there promises, the machine's next try is a shorter step, which P's
 derivatives at both ends suggest. Rows in float32 have sums in float32 at first. When these no longer help, or say that
-a machine is done, it goes on with kernel values and sums in float64. Products stay in float32.
+a machine is done, it goes on with kernel values in float64. Those of products stay in float32.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from dask_odm.methods.landmark.machines import MachineProblem, MachineSums
 from dask_odm.typing import Array
 
 MOST_PRODUCTS = 300  # of the conjugate gradients of a step
+# Products of a preconditioned step after which a machine goes on without: most of its rows are within the band, and
+# means over the classes tell little of the others.
+MOST_PRECONDITIONED = 30
 SHARED_ROWS = 64  # machines whose coordinates a thread changes at a time
 
 
@@ -41,8 +44,8 @@ class LockstepState:
     ``at`` (m, r) are the coordinates of the best points so far, with their ``primal`` and ``gap``. The next pass looks
     at ``at + length · direction``, of which P has the ``slope`` at ``at``. A ``length`` of 0 looks at ``at`` itself.
     ``open`` is 1 for machines that are not done in this precision. ``made`` (m, classes) are the curvatures of the
-    machines' preconditioners, or zero. ``looks`` counts passes for sums, and ``passes``
-    those for products, too. ``history`` has a record of each look at all machines.
+    machines' preconditioners, zero before the first, and -1 for machines that do without. ``looks`` counts passes for
+    sums, and ``passes`` those for products, too. ``history`` has a record of each look at all machines.
     """
 
     at: Array
@@ -87,7 +90,7 @@ class Lockstep:
 
     A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
     ``on_step`` with a record of all machines: the largest gap, the sum of P, and how many are not done. ``inverse``
-    (r, r) is L⁻¹ in the dtype of the rows, for conjugate gradients. Without ``means`` these have no preconditioner. The
+    (r, r) is L⁻¹, for conjugate gradients. Without ``means`` these have no preconditioner. The
     number of ``threads`` never changes the result.
     """
 
@@ -187,11 +190,15 @@ class Lockstep:
         machines = at.live[some]
         s = self._preconditioned(s, machines, at.sums.curvatures[some])
         found, products = self._steps(at, some)
-        direction, length, slope = s.direction.copy(), s.length.copy(), s.slope.copy()
+        direction, length, slope, made = s.direction.copy(), s.length.copy(), s.slope.copy(), s.made.copy()
         direction[machines] = found
         length[machines] = 1.0
         slope[machines] = _dots(at.gradient[some], found)
-        return replace(s, direction=direction, length=length, slope=slope, passes=s.passes + products)
+        alone = machines[products > MOST_PRECONDITIONED]
+        made[alone] = -1.0
+        self.factors |= dict.fromkeys(alone.tolist())
+        passes = s.passes + int(products.max())
+        return replace(s, direction=direction, length=length, slope=slope, made=made, passes=passes)
 
     def _preconditioned(self, s: LockstepState, machines: Array, curvatures: Array) -> LockstepState:
         """Make preconditioners for ``machines`` whose ``curvatures`` (k, classes) are far from those of the last."""
@@ -200,9 +207,9 @@ class Lockstep:
         made = s.made.copy()
         stale = are_stale(curvatures, made[machines])
         made[machines[stale]] = curvatures[stale]
-        lost = stale | np.array([machine not in self.factors for machine in machines])  # by a run that went on
-        for machine, factor in zip(machines[lost], self.means.factors(made[machines[lost]]), strict=True):
-            self.factors[machine] = factor
+        lost = [machine for machine in machines if machine not in self.factors]  # by a run that went on
+        needed = np.union1d(machines[stale], np.array(lost, machines.dtype))
+        self.factors |= dict(zip(needed.tolist(), self.means.factors(made[needed]), strict=True))
         return replace(s, made=made)
 
     def _solved(self, r: Array, machines: Array) -> Array:
@@ -210,35 +217,38 @@ class Lockstep:
         z = r.copy()
 
         def solve(i: int) -> None:
-            factor = self.factors.get(machines[i])
+            factor = self.factors.get(int(machines[i]))
             if factor is not None:
-                factor.solve(z[i : i + 1])
-                factor.solve_transposed(z[i : i + 1])
+                row = r[i : i + 1].astype(self.problem.query.span.dtype)
+                factor.solve(row)
+                factor.solve_transposed(row)
+                z[i] = row
 
         run_threads(solve, range(len(machines)), self.threads)
         return z
 
-    def _steps(self, at: _Look, some: Array) -> tuple[Array, int]:
-        """Return the Newton steps (k, r) of ``some`` machines, and the number of products taken.
+    def _steps(self, at: _Look, some: Array) -> tuple[Array, Array]:
+        """Return the Newton steps (k, r) of ``some`` machines, and the number of products that each took (k,).
 
-        Conjugate gradients in the rows' dtype, as exactly as each machine's gap requires.
+        Conjugate gradients, as exactly as each machine's gap requires. Kernel values may be float32, but not their
+        sums: a large λ would leave the directions in which the Hessian is near 1 to their rounding.
         """
         gap = at.gap[some]
         gradient = at.gradient[some]
         left = np.minimum(0.1, np.sqrt(gap)) ** 2  # share of the gradient's squared norm, and so of the gap
         left = np.where(gap > self.tol, np.maximum(left, 0.1 * self.tol / np.maximum(gap, self.tol)), left)
         found = np.zeros(gradient.shape)
-        scale = np.sqrt(_dots(gradient, gradient))  # so that squares fit float32
+        scale = np.sqrt(_dots(gradient, gradient))  # so that preconditioners may be in float32
         scale[scale == 0.0] = 1.0
-        r = (-gradient / scale[:, None]).astype(self.inverse.dtype)
+        r = -gradient / scale[:, None]
         x = np.zeros_like(r)
-        places = np.arange(len(some))
+        places: Array = np.arange(len(some))
         machines = at.live[some]
         p = z = self._solved(r, machines)
         rr, rz = _dots(r, r), _dots(r, z)
         enough = left * rr
-        products = 0
-        while products < MOST_PRODUCTS:
+        products: Array = np.zeros(len(some), np.int64)
+        while products.max() < MOST_PRODUCTS:
             busy = rr > enough
             if not busy.all():
                 found[places[~busy]] = x[~busy]
@@ -246,13 +256,13 @@ class Lockstep:
             if not len(places):
                 break
             Ap = p + self._images(at, p, some[places])
-            products += 1
-            length = (rz / _dots(p, Ap)).astype(r.dtype)[:, None]
+            products[places] += 1
+            length = (rz / _dots(p, Ap))[:, None]
             x += length * p
             r -= length * Ap
             z = self._solved(r, machines[places])
             rr, rz, last = _dots(r, r), _dots(r, z), rz
-            p = z + (rz / last).astype(r.dtype)[:, None] * p
+            p = z + (rz / last)[:, None] * p
         found[places] = x
         return found * scale[:, None], products
 

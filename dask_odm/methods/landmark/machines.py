@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.problem.nystrom_features import span_images, span_products
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.class_means import ClassSamples
@@ -118,7 +119,9 @@ class MachineQuery:
             curvature = ((below > 0) + K.dtype.type(settings.upsilon) * (above > 0)) * stiffness
             curvatures[own, code] += curvature.sum(axis=0, dtype=np.float64)
             loss[own] += 0.5 * np.einsum("ij,ij->j", slope, below - above, dtype=np.float64)
-            image[own] += (slope * sign).T @ K
+            part = np.zeros((len(own), self.span.r))
+            span_images(K, slope * sign, part)
+            image[own] += part
             for plane, each in zip(outside, (below, above), strict=True):
                 bits = np.packbits(each > 0, axis=1)
                 plane[rows, : bits.shape[1]] = bits
@@ -126,13 +129,12 @@ class MachineQuery:
 
     @np.errstate(over="ignore", invalid="ignore")
     def product(self, blocks: Iterable[RowBlock], P: Array, some: Array, outside: Sequence[Array]) -> Array:
-        """Return ``Kᵀ (c ∘ K p)`` for each p of ``P`` (k, r), in the dtype of the kernel values.
+        """Return ``Kᵀ (c ∘ K p)`` for each p of ``P`` (k, r), summed in float64.
 
         ``some`` (k,) are the machines, in ascending order. The curvatures c follow from the margins ``outside`` the
         band that `sums` returned for these blocks.
         """
-        image = np.zeros(P.shape, self.span.dtype)
-        P = P.astype(self.span.dtype, copy=False)
+        image = np.zeros(P.shape)
         place = np.full(self.stiffness.shape[1], -1)
         place[some] = np.arange(len(some))
         # of each class: columns of its machines among those of `sums`, and rows of P
@@ -145,11 +147,9 @@ class MachineQuery:
                 bits = np.unpackbits(planes[:, rows], axis=2, count=len(own)).astype(K.dtype)
                 curvature = (bits[0] + K.dtype.type(self._settings.upsilon) * bits[1])[:, at]
                 curvature *= self._row_stiffness(block, rows, code, own[at])
-                active = np.flatnonzero(curvature.any(axis=1))
-                if 2 * len(active) < len(K):  # a copy of few rows costs less than products with all
-                    curvature, K = curvature[active], K[active]
-                curvature *= K @ P[place[own[at]]].T
-                image[place[own[at]]] += curvature.T @ K
+                part = np.zeros((len(at), self.span.r))
+                span_products(K, curvature, P[place[own[at]]], part)
+                image[place[own[at]]] += part
         return image
 
     def samples(self, blocks: Iterable[RowBlock], size: int, seed: int) -> ClassSamples:

@@ -78,7 +78,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         landmarks = _landmarks(seen, count, fit)
         raw, numbers = seen.chosen_pivots(landmarks.index)
         problem = _problem(seen, landmarks, fit, machines, spare)
-        inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0], landmarks.rows.dtype)
+        inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
         means = None
         if preconditioned:
             samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
