@@ -3,7 +3,7 @@
 In the coordinates of an orthonormal basis of the span, the Hessian of a machine is ``1 + Σ_i c_i φ_i φ_iᵀ`` with the
 features φ = L⁻¹k of the rows and their curvatures c. Its preconditioner has ``C_k A_k`` in the place of the rows of
 class k: A_k is the mean of φφᵀ over a sample of the class, and C_k the sum of c over the class. The means serve all
-machines, so that each costs no more than a Cholesky factor. Products are three to eight times fewer than without.
+machines, so that each costs no more than a Cholesky factor. Eight overlapping classes took an eighth of the products.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.linalg import get_lapack_funcs
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.linalg.systems import Triangle, times_transpose
-from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.landmark.sketch import SKETCH, PrioritySample
 from dask_odm.typing import Array
 
@@ -63,8 +63,9 @@ class ClassMeans:
                 some = slice(start, start + 128)
                 mean[some, : start + 128] = features[:, some].T @ features[:, : start + 128]
 
-            run_threads(fill, range(0, len(rows), STEP), threads)
-            run_threads(square, range(0, r, 128), threads)
+            with single_threaded_blas:
+                run_threads(fill, range(0, len(rows), STEP), threads)
+                run_threads(square, range(0, r, 128), threads)
         return cls(means, threads)
 
     def factors(self, curvatures: Array) -> list[Triangle | None]:

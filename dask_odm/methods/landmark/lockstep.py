@@ -25,7 +25,7 @@ from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.solution import OnStep, Record, step_record
 from dask_odm.linalg.systems import Triangle, times_lower, times_transpose
-from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.landmark.class_means import ClassMeans, are_stale
 from dask_odm.methods.landmark.machines import MachineProblem, MachineSums
 from dask_odm.typing import Array
@@ -117,12 +117,13 @@ class Lockstep:
         classes, m = self.problem.query.stiffness.shape
         exact = self.problem.query.span.dtype == np.float64
         s = state or LockstepState.begin(m, len(self.landmarks), classes, double_precision=exact)
-        while True:
-            while s.open.any():
-                s = self._pass(s)
-            if s.double_precision:
-                break
-            s = replace(s, open=np.ones(m), length=np.zeros(m), double_precision=True)
+        with single_threaded_blas:
+            while True:
+                while s.open.any():
+                    s = self._pass(s)
+                if s.double_precision:
+                    break
+                s = replace(s, open=np.ones(m), length=np.zeros(m), double_precision=True)
         found: list[PrimalSolution[None]] = []
         figures = s.primal.tolist(), s.gap.tolist(), s.steps.tolist()
         for x, primal, gap, steps in zip(self._coefficients(s.at), *figures, strict=True):
