@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import signal
-import subprocess
-import sys
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -23,7 +20,6 @@ from dask.system import CPU_COUNT
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold
 
-import mapping
 from dask_odm import MDDRidge, MemoryLimitError, ODMClassifier, ODMClassifierCV, ingest, load_model, open_store
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.cubes.cube import cube_of
@@ -381,28 +377,6 @@ def test_pairs_of_classes_have_probabilities_too():
     np.testing.assert_allclose(lazy, model.predict_proba(scene()), atol=1e-10)
     np.testing.assert_allclose(lazy.sum("class").values[complete], 1.0)
     assert np.isnan(lazy.values[~complete]).all()
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills a process")
-def test_a_map_whose_client_was_killed_goes_on_by_regions(fitted, client, tmp_path):
-    bands = scene().drop_vars(["latitude", "wavelength"]).to_dataset("band").chunk(y=mapping.LINES)
-    bands.to_zarr(tmp_path / "scene.zarr", consolidated=False)
-    fitted.save(tmp_path / "model.zarr")
-    path = tmp_path / "map.zarr"
-    command = [sys.executable, mapping.__file__, str(tmp_path), client.scheduler.address]
-    killed = subprocess.run(command, capture_output=True, timeout=120)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert (tmp_path / "done.txt").read_text().split() == ["0", "1"]
-    cover = fitted.predict(xr.open_zarr(tmp_path / "scene.zarr", consolidated=False))
-    started = xr.open_zarr(path, consolidated=False, mask_and_scale=False)["prediction"]
-    regions = mapping.regions(cover.sizes["y"])
-    before = [started[lines].values for lines in regions[:2]]
-    for lines in regions[2:]:
-        mapping.write_region(cover, path, lines)
-    written = xr.open_zarr(path, consolidated=False, mask_and_scale=False)
-    np.testing.assert_array_equal(written["prediction"], fitted.predict(scene()).values)
-    np.testing.assert_array_equal(written["prediction"][: 2 * mapping.LINES], np.concatenate(before))
-    assert set(written.variables) == {"prediction", *cover.coords}
 
 
 def test_a_saved_model_knows_the_cube(fitted, tmp_path):
