@@ -90,8 +90,8 @@ class Lockstep:
 
     A machine takes up to ``max_iter`` steps. After each pass for sums, ``on_state`` is called with the state, and then
     ``on_step`` with a record of all machines: the largest gap, the sum of P, and how many are not done. ``inverse``
-    (r, r) is L⁻¹, for conjugate gradients. Without ``means`` these have no preconditioner. The
-    number of ``threads`` never changes the result.
+    (r, r) is L⁻¹, for conjugate gradients. Without ``means`` these have no preconditioner. The number of ``threads``
+    never changes the result.
     """
 
     problem: MachineProblem

@@ -89,8 +89,10 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
             part = replace(problem, query=problem.query.of_machines(group))
             resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
-            shape = part.query.stiffness.shape[1], len(landmarks)
-            require_state(replace(fit, run=run), resume is None or resume.at.shape == resume.direction.shape == shape)
+            classes, m = part.query.stiffness.shape
+            shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+            held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+            require_state(replace(fit, run=run), resume is None or held == shapes)
             settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
             solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
             solutions, records = solver.run(resume)
