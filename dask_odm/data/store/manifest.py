@@ -256,7 +256,7 @@ def _chunk_entries(array: ArrayLayout, items: list[Any]) -> list[Entry]:
 
 def _entry(item: Any) -> Entry:
     size, checksum = item
-    if type(size) is not int or type(checksum) is not int or size < 0:
+    if type(size) is not int or type(checksum) is not int or not 0 <= size < 1 << 63 or not 0 <= checksum < 1 << 32:
         raise ValueError("it holds something that is no size or checksum")
     return size, checksum
 

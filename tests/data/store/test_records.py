@@ -200,6 +200,9 @@ def forge(path: Path, change) -> None:
     [
         lambda m: m["arrays"]["vectors"].update(shape=[10**15, 7]),
         lambda m: m["arrays"]["vectors"].update(shape=[-1, 7]),
+        lambda m: m["arrays"]["vectors"].update(shape=[0, 10**39]),
+        lambda m: m["arrays"]["vectors"].update(shape=[1000, 10**39]),
+        lambda m: m["arrays"]["vectors"].update(shape=[10**39, 7], chunk_rows=10**39),
         lambda m: m["arrays"]["vectors"].update(shape=[1000.0, 7]),
         lambda m: m["arrays"]["vectors"].update(shape=[1000, 8]),
         lambda m: m["arrays"]["vectors"].update(shape="1000"),

@@ -44,9 +44,14 @@ class NannyCluster:
         return [nanny.pid for nanny in self.cluster.workers.values() if nanny.pid]
 
     def renew(self) -> None:
-        """Wait for all workers; begin anew where they do not come back."""
+        """Wait until all workers are there, of which the scheduler knows; begin anew where they do not come back."""
+        deadline = time.monotonic() + RETURN_SECONDS
         try:
             self.client.wait_for_workers(self.count, timeout=RETURN_SECONDS)
+            while sorted(self.client.run(os.getpid, on_error="ignore").values()) != sorted(self.pids()):
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                time.sleep(0.1)
         except Exception:
             with suppress(Exception):
                 self.client.close(timeout=5)
