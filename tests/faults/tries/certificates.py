@@ -191,7 +191,7 @@ def _machines(problem: Problem, model: odm.ODMClassifier) -> Iterator[tuple[Mach
     K, n = problem.matrix(model), len(problem.y)
     coefficients = np.zeros((len(model.intercept_), n), WIDE)
     if problem.kernel != "linear":
-        coefficients[:, model.support_] = model.dual_coef_
+        coefficients[:, model.support_] = model._model.machine_coefficients
     scores, pairs = np.atleast_2d(model.decision_function(problem.given)), [(0, 1)]
     if problem.kernel == "pairs":  # votes are counted of these: nothing public has them
         pairs = list(combinations(range(CLASSES), 2))
