@@ -203,6 +203,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     dual_coef_ : ndarray of shape (n_machines, n_support)
         ``y_i s_i``. Two classes make one machine, whose positive class is ``classes_[1]``. More make one for each
         class, positive, in their order; or one for every two, (0, 1), (0, 2), …, of which the second is positive.
+        Exact machines for every two that are learned at once have ``(n_classes - 1, n_support)``, as scikit-learn's
+        `SVC` has: of a row, one for each other class. Rows are then in the order of their classes.
     coef_, intercept_ : ndarray of shape (n_machines, n_features_in_), and (n_machines,)
         Weights of raw features, linear kernel only.
     dual_gap_ : float

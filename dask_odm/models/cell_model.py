@@ -7,7 +7,7 @@ only. Cells share kernel and scaling; in a tree each has its own γ. Support row
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -148,11 +148,10 @@ class LocalModel(KernelModel):
         plain = {name: arrays[name] for name in KernelModel.parts}
         if intercept.ndim != 2 or len(intercept) != cells or not cells:
             raise ValueError(f"an intercept of shape {intercept.shape} for {cells} cells")
-        one = KernelModel.from_parts(description, plain | {"intercept": intercept[0]})
+        found = cls._checked_parts(description, plain | {"intercept": intercept[0]})
         rising = starts.dtype == np.int64 and starts.shape == (cells + 1,) and (np.diff(starts) >= 0).all()
-        if not rising or starts[0] != 0 or starts[-1] != one.support.shape[0]:
+        if not rising or starts[0] != 0 or starts[-1] != found["support"].shape[0]:
             raise ValueError("cells that do not divide the support vectors")
-        found = {field.name: getattr(one, field.name) for field in fields(KernelModel)}
         return found | {"intercept": intercept, "starts": starts}
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +29,11 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 PREDICTED_ROWS = 1024  # rows to predict that a thread takes at a time
-SupportTile = tuple[Any, Array | slice, Array]  # packed support rows, machines that use any of them, their coefficients
+CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
+Portion = tuple[
+    slice, Array | slice, Array
+]  # support rows, machines that use any of them, these machines' coefficients
+SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
 
 
 class Model(ABC):
@@ -70,7 +73,7 @@ class Model(ABC):
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
-        step = 16 * PREDICTED_ROWS  # scores of all machines are held for so many, since machines may be many
+        step = max(PREDICTED_ROWS, min(16 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
@@ -148,6 +151,11 @@ class KernelModel(Model):
         support: Any = self.support
         return support.X if isinstance(support, SparseRows) else support[: support.shape[0]]
 
+    @property
+    def machine_coefficients(self) -> Array:
+        """Coefficients of every machine (machines, n_support)."""
+        return self.coefficients
+
     def are_finite(self, X: Any) -> bool:
         """Return whether the scores of raw rows are finite.
 
@@ -159,7 +167,7 @@ class KernelModel(Model):
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
         n = X.shape[0]
         dtype = np.result_type(X.dtype, self.support.dtype)
-        values = np.empty((len(self.coefficients), n))
+        values = np.empty((len(self.intercept), n))
         values[:] = self.intercept[:, None]
         starts = range(0, n, PREDICTED_ROWS)
         scaled_rows = self._scaled(X, dtype)
@@ -194,7 +202,7 @@ class KernelModel(Model):
     def _add(self, tiles: Tiles, left: Any, some: SupportTile, values: Array, by_tiles: bool) -> None:
         """Add the share of some support rows to ``values`` (machines, rows), a view."""
         right, machines, coefficients = some
-        if len(self.coefficients) == 1 and not by_tiles:
+        if len(self.intercept) == 1 and not by_tiles:
             self.kernel.products(left, right, Sides(v=coefficients[0], by_row=values[0]))
             return
         tile = tiles.tile_packed(left, right)
@@ -206,17 +214,27 @@ class KernelModel(Model):
         """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
         n, d = self.support.shape
         most = max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
-        step = min(256, most) if self.pairs else most  # rows mostly of one class, which few machines know
         for first in range(0, n, most):
             rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
             tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
             packed: list[SupportTile] = []
-            for start in range(0, len(rows), step):
-                some = rows[start : start + step]
-                coefficients = self.coefficients[:, first + start : first + start + len(some)]
-                machines = _used_machines(coefficients)
-                packed.append((tiles.pack_right(some), machines, coefficients[machines].astype(rows.dtype)))
+            for some, machines, coefficients in self._portions(first, first + len(rows)):
+                right = tiles.pack_right(rows[some.start - first : some.stop - first])
+                packed.append((right, machines, coefficients.astype(rows.dtype)))
             yield tiles, packed
+
+    def _portions(self, first: int, last: int) -> Iterator[Portion]:
+        """Yield the support rows from ``first`` to ``last`` in portions, with their machines and coefficients."""
+        for some in self._steps(first, last):
+            coefficients = self.coefficients[:, some]
+            machines = _used_machines(coefficients)
+            yield some, machines, coefficients[machines]
+
+    def _steps(self, first: int, last: int) -> Iterator[slice]:
+        """Yield the numbers from ``first`` to ``last``, few at a time of one class, which few machines know."""
+        step = 256 if self.pairs else max(1, last - first)
+        for start in range(first, last, step):
+            yield slice(start, min(start + step, last))
 
     def arrays(self) -> dict[str, Any]:
         scaling = self.scaling
@@ -230,8 +248,13 @@ class KernelModel(Model):
     @classmethod
     def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> KernelModel:
         """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
-        shift, factor, support, coefficients, intercept = (arrays[name] for name in cls.parts)
-        held = {name: values for name, values in arrays.items() if isinstance(values, np.ndarray)}
+        return cls(**cls._checked_parts(description, arrays))
+
+    @classmethod
+    def _checked_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a kernel model; raise ValueError if the arrays do not fit each other."""
+        shift, factor, support, coefficients, intercept = (arrays[name] for name in KernelModel.parts)
+        held = {name: arrays[name] for name in KernelModel.parts if isinstance(arrays[name], np.ndarray)}
         require_finite_parts(held)  # support rows on disk are not read here; `finite_values` checks what comes of them
         KERNEL(description.get("kernel"), "its kernel")
         d = len(shift)
@@ -239,14 +262,20 @@ class KernelModel(Model):
             raise ValueError(f"support vectors of type {support.dtype}")
         if not d or support.shape[1:] != (d,) or factor.shape != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
-        if coefficients.ndim != 2 or coefficients.shape != (len(intercept), support.shape[0]) or not len(intercept):
+        pairs = _checked_pairs(len(intercept), description)
+        if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), pairs), support.shape[0]):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
-        pairs = _checked_pairs(len(coefficients), description)
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
-        kernel = from_parameters(description["kernel"])
-        return cls(kernel, Scaling(shift, factor), support, coefficients, intercept, pairs, double)
+        kernel, scaling = from_parameters(description["kernel"]), Scaling(shift, factor)
+        found = (kernel, scaling, support, coefficients, intercept, pairs, double)
+        return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
+
+    @classmethod
+    def _rows(cls, machines: int, pairs: int) -> int:
+        """Return how many rows the coefficients have."""
+        return machines
 
 
 def _used_machines(coefficients: Array) -> Array | slice:
@@ -262,12 +291,16 @@ def class_scores(scores: Array, classes: int) -> Array:
     """Return the scores of the classes (classes, n), float64, from machines' ``scores`` (machines, n)."""
     votes = np.zeros((classes, scores.shape[1]))
     total = np.zeros((classes, scores.shape[1]))
-    for score, (negative, positive) in zip(scores, combinations(range(classes), 2), strict=True):
-        won = score > 0
-        votes[positive] += won
-        votes[negative] += ~won
-        total[positive] += score
-        total[negative] -= score
+    start = 0
+    for negative in range(classes - 1):  # with all classes above it
+        above = slice(negative + 1, classes)
+        some = scores[start : start + classes - negative - 1]
+        start += len(some)
+        won = some > 0
+        votes[above] += won
+        votes[negative] += len(some) - won.sum(axis=0)
+        total[above] += some
+        total[negative] = np.subtract.reduce([total[negative], *some])
     return votes + total / (3.0 * (np.abs(total) + 1.0))
 
 

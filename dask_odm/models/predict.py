@@ -22,12 +22,13 @@ from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.models.cell_model import CellModel, ClusterModel
 from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 HELD_BYTES = 64 << 20  # most bytes of an array of a model in memory; larger support rows are read for every block
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {
-    each.kind: each for each in (KernelModel, LinearModel, CellModel, ClusterModel)
+    each.kind: each for each in (KernelModel, PairModel, LinearModel, CellModel, ClusterModel)
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import dask
 import numpy as np
 import pytest
@@ -152,6 +154,13 @@ def test_pairs_of_many_rows_are_learned_one_by_one(rows, monkeypatch):
     one_by_one = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
     np.testing.assert_allclose(at_once.decision_function(X), one_by_one.decision_function(X), atol=1e-6)
     assert sorted(at_once.support_) == sorted(one_by_one.support_)
+    column = {row: i for i, row in enumerate(one_by_one.support_)}
+    codes = np.searchsorted(at_once.classes_, y)
+    for i, row in enumerate(at_once.support_):  # as LIBSVM has them: of each other class in turn
+        machines = [m for m, pair in enumerate(combinations(range(4), 2)) if codes[row] in pair]
+        expected = one_by_one.dual_coef_[machines, column[row]]
+        np.testing.assert_allclose(at_once.dual_coef_[:, i], expected, atol=1e-6)
+    assert np.all(np.diff(codes[at_once.support_]) >= 0)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

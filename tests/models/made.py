@@ -7,6 +7,7 @@ import numpy as np
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF
 from dask_odm.models.models import KernelModel
+from dask_odm.models.pair_model import PairModel
 from small_problems import matrix
 
 GAUSS = RBF(gamma=0.5)
@@ -17,6 +18,14 @@ def make(kernel=GAUSS, n: int = 130, dtype: str = "float64", outputs: int = 1) -
     rng = np.random.default_rng(0)
     support = rng.normal(size=(n, 3)).astype(dtype)
     return KernelModel(kernel, SCALING, support, rng.normal(size=(outputs, n)), 0.25 + np.arange(outputs))
+
+
+def make_pairs() -> PairModel:
+    """A model of four classes, one of them without support."""
+    rng = np.random.default_rng(0)
+    starts = np.array([0, 300, 301, 301, 420])
+    support, coefficients = rng.normal(size=(420, 3)), rng.normal(size=(3, 420))
+    return PairModel(GAUSS, SCALING, support, coefficients, np.arange(6.0), 4, starts=starts)
 
 
 def rows(n: int, dtype: str = "float64") -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from dask_odm.errors import StoreError
 from dask_odm.models import predict
 from dask_odm.models.models import LinearModel
 from dask_odm.models.predict import ModelFile, model_from
-from models.made import make, rows
+from models.made import GAUSS, SCALING, make, make_pairs, rows
+from small_problems import matrix
 
 
 @pytest.fixture
@@ -74,4 +77,29 @@ def test_arrays_that_do_not_fit_each_other(tmp_path, name):
         tmp_path / "m.zarr", "model", arrays | {name: arrays[name][:-1][..., :2]}, {"model": make().description()}
     )
     with pytest.raises(StoreError, match="does not hold a kernel model"):
+        model_from(read_record(tmp_path / "m.zarr", "model"))
+
+
+def test_a_model_of_pairs(tmp_path):
+    """Its scores are the sums over the rows of each pair, from a file too."""
+    model = make_pairs()
+    write_record(tmp_path / "m.zarr", "model", model.arrays(), {"model": model.description()})
+    again = model_from(read_record(tmp_path / "m.zarr", "model"))
+    scores = again.machine_scores(rows(50))
+    assert scores.tobytes() == model.machine_scores(rows(50)).tobytes()
+    K = matrix(GAUSS, SCALING(rows(50)), SCALING(model.support))
+    for machine, (a, b) in enumerate(combinations(range(4), 2)):
+        of_a, of_b = (slice(*model.starts[code : code + 2]) for code in (a, b))
+        sums = K[:, of_a] @ model.coefficients[b - 1, of_a] + K[:, of_b] @ model.coefficients[a, of_b]
+        np.testing.assert_allclose(scores[machine], sums + machine)
+
+
+@pytest.mark.parametrize(
+    "starts", [[0, 300, 301, 301, 419], [1, 300, 301, 301, 420], [0, 301, 300, 301, 420], [0, 300, 420], [0.0, 420.0]]
+)
+def test_classes_that_do_not_divide_the_support(tmp_path, starts):
+    model = make_pairs()
+    arrays = model.arrays() | {"starts": np.array(starts)}
+    write_record(tmp_path / "m.zarr", "model", arrays, {"model": model.description()})
+    with pytest.raises(StoreError, match="does not hold a pairs model"):
         model_from(read_record(tmp_path / "m.zarr", "model"))

@@ -210,7 +210,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     chosen = np.array([model.kernel.gamma, odm.lam / alone.total_weight, odm.upsilon, odm.theta, score])
     support = trained.attributes["support_"]
     coefficients = np.zeros((settings.machines, len(support)))
-    coefficients[places] = signs[:, None] * model.coefficients
+    coefficients[places] = signs[:, None] * model.machine_coefficients
     intercept = constants.copy()
     intercept[places] = signs * model.intercept
     figures[places] = _figures(trained, len(places))

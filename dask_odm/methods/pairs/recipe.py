@@ -41,7 +41,7 @@ from dask_odm.methods.exact.solver import ExactSolution, solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.descent import TINY, PairValues, descend_pair
-from dask_odm.models.models import KernelModel
+from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds
@@ -109,7 +109,7 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
-    coefficients = 8 * len(counts) * (len(counts) - 1) // 2 * data.rows
+    coefficients = 2 * 8 * len(counts) * data.rows  # of the pairs, and of the model
     return own + data.cluster.threads * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
 
@@ -240,13 +240,15 @@ def _finish(
         used[here] |= solution.coefficients != 0.0
     support = seen.data.kept[numbers[used]]
     raw = given.raw(np.searchsorted(given.kept, support))
-    column = np.cumsum(used) - 1
-    coefficients = np.zeros((len(found), len(support)))
-    for of_pair, here, solution in zip(coefficients, places, found, strict=True):
-        of_pair[column[here[used[here]]]] = solution.coefficients[used[here]]
+    column = np.r_[0, np.cumsum(used)]  # of the support
+    coefficients = np.zeros((len(rows) - 1, len(support)))
+    for (a, b), here, solution in zip(combinations(range(len(rows)), 2), places, found, strict=True):
+        n = len(rows[a])
+        coefficients[b - 1, column[starts[a]] : column[starts[a + 1]]] = solution.coefficients[:n][used[here[:n]]]
+        coefficients[a, column[starts[b]] : column[starts[b + 1]]] = solution.coefficients[n:][used[here[n:]]]
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
-    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double)
+    model = PairModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double, starts=column[starts])
     attributes = [
         {"dual_gap_": each.point.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
         for each in found

@@ -191,7 +191,8 @@ def _machines(problem: Problem, model: odm.ODMClassifier) -> Iterator[tuple[Mach
     K, n = problem.matrix(model), len(problem.y)
     coefficients = np.zeros((len(model.intercept_), n), WIDE)
     if problem.kernel != "linear":
-        coefficients[:, model.support_] = model.dual_coef_
+        of_pairs = problem.kernel == "pairs"  # of a row they are those of the pairs of its class
+        coefficients[:, model.support_] = model._model.machine_coefficients if of_pairs else model.dual_coef_
     scores, pairs = np.atleast_2d(model.decision_function(problem.given)), [(0, 1)]
     if problem.kernel == "pairs":  # votes are counted of these: nothing public has them
         pairs = list(combinations(range(CLASSES), 2))
