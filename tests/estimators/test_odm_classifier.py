@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 import reference
 from dask_odm import MDDRidge, ODMClassifier, SaddleSVC
 from dask_odm.errors import DaskODMError, InputError
-from dask_odm.events import LevelFinished, PartitionSolved
+from dask_odm.events import LevelFinished, PartitionSolved, Progress
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
 from small_problems import blobs
@@ -259,7 +259,7 @@ def test_a_memory_limit_that_is_none(rows, limit):
 def test_callbacks_hear_the_tree(rows):
     heard: list = []
     ODMClassifier(**SETTINGS, solver=SODM(4), callbacks=[heard.append]).fit(*rows)
-    kinds = [type(event) for event in heard]
+    kinds = [type(event) for event in heard if not isinstance(event, Progress)]  # of what takes long, on a busy machine
     assert kinds == [*[PartitionSolved] * 4, LevelFinished, PartitionSolved, LevelFinished]
     before = len(heard)
     ODMClassifier(**SETTINGS).fit(*rows)
