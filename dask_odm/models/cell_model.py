@@ -19,7 +19,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
-from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts
+from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts, starts_divide
 from dask_odm.typing import Array
 
 
@@ -149,8 +149,7 @@ class LocalModel(KernelModel):
         if intercept.ndim != 2 or len(intercept) != cells or not cells:
             raise ValueError(f"an intercept of shape {intercept.shape} for {cells} cells")
         found = cls._checked_parts(description, plain | {"intercept": intercept[0]})
-        rising = starts.dtype == np.int64 and starts.shape == (cells + 1,) and (np.diff(starts) >= 0).all()
-        if not rising or starts[0] != 0 or starts[-1] != found["support"].shape[0]:
+        if not starts_divide(starts, cells, found["support"].shape[0]):
             raise ValueError("cells that do not divide the support vectors")
         return found | {"intercept": intercept, "starts": starts}
 

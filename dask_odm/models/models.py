@@ -30,9 +30,8 @@ from dask_odm.typing import Array
 
 PREDICTED_ROWS = 1024  # rows to predict that a thread takes at a time
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
-Portion = tuple[
-    slice, Array | slice, Array
-]  # support rows, machines that use any of them, these machines' coefficients
+# support rows, machines that use any of them, these machines' coefficients
+Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
 
 
@@ -318,3 +317,9 @@ def _checked_pairs(machines: int, description: Mapping[str, Any]) -> int:
     if not whole or (classes and classes * (classes - 1) // 2 != machines):
         raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
     return int(classes)
+
+
+def starts_divide(starts: Array, groups: int, rows: int) -> bool:
+    """Return whether group g may have the rows ``starts[g]:starts[g + 1]``, and all together all ``rows``."""
+    rising = starts.dtype == np.int64 and starts.shape == (groups + 1,) and bool((np.diff(starts) >= 0).all())
+    return rising and starts[0] == 0 and starts[-1] == rows

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.models.models import KernelModel, Portion
+from dask_odm.models.models import KernelModel, Portion, starts_divide
 from dask_odm.typing import Array
 
 
@@ -47,8 +47,7 @@ class PairModel(KernelModel):
         starts = arrays["starts"]
         found = cls._checked_parts(description, arrays)
         pairs = found["pairs"]
-        rising = starts.dtype == np.int64 and starts.shape == (pairs + 1,) and (np.diff(starts) >= 0).all()
-        if not pairs or not rising or starts[0] != 0 or starts[-1] != found["support"].shape[0]:
+        if not pairs or not starts_divide(starts, pairs, found["support"].shape[0]):
             raise ValueError("classes that do not divide the support vectors")
         return cls(**found, starts=starts)
 

@@ -32,7 +32,10 @@ from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
+from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
+
+READERS = 8  # threads that gather rows from chunks; each holds one
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,12 +306,16 @@ class Store(SealedFolder):
         arrays = self.layout.of_rows().items()
         found = {name: np.empty((len(wanted), *array.shape[1:]), array.dtype) for name, array in arrays}
         chunk_of = wanted // self.chunk_rows
-        out = self.buffer()
-        for i in np.unique(chunk_of).tolist():
-            at = np.flatnonzero(chunk_of == i)
-            block = self.read(i, out)
+        order = np.argsort(chunk_of, kind="stable")
+        chunks, starts = np.unique(chunk_of[order], return_index=True)
+
+        def gather(chunk: int, at: Array) -> None:
+            block = self.read(chunk)
             for name, values in found.items():
                 values[at] = getattr(block, name)[wanted[at] - block.first]
+
+        places = np.split(order, starts[1:]) if len(order) else []
+        run_threads(lambda each: gather(*each), zip(chunks.tolist(), places, strict=True), READERS)
         return StoreBlock(found["X"], found.get("y"), found.get("weight"), -1)
 
     def read_column(self, name: str) -> Array | None:

@@ -60,6 +60,7 @@ ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
 # Numbers of 8 bytes beside a row's features: target, weight and row number as read and in order, its order and cell,
 # pairs of row and cell. 11 were measured, and 16 of cells that overlap by 0.2.
 ROW_NUMBERS = 16
+BINS = 64  # of many rows, at least, so that workers and threads end together
 STEPS = 16  # lines of the history, and checkpoints, of a fit, about
 
 
@@ -115,7 +116,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     rows = data.labelled_rows
     sample = sampled(data, fit.kernel, fit.run.seed)
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
-    bin_rows = STEPS * settings.cell_rows if settings.overlap else rows // STEPS
+    bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)

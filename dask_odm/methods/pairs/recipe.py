@@ -109,7 +109,7 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
-    coefficients = 2 * 8 * len(counts) * data.rows  # of the pairs, and of the model
+    coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     return own + data.cluster.threads * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
 
 
