@@ -12,6 +12,7 @@ support vector machines* (ICML 2014), whose early prediction is the same with ke
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -61,6 +62,7 @@ ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
 # pairs of row and cell. 11 were measured, and 16 of cells that overlap by 0.2.
 ROW_NUMBERS = 16
 BINS = 64  # of many rows, at least, so that workers and threads end together
+SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
 STEPS = 16  # lines of the history, and checkpoints, of a fit, about
 
 
@@ -114,10 +116,10 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
     settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap)
     rows = data.labelled_rows
-    sample = sampled(data, fit.kernel, fit.run.seed)
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
     bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
+    sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
@@ -187,9 +189,9 @@ def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
     return max(solver_bytes(rows, data.features, data.dtype.itemsize), trial, left_out)
 
 
-def sampled(data: TrainingData, choice: KernelChoice, seed: int) -> MemoryKernelData:
-    """Return the sample of the rows that a tree is grown on, as the kernel sees it."""
-    return data.sample(rows_of_bytes(data), seed).seen_by(choice)
+def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
+    """Return the sample that a tree is grown on, as the kernel sees it: about ``rows``, at most as many as in a bin."""
+    return data.sample(int(min(rows, rows_of_bytes(data))), seed).seen_by(choice)
 
 
 def _solve_bins(
