@@ -1,6 +1,6 @@
 """Cells over stores of millions of rows: seconds, rows a second, memory, accuracy beside the best that there is.
 
-    python benchmarks/cells_store.py [--rows 5000000 10000000 20000000] [--workers 1 2 3] [--folder folder]
+    python benchmarks/cells_store.py [--rows 5000000 10000000 20000000] [--workers 1 2 3] [--folder folder] [--core-each]
 
 Makes stores of a chessboard's rows (20 features, 50 squares along each side, `make_chessboard`), on which the best
 classifier is right for .95 of the rows, and fits each by so many worker processes under a limit of memory. Each row
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -99,6 +100,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[5_000_000, 10_000_000, 20_000_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--limit", default="1GB", help="memory of a worker")
+    parser.add_argument(
+        "--core-each", action="store_true", help="so many cores as workers for all processes, on systems that can bind"
+    )
     parser.add_argument("--timeout", type=float, default=36_000.0, help="seconds of a row's process")
     parser.add_argument("--variants", nargs="+", default=["cells:4000"])
     parser.add_argument("--test-rows", type=int, default=500_000, help="fresh rows that are predicted")
@@ -108,6 +112,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.one:
         warnings.simplefilter("ignore")
         path, test, variant, workers, memory = options.one
+        if options.core_each:  # processes that this one starts inherit it
+            os.sched_setaffinity(0, range(int(workers)))
         print(json.dumps(measure(path, test, variant, int(workers), memory)))
         return
     with tempfile.TemporaryDirectory() as temporary:
@@ -121,7 +127,8 @@ def main(arguments: list[str] | None = None) -> None:
             for variant in options.variants:
                 for workers in options.workers:
                     one = [str(path), str(test), variant, str(workers), options.limit]
-                    row = own_process([__file__, "--one", *one], options.timeout)
+                    bound = ["--core-each"] if options.core_each else []
+                    row = own_process([__file__, *bound, "--one", *one], options.timeout)
                     print(shown(rows, variant, workers, row), flush=True)
 
 

@@ -143,8 +143,8 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
                 break
             bins = [solved[k] for k in range(after)]
             history.append(_record(bins, len(history), rows, time.perf_counter() - began))
-        if len(history) > before:
-            save(CellsState.of(solved, history))
+        if len(history) > before and fit.run.checkpoint is not None:
+            save(CellsState.of(solved, history))  # all of them, which takes longer the more there are
         for record in history[before:]:
             report_step(record)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, get_blas_funcs, get_lapack_funcs, lapack
+from scipy.linalg import LinAlgError, get_lapack_funcs, lapack
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
@@ -160,7 +160,6 @@ class GramLandmarks:
 
     def __init__(self, K: Array, index: Array) -> None:
         self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
-        self._syrk = get_blas_funcs("syrk", dtype=K.dtype)
         rows = K[index]
         inner = rows[:, index]
         inner.flat[:: len(index) + 1] += 1e-5 * inner.trace() / len(index)  # float32 resolves no less
@@ -220,7 +219,7 @@ class GramLandmarks:
 
     def _inner(self, scaled: Array) -> Array:
         """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
-        inner = self._syrk(1.0, scaled.T, trans=1, lower=1)
+        inner = scaled @ scaled.T  # SciPy's syrk would keep other threads from running Python meanwhile
         inner.flat[:: len(inner) + 1] += 1
         return self._factored(inner)
 
