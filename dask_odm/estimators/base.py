@@ -197,14 +197,19 @@ class StoreEstimator(RunParameters):
                 classes = None if store.classes is None else np.array(store.classes)
                 cube = resolved.schema(store.rows) if isinstance(resolved, LargeCube) else None
                 schema = Schema(store.features, store.feature_names, dimension, classes, cube)
-                return self._learn_store(store, fit), schema
+                return self._learn_store(store, self._of_classes(fit, classes)), schema
         rows = self._check_targets(resolved)
+        fit = self._of_classes(fit, rows.classes)
         schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, resolved.cube)
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
             return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
         with spooled(rows, self._target) as store:
             return self._learn_store(store, fit), schema
+
+    def _of_classes(self, fit: Any, classes: Array | None) -> Any:
+        """Return the settings of a fit of these classes, which are known once rows are read."""
+        return fit
 
     def _learn_store(self, store: Store, fit: Any) -> Trained:
         data = self._stored_data(fit.run, store)

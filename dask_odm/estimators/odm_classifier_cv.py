@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
+from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
@@ -31,8 +32,8 @@ class ODMClassifierCV(ODMEstimator):
 
     Settings are tried on 2,000 rows, the best of them and their neighbours on 8,000, drawn by their numbers: about
     seventy in all. Every γ's kernel values at the rows of a sample are computed once and shared by all λ, υ and θ, and
-    each solve starts from the one before. A setting's score is the accuracy on rows that were left out. The last fit,
-    with the best of all, is of all rows.
+    each solve starts from the one before. A setting's score is that of rows that were left out. The last fit, with the
+    best of all, is of all rows.
 
     Parameters
     ----------
@@ -51,6 +52,12 @@ class ODMClassifierCV(ODMEstimator):
         one. That is in closed form, see ``loo_score_`` of `ODMClassifier`. Splits of your own are pairs of numbers of
         rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
         scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
+    scoring : str, callable, several of them, dict, or None, default=None
+        Score of left-out rows, or several: names or scorers of scikit-learn's, such as "roc_auc", "balanced_accuracy"
+        or "neg_log_loss"; `CostScorer` for costs. Scores are computed from the decision values of left-out rows,
+        without refits; probabilities follow from these values. None: accuracy.
+    refit : str or None, default=None
+        Name of that among several scores which decides. None: the first.
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
         Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`. Of
         `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
@@ -68,11 +75,13 @@ class ODMClassifierCV(ODMEstimator):
         ``solver`` where there are several to choose from. "linear" has no ``gamma`` and no ``solver``.
         `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
     best_score_ : float
-        Their score on the larger sample. Chosen as the best of many, it is a little too hopeful.
+        Their score on the larger sample, of several that which decides. Chosen as the best of many, it is a little too
+        hopeful.
     best_index_ : int
         Their place in ``cv_results_``.
     cv_results_ : dict of arrays
-        As scikit-learn's searches by halving have them: ``iter`` is the stage, ``n_resources`` its rows. λ is that of
+        As scikit-learn's searches by halving have them: ``iter`` is the stage, ``n_resources`` its rows. Several
+        scores have their names in place of "score". λ is that of
         all rows; a sample's is smaller by as much as its weight. A file does not hold it.
     cell_params_ : dict of lists
         With ``Cells(settings="each")``, instead of ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
@@ -107,6 +116,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
+        "scoring": [str, callable, list, tuple, set, dict, None],
+        "refit": [str, None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
         *ODMEstimator._saved, "best_params_", "best_score_", "best_index_", "cell_params_"
@@ -120,6 +131,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
     upsilons: Any = None
     thetas: Any = None
     cv: Any = None
+    scoring: Any = None
+    refit: str | None = None
     solver: Any = "auto"
     scale: str | None = "minmax"
 
@@ -156,11 +169,23 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             "kernel": self.kernel if kernels is None else kernels[0],
             "solver": self.solver if solvers is None else solvers[0],
         }
-        axes = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
+        axes: dict[str, Any] = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
         plain = ODMClassifier(**first)
         return SearchFit(
-            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups"))
-        )
+            run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups")),
+            scorers=self._scorers(),
+        )  # fmt: skip
+
+    def _of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
+        return replace(fit, classes=classes)
+
+    def _scorers(self) -> dict[str, Scorer] | None:
+        """Return the scorers by name, that which decides first; None for accuracy."""
+        found = {} if self.scoring is None else scorers_of(self.scoring)
+        if self.refit is not None and self.refit not in found:
+            raise InputError(f"refit must be one of the scores, {list(found)}. Got {self.refit!r} instead.")
+        first = {} if self.refit is None else {self.refit: found[self.refit]}
+        return first | found or None
 
     def _splits(self, groups: Array | None = None) -> int | float | Given | Splitter | None:
         """Return ``cv`` in the form that the search takes."""

@@ -11,6 +11,7 @@ import numpy as np
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.scoring import Scorer, Scoring
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
@@ -23,7 +24,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import TRIAL_TOL, Given, Splits
+from dask_odm.methods.search.trials import TRIAL_TOL, Given, Score, Splits, accuracy
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -83,9 +84,22 @@ class SearchFit:
     kernels: tuple[str, ...] | None
     solvers: tuple[Landmark, ...] | None
     cv: int | float | Given | Splitter | None
+    scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
+    classes: Array | None = None
+
+    @property
+    def score(self) -> Score:
+        """The scores of left-out rows, that which decides first."""
+        if self.scorers is None:
+            return accuracy
+        assert self.classes is not None
+        return Scoring(self.scorers, self.classes)
 
     def identity(self) -> dict[str, Any]:
-        plain = {name: value for name, value in vars(self).items() if name not in ("run", "first", "solvers")}
+        others = ("run", "first", "solvers", "scorers", "classes")
+        plain = {name: value for name, value in vars(self).items() if name not in others}
+        if self.scorers is not None:
+            plain["scoring"] = list(self.scorers)
         first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
         return plain | first | {"fit": self.first._settings(self.run).identity(), "landmarks": self.landmarks}
 
@@ -120,16 +134,16 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     fit = replace(fit, cv=cv)
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
-    require_state(fit, resume is None or _fits(resume, splits))
+    require_state(fit, resume is None or _fits(resume, splits, 1 if fit.scorers is None else len(fit.scorers)))
     trials = _Trials(data, fit, splits)
     search = Search(axes, trials.scores, trials.goes_on, resume, save)
     state = search.run()
-    results = _results(state, trials)
+    results = _results(state, trials, list(fit.scorers or ()))
     best = search.best
     trained = trials.trained(Setting.of(state.history[best]))
     trained.attributes.update(
         best_params_=results["params"][best],
-        best_score_=results["mean_test_score"][best],
+        best_score_=state.history[best]["objective"],
         best_index_=best,
         cv_results_=results,
     )
@@ -138,9 +152,9 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
     """Train cells that search for themselves."""
-    if fit.cv is not None or len(axes.kernels) > 1:
-        raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel: set cv to None, and name "
-                         "one kernel.")  # fmt: skip
+    if fit.cv is not None or fit.scorers is not None or len(axes.kernels) > 1:
+        raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
+                         "set cv and scoring to None, and name one kernel.")  # fmt: skip
     classifier = fit.classifier(axes.kernels[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return classifier._trained(classifier._choose(own, data.rows, data.features), data, own)
@@ -154,10 +168,10 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
             raise InputError(f"cv names row {number}, but rows are numbered from 0 to {rows - 1}.")
 
 
-def _fits(state: SearchState, splits: Splits) -> bool:
-    """Whether the state from a checkpoint belongs to a search by these splits."""
+def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
+    """Whether the state from a checkpoint belongs to a search by these splits and so many scores."""
     tried = len(state.history)
-    return state.scores.shape == (tried, splits.count) and state.points.shape == (tried, 6)
+    return state.scores.shape == (tried, scores, splits.count) and state.points.shape == (tried, 6)
 
 
 class _Trials(SampleTrials):
@@ -166,7 +180,7 @@ class _Trials(SampleTrials):
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
-        super().__init__(data, fit.kernel, fit.run, splits, most)
+        super().__init__(data, fit.kernel, fit.run, splits, most, fit.score)
         self._fit = fit
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
@@ -199,7 +213,7 @@ class _Trials(SampleTrials):
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
-            return np.array([[self._on_all(setting)] for setting in settings])
+            return np.array([self._on_all(setting)[:, None] for setting in settings])
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -223,13 +237,21 @@ class _Trials(SampleTrials):
             return False
         return self._chosen(setting)[1].solver in LEAVE_OUT
 
-    def _on_all(self, setting: Setting) -> float:
-        """Return the score on all rows. With landmarks, fewer of them and a larger gap suffice to compare settings."""
+    def _on_all(self, setting: Setting) -> Array:
+        """Return the scores (q,) on all rows.
+
+        With landmarks, fewer of them and a larger gap suffice to compare settings.
+        """
         _, choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
-        return choice.train(self._data, replace(fit, loo=True)).attributes["loo_score_"]
+        left = choice.train(self._data, replace(fit, loo=True)).attributes["loo_decision_function_"]
+        y, weight = self._data.columns()
+        rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
+        known = ~np.isnan(left[rows])
+        shares = weight[known] if weight.size else np.ones(known.sum())
+        return self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
 
     def trained(self, setting: Setting) -> Trained:
         """Train all rows with a setting."""
@@ -267,28 +289,35 @@ def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...
     return tuple(float(scale.gamma) * factor for factor in TUNING.gammas)
 
 
-def _results(state: SearchState, trials: _Trials) -> dict[str, Any]:
-    """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage."""
+def _results(state: SearchState, trials: _Trials, names: Sequence[str]) -> dict[str, Any]:
+    """Return ``cv_results_`` as scikit-learn's halving searches have it; ``iter`` is the stage.
+
+    Several scores have their ``names`` in place of "score".
+    """
     history = state.history
-    means = state.scores.mean(axis=1)
     params = [trials.parameters(Setting.of(record)) for record in history]
     stages = np.array([record["stage"] for record in history])
-    # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
-    k, g, s, u, t, n = state.points.T
-    order = np.lexsort((t, u, k, g, s, n, -means, -stages))
-    ranks = np.empty(len(means), dtype=np.int32)
-    ranks[order] = np.arange(1, len(means) + 1)
-    return {
+    found: dict[str, Any] = {
         "iter": stages,
         "n_resources": np.array([trials.rows(int(stage)) for stage in stages]),
         "mean_fit_time": np.array([record["seconds"] for record in history]),
         **{f"param_{name}": _column(name, params) for name in PARAMS if any(name in each for each in params)},
         "params": params,
-        **{f"split{k}_test_score": state.scores[:, k] for k in range(state.scores.shape[1])},
-        "mean_test_score": means,
-        "std_test_score": state.scores.std(axis=1),
-        "rank_test_score": ranks,
     }
+    # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
+    k, g, s, u, t, n = state.points.T
+    for i, name in enumerate(names if len(names) > 1 else ["score"]):
+        scores = state.scores[:, i]
+        means = scores.mean(axis=1)
+        ranks = np.empty(len(means), dtype=np.int32)
+        ranks[np.lexsort((t, u, k, g, s, n, -means, -stages))] = np.arange(1, len(means) + 1)
+        found |= {
+            **{f"split{split}_test_{name}": scores[:, split] for split in range(scores.shape[1])},
+            f"mean_test_{name}": means,
+            f"std_test_{name}": scores.std(axis=1),
+            f"rank_test_{name}": ranks,
+        }
+    return found
 
 
 def _column(name: str, params: Sequence[dict[str, Any]]) -> Any:

@@ -134,8 +134,8 @@ class Axes:
 class SearchState:
     """All settings tried so far, for the checkpoint and for ``cv_results_``.
 
-    ``points`` (m, 6) are places on the axes, as floats. In a record of ``history``, ``objective`` is the score and
-    ``gap`` is 1 − score.
+    ``scores`` are (m, q, splits), and ``points`` (m, 6) are places on the axes, as floats. In a record of ``history``,
+    ``objective`` is the score that decides, and ``gap`` is 1 − score.
     """
 
     scores: Array
@@ -147,10 +147,10 @@ class SearchState:
 class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
-    ``tried(stage, settings)`` returns the scores (m, splits) of settings of the same kernel, γ and number of landmarks
-    on the rows of a stage. ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the
-    best setting of the fine stage, and then larger γ as long as they are better, since more rows or landmarks support
-    a larger γ.
+    ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same kernel, γ and number of
+    landmarks on the rows of a stage; the first of the q decides. ``goes_on(setting)`` says whether the last stage is
+    worth its time. That stage tries the best setting of the fine stage, and then larger γ as long as they are better,
+    since more rows or landmarks support a larger γ.
     """
 
     axes: Axes
@@ -249,14 +249,14 @@ class Search:
         found = self.tried(stage, settings)
         each = (time.perf_counter() - began) / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
-            score = float(np.mean(scores))
+            score = float(np.mean(scores[0]))
             record = step_record(len(self._trials), 1.0 - score, score, 0.0, each, stage=stage)
             self._add(scores, point, record | setting._asdict())
         self.on_state(self._state())
 
     def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
         self._trials.append((scores, point, record))
-        self._found[record["stage"], point] = float(np.mean(scores))
+        self._found[record["stage"], point] = float(np.mean(scores[0]))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
         """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""

@@ -12,7 +12,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, Setting
-from dask_odm.methods.search.trials import Splits, TrialRows, trial_bytes, trial_rows
+from dask_odm.methods.search.trials import LeftOut, Score, Splits, TrialRows, accuracy, trial_bytes, trial_rows
 from dask_odm.typing import Array
 
 MOST_LANDMARKS = 1000  # of a trial, unless the solver of the last fit has another number
@@ -22,13 +22,20 @@ class SampleTrials:
     """The trials of settings on samples of the rows; the features of the last kernel are kept."""
 
     def __init__(
-        self, data: TrainingData, kernel: KernelChoice, run: FitRun, splits: Splits, most: int = MOST_LANDMARKS
+        self,
+        data: TrainingData,
+        kernel: KernelChoice,
+        run: FitRun,
+        splits: Splits,
+        most: int = MOST_LANDMARKS,
+        score: Score = accuracy,
     ) -> None:
         self._data = data
         self._kernel = kernel
         self._run = run
         self._splits = splits
         self._most = most  # landmarks of a trial
+        self._score = score
         self._samples: dict[int, list[MemoryData]] = {}
         self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
 
@@ -43,10 +50,10 @@ class SampleTrials:
         return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        """Return the scores (m, splits) of settings on the rows of a stage, for `Search`."""
+        """Return the scores (m, q, splits) of settings on the rows of a stage, those of all samples together."""
         values = [(each.share, each.upsilon, each.theta) for each in settings]
-        found = [rows.scores(values, self._splits) for rows in self._seen(stage, settings[0])]
-        return np.average(found, axis=0, weights=[sample.weight.sum() for sample in self.samples(min(stage, FINE))])
+        found = [rows.left_out(values, self._splits) for rows in self._seen(stage, settings[0])]
+        return np.stack([LeftOut.joined(parts).scores(self._score) for parts in zip(*found, strict=True)], axis=-1)
 
     def goes_on(self, setting: Setting) -> bool:
         """Whether the last stage is worth its time: the kernel may need more landmarks, and has room for them."""

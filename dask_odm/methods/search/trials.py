@@ -2,14 +2,14 @@
 
 The sample's rows become Nyström features ``L⁻¹ k(x)`` over landmarks, whose Gram matrix is ``LLᵀ``. With these features
 the kernel machine is a linear one, for any λ, υ and θ. Each solve starts from the solution before it, and updates the
-Hessian before it. Landmarks that add nearly nothing to the others are left out. A setting's score is the accuracy on
-left-out rows. They are left out one by one, in closed form from the Hessian at the solution, or in folds, by weights of
-zero.
+Hessian before it. Landmarks that add nearly nothing to the others are left out. Settings are judged by the decision
+values of left-out rows. They are left out one by one, in closed form from the Hessian at the solution, or in folds, by
+weights of zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,8 @@ TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
 Machine = tuple[Array, float, float]
+# of decision values (n,) or (n, classes), codes of the classes (n,) and weights (n,): scores (q,); the first decides
+Score = Callable[[Array, Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -106,15 +108,17 @@ class TrialRows:
         """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
         return CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
 
-    def scores(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> Array:
-        """Return the accuracy (m, splits) on left-out rows for each setting (λ/M, υ, θ)."""
-        found = np.empty((len(settings), splits.count))
+    def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> list[LeftOut]:
+        """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ)."""
+        codes = self.y.astype(np.int64) if len(self.class_weights) > 2 else (self.y > 0).astype(np.int64)
+        found = []
         for k in range(splits.count):
             parts = splits.parts(self.numbers, k)
             with single_threaded_blas:  # once for all solves, since entering it looks for libraries
-                values = [self._left_out(machine, settings, parts) for machine in self.machines]
-            for i in range(len(settings)):
-                found[i, k] = self._accuracy([each[i] for each in values], parts)
+                machines = [self._left_out(machine, settings, parts) for machine in self.machines]
+            out = np.flatnonzero(self.weight if parts is None else np.where(parts[1], self.weight, 0.0))
+            values = np.stack([np.stack([each[out] for each in machine]) for machine in machines], axis=-1)
+            found.append(LeftOut(values[..., 0] if len(machines) == 1 else values, codes[out], self.weight[out]))
         return found
 
     def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
@@ -155,15 +159,36 @@ class TrialRows:
             last = setting
             yield problem, loss, w, sums
 
-    def _accuracy(self, values: list[Array], parts: Parts) -> float:
-        if len(values) == 1:
-            right = (values[0] > 0) == (self.y > 0)
-        else:
-            right = np.stack(values).argmax(axis=0) == self.y
-        share = self.weight if parts is None else np.where(parts[1], self.weight, 0.0)
-        if not share.any():
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Decision ``values`` (settings, n) or (settings, n, classes) of left-out rows, their classes and weights."""
+
+    values: Array
+    codes: Array
+    weight: Array
+
+    @classmethod
+    def joined(cls, parts: Sequence[LeftOut]) -> LeftOut:
+        """Return the rows of all parts; raise InputError if there are none."""
+        found = cls(
+            np.concatenate([each.values for each in parts], axis=1),
+            np.concatenate([each.codes for each in parts]),
+            np.concatenate([each.weight for each in parts]),
+        )
+        if not len(found.codes):
             raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
-        return float(share[right].sum() / share.sum())
+        return found
+
+    def scores(self, score: Score) -> Array:
+        """Return the scores (settings, q)."""
+        return np.array([score(values, self.codes, self.weight) for values in self.values])
+
+
+def accuracy(values: Array, codes: Array, weight: Array) -> Array:
+    """Return the share of rows that decision values have right, (1,), the default score."""
+    found = values > 0 if values.ndim == 1 else values.argmax(axis=1)
+    return np.array([weight[found == codes].sum() / weight.sum()])
 
 
 def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool) -> TrialRows:

@@ -1,0 +1,135 @@
+"""Scores by scikit-learn's scorers of rows whose decision values are known, such as those of left-out rows.
+
+A scorer asks a classifier for its answers about rows. `KnownValues` is one that gives answers it already has.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.models.predict import label_block
+from dask_odm.models.probabilities import fit_link, probabilities
+from dask_odm.typing import Array
+
+Scorer = Callable[..., float]  # of an estimator, its rows, their labels and perhaps their weights
+
+
+class KnownValues(ClassifierMixin, BaseEstimator):
+    """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
+
+    ``link`` makes probabilities of values.
+    """
+
+    def __init__(self, values: Array, classes: Array, link: Callable[[], Array]) -> None:
+        self.values = values
+        self.classes = classes
+        self.link = link
+        self.classes_ = classes
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the decision values of rows."""
+        return self.values[X]
+
+    def predict(self, X: Any) -> Array:
+        """Return the labels of rows."""
+        return label_block(self.values[X], self.classes)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probabilities of rows, (n, classes)."""
+        return probabilities(self.values[X], self.link())
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have."""
+
+    scorers: Mapping[str, Scorer]
+    classes: Array
+
+    def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
+        """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
+
+        Raises InputError if a scorer cannot score them.
+        """
+        counted = np.flatnonzero(weight > 0)
+        values, codes, weight = values[counted], codes[counted], weight[counted]
+
+        def link() -> Array:
+            several = values.ndim == 2
+            positive = codes[:, None] == np.arange(values.shape[1]) if several else codes == 1
+            shares = np.repeat(weight, values.shape[1]) if several else weight
+            return fit_link(values.ravel(), positive.ravel(), shares)
+
+        known = KnownValues(values, self.classes, link)
+        return np.array([self._score(name, known, codes, weight) for name in self.scorers])
+
+    def _score(self, name: str, known: KnownValues, codes: Array, weight: Array) -> float:
+        scorer, rows, labels = self.scorers[name], np.arange(len(codes)), self.classes[codes]
+        equal = bool(len(weight)) and bool((weight == weight[0]).all())  # some scorers take no weights
+        more = {} if equal else {"sample_weight": weight}
+        with warnings.catch_warnings():  # of scores that are not defined, about which the error below is
+            warnings.simplefilter("ignore")
+            score = float(as_input_error(lambda: scorer(known, rows, labels, **more)))
+        if not np.isfinite(score):
+            raise InputError(
+                f"scoring {name!r} is {score} for {len(codes)} left-out rows of {len(np.unique(codes))} classes: it "
+                "needs rows of every class; use fewer folds, or another score."
+            )
+        return score
+
+
+def scorers_of(scoring: Any) -> dict[str, Scorer]:
+    """Return scorers by name: of a scorer or its name, of several, or of a dictionary.
+
+    Raises InputError for a name that scikit-learn does not know, and for anything else.
+    """
+    from sklearn.metrics import get_scorer  # imported here, since it takes long to load
+
+    given = scoring if isinstance(scoring, Mapping | Sequence | set) and not isinstance(scoring, str) else [scoring]
+    named = given.items() if isinstance(given, Mapping) else [(_name_of(each), each) for each in given]
+    found: dict[str, Scorer] = {}
+    for name, each in named:
+        if not callable(each) and not isinstance(each, str):
+            raise InputError(
+                f"scoring must be a scorer of scikit-learn's or its name, or several. Got {each!r:.80} instead."
+            )
+        found[name] = as_input_error(partial(get_scorer, each))
+    if not found:
+        raise InputError("scoring must be one scorer or more. Got none instead.")
+    return found
+
+
+def _name_of(scorer: Any) -> str:
+    return scorer if isinstance(scorer, str) else str(getattr(scorer, "__name__", type(scorer).__name__))
+
+
+class CostScorer:
+    """A scorer: minus the mean cost of predicting rows' classes.
+
+    Parameters
+    ----------
+    costs : array-like of shape (n_classes, n_classes)
+        ``costs[i][j]`` is what it costs to predict class j for a row of class i, in the order of ``classes_``.
+    """
+
+    def __init__(self, costs: Any) -> None:
+        self.costs = as_input_error(lambda: np.array(costs, dtype=np.float64))
+        if self.costs.ndim != 2 or self.costs.shape[0] != self.costs.shape[1] or not np.isfinite(self.costs).all():
+            raise InputError(f"costs must be a square of finite numbers. Got {costs!r:.80} instead.")
+
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return minus the mean cost of what ``estimator`` predicts for rows X of classes y."""
+        classes = np.asarray(estimator.classes_)
+        if len(classes) != len(self.costs):
+            raise InputError(f"costs are of {len(self.costs)} classes, but there are {len(classes)}.")
+        true, found = (np.searchsorted(classes, np.asarray(each)) for each in (y, estimator.predict(X)))
+        return -float(np.average(self.costs[true, found], weights=sample_weight))

@@ -1,0 +1,126 @@
+"""Scores of left-out rows in a search: against refits, against scikit-learn's scorers, several at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, get_scorer, make_scorer
+from sklearn.model_selection import StratifiedKFold
+
+from dask_odm import ODMClassifier, ODMClassifierCV
+from dask_odm.errors import InputError
+from dask_odm.estimators.scoring import CostScorer, Scoring, scorers_of
+from small_problems import blobs
+
+SETTING = {"gamma": 1.0, "lam": 200.0, "upsilon": 0.3, "theta": 0.3}
+AXES = {f"{name}s": [value] for name, value in SETTING.items()}
+NAMES = ["balanced_accuracy", "roc_auc", "average_precision", "f1", "matthews_corrcoef"]
+COSTS = np.array([[0.0, 1.0], [7.0, 0.5]])
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Two classes that overlap, one of them a fifth of the rows."""
+    X, y = blobs(180, 3, seed=2, distance=1.5)
+    keep = np.flatnonzero((y < 0) | (np.arange(180) % 4 == 0))
+    return X[keep], np.where(y[keep] > 0, "ill", "well")
+
+
+def test_scores_in_folds_are_those_of_refits(uneven):
+    X, y = uneven
+    cv = StratifiedKFold(4, shuffle=True, random_state=0)
+    scoring = {name: make_scorer(get_scorer(name)._score_func, pos_label="ill") for name in ("f1", "recall")}
+    scoring |= {"roc_auc": "roc_auc", "balanced": "balanced_accuracy", "cost": CostScorer(COSTS)}
+    search = ODMClassifierCV(**AXES, cv=cv, scoring=scoring, refit="cost", random_state=0).fit(X, y)
+    results = search.cv_results_
+    plain = ODMClassifier(**SETTING, solver="exact", scale="minmax")
+    for split, (inside, outside) in enumerate(cv.split(X, y)):
+        # λ/M is the same in every fold, and so λ is smaller there
+        lam = SETTING["lam"] * len(inside) / len(X)
+        model = clone(plain).set_params(lam=lam).fit(X[inside], y[inside])
+        for name, scorer in scorers_of(scoring).items():
+            expected = scorer(model, X[outside], y[outside])
+            assert results[f"split{split}_test_{name}"][-1] == pytest.approx(expected, abs=0.06), name
+    assert search.best_score_ == results["mean_test_cost"][search.best_index_]
+    assert not any("test_score" in name for name in results)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_score_is_what_the_scorer_says_of_these_values(weighted):
+    rng = np.random.default_rng(0)
+    codes, values = rng.integers(0, 2, 60), rng.normal(size=60)
+    weight = rng.integers(0, 3, 60).astype(float) if weighted else np.ones(60)
+
+    class Known:
+        classes_ = np.array([0, 1])
+        _estimator_type = "classifier"
+
+        def predict(self, rows):
+            return (values[rows] > 0).astype(int)
+
+    found = Scoring(scorers_of(["accuracy", "roc_auc", CostScorer(COSTS)]), np.array([0, 1]))(values, codes, weight)
+    assert found[0] == pytest.approx(accuracy_score(codes, values > 0, sample_weight=weight))
+    pairs = (values[codes == 1][:, None] > values[codes == 0]) * weight[codes == 1][:, None] * weight[codes == 0]
+    assert found[1] == pytest.approx(pairs.sum() / (weight[codes == 1].sum() * weight[codes == 0].sum()))
+    costs = [COSTS[a, b] for a, b in zip(codes, (values > 0).astype(int), strict=True)]
+    assert found[2] == pytest.approx(-np.average(costs, weights=weight))
+    assert CostScorer(COSTS)(Known(), np.arange(60), codes, weight) == pytest.approx(found[2])
+
+
+def test_probabilities_are_scored_and_the_link_is_the_left_out_rows_own(uneven):
+    X, y = uneven
+    search = ODMClassifierCV(**AXES, scoring="neg_log_loss", random_state=0).fit(X, y)
+    model = ODMClassifier(**SETTING, solver="exact", scale="minmax", loo=True).fit(X, y)
+    from dask_odm.models.probabilities import log_probabilities
+
+    chosen = log_probabilities(model.loo_decision_function_, model.probability_link_)
+    expected = chosen[np.arange(len(y)), np.searchsorted(model.classes_, y)].mean()
+    assert search.best_score_ == pytest.approx(expected, abs=0.05)  # a trial is solved to 1e-2
+
+
+def test_many_classes(uneven):
+    X, y = uneven
+    y = np.where(X[:, 2] > 0.7, "cold", y)
+    search = ODMClassifierCV(**AXES, scoring=["accuracy", "roc_auc_ovr", "neg_log_loss"], random_state=0).fit(X, y)
+    alone = ODMClassifierCV(**AXES, random_state=0).fit(X, y)
+    assert search.best_score_ == pytest.approx(alone.best_score_)
+    assert 0.5 < search.cv_results_["mean_test_roc_auc_ovr"][-1] <= 1.0
+
+
+def test_what_decides_is_what_was_asked_for():
+    """Three rows of a hundred are positive: the setting of the best accuracy need not order rows best."""
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(1500, 8)), rng.normal(size=(20000, 8))
+    y, t = (rng.uniform(size=len(Z)) < 0.5 * (np.abs(Z[:, :2]).sum(axis=1) > 3.3) for Z in (X, T))
+    auc = get_scorer("roc_auc")
+    by_auc = ODMClassifierCV(scoring=["roc_auc", "accuracy"], random_state=0).fit(X, y)
+    by_accuracy = ODMClassifierCV(scoring=["roc_auc", "accuracy"], refit="accuracy", random_state=0).fit(X, y)
+    assert auc(by_auc, T, t) > auc(by_accuracy, T, t) + 0.002
+    results = by_auc.cv_results_
+    last = results["iter"] == results["iter"].max()
+    assert by_auc.best_score_ == results["mean_test_roc_auc"][last].max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scoring": "rocauc"}, "'rocauc'"),
+        ({"scoring": []}, "one scorer or more"),
+        ({"scoring": [3]}, "Got 3 instead"),
+        ({"scoring": ["roc_auc"], "refit": "accuracy"}, r"refit must be one of the scores, \['roc_auc'\]"),
+        ({"refit": "accuracy"}, "refit must be one of the scores"),
+        ({"scoring": "roc_auc", "cv": [(range(50), [100])]}, "needs rows of every class"),
+        ({"scoring": CostScorer(np.eye(3))}, "costs are of 3 classes, but there are 2"),
+    ],
+)
+def test_what_cannot_be_scored(uneven, settings, message):
+    X, y = uneven
+    with pytest.raises(InputError, match=message):
+        ODMClassifierCV(**AXES, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize("costs", [[1.0, 2.0], [[0.0, np.nan], [1.0, 0.0]], [["a"]]])
+def test_costs_that_are_none(costs):
+    with pytest.raises(InputError):
+        CostScorer(costs)
