@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dask_odm.errors import MemoryLimitError as MemoryLimitError
     from dask_odm.errors import ObjectStoreError as ObjectStoreError
     from dask_odm.errors import StoreError as StoreError
+    from dask_odm.estimators.groups import spatial_blocks as spatial_blocks
     from dask_odm.estimators.mdd_ridge import MDDKernelRidge as MDDKernelRidge
     from dask_odm.estimators.mdd_ridge import MDDRidge as MDDRidge
     from dask_odm.estimators.mixing_classifier import MixingClassifier as MixingClassifier
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV as ODMClassifierCV
     from dask_odm.estimators.saddle_svc import SaddleSVC as SaddleSVC
     from dask_odm.estimators.saving import load_model as load_model
+    from dask_odm.estimators.scoring import CostScorer as CostScorer
     from dask_odm.events import listen as listen
     from dask_odm.progress import ProgressBars as ProgressBars
 
@@ -51,6 +53,8 @@ _NAMES = {
         "plot_confusion", "plot_margin_distribution", "plot_reliability", "plot_roc", "plot_shard_weights",
     ),
     "dask_odm.estimators.saving": ("load_model",),
+    "dask_odm.estimators.groups": ("spatial_blocks",),
+    "dask_odm.estimators.scoring": ("CostScorer",),
     "dask_odm.events": ("listen",),
     "dask_odm.progress": ("ProgressBars",),
 }  # fmt: skip

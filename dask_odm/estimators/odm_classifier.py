@@ -19,6 +19,7 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
+from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
@@ -107,6 +108,31 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     fit_intercept: bool = True
     class_weight: dict[Any, float] | str | None = None
     multi_class: str | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn from rows and labels.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `StoreEstimator.fit` takes them.
+        groups : array-like of shape (n,), DataArray, str or None
+            With ``loo``, the group of each row: a patient, a field, a station. Left-out values are then by the model
+            without any row of the group, in closed form, and so are the score and the probabilities that follow from
+            them. Rows that resemble their group's others make the model look better than it is if left out singly.
+            Of a cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `StoreEstimator.fit`; groups without ``loo``, fewer than two of them, or of another number of rows.
+        """
+        self._publish(*self._train(X, y, sample_weight, groups))
+        return self
 
     @_NeedsLink
     def predict_proba(self, X: Any) -> Any:
@@ -292,7 +318,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, ODM_SOLVERS) or Landmark()  # "auto" takes others later, if at all
-        return ODMFit.of(self, own, run, more.get("lams", ()), self._starts())
+        groups = None if more.get("groups") is None else numbered(more["groups"])
+        if groups is not None and not self.loo:
+            raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
+        return replace(ODMFit.of(self, own, run, more.get("lams", ()), self._starts()), groups=groups)
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)

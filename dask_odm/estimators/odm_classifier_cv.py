@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from dask_odm.errors import InputError
+from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
 from dask_odm.estimators.scoring import Scorer, scorers_of
@@ -144,9 +145,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         X, y, sample_weight
             As `ODMClassifier.fit` takes them.
         groups : array-like of shape (n,), DataArray, str or None
-            Group of each row, for a splitter as ``cv`` that keeps groups together, such as scikit-learn's `GroupKFold`.
-            Of a cube, a DataArray over some or all dimensions of the rows, or the name of a variable. Pixels near each
-            other are alike, so that blocks of a scene as groups tell better what a map is worth than single pixels.
+            Group of each row. With ``cv=None`` each group is left out in turn, in closed form; or they are for a
+            splitter as ``cv`` that keeps groups together, such as scikit-learn's `GroupKFold`. Of a cube, a DataArray
+            over some or all dimensions of the rows, or the name of a variable. Pixels near each other are alike, so
+            that blocks of a scene as groups (`spatial_blocks`) tell better what a map is worth than single pixels.
 
         Returns
         -------
@@ -155,7 +157,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         Raises
         ------
         InputError
-            As `ODMClassifier.fit`; groups without a splitter, or of another number of rows.
+            As `ODMClassifier.fit`; groups with folds that would not keep them together, or of another number of rows.
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self
@@ -173,11 +175,15 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         plain = ODMClassifier(**first)
         return SearchFit(
             run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups")),
-            scorers=self._scorers(),
+            scorers=self._scorers(), groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
 
     def _of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
         return replace(fit, classes=classes)
+
+    def _left_out_groups(self, groups: Array | None) -> Array | None:
+        """Return the groups to be left out one by one; None if there are none, or a splitter has them."""
+        return None if groups is None or self.cv is not None else numbered(groups)
 
     def _scorers(self) -> dict[str, Scorer] | None:
         """Return the scorers by name, that which decides first; None for accuracy."""
@@ -192,8 +198,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         cv: Any = self.cv
         if hasattr(cv, "split"):
             return Splitter(cv, groups)
-        if groups is not None:
-            raise InputError(f"groups are for a splitter as cv, such as GroupKFold(5). Got cv={self.cv!r} instead.")
+        if groups is not None and cv is not None:
+            raise InputError(
+                f"groups are for cv=None, or a splitter as cv such as GroupKFold(5). Got cv={self.cv!r} instead."
+            )
         if cv is None or isinstance(cv, int | float | np.number):
             return None if cv is None else float(cv) if cv < 1 else int(cv)
         try:

@@ -51,21 +51,33 @@ def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Arra
     return scores - moved, float(taken.sum())
 
 
-def linear_leverages(problem: PrimalProblem, w: Array) -> Array:
-    """Return scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model. Takes two passes."""
-    hessian = problem.sums(w, "full", double_precision=True).curvature
-    return problem.leverages(w, inverse_factor(hessian + np.eye(len(w))))
+def linear_leverages(
+    problem: PrimalProblem, w: Array, groups: tuple[Array, int] | None = None
+) -> tuple[Array, Array | None]:
+    """Return scores and leverages (2, n) of all rows at the solution ``w`` (k,) of a linear model. Takes two passes.
+
+    With ``groups``, the numbers of the rows' groups and how many there are, also return the values (n,) of all rows
+    without their groups, else None.
+    """
+    hessian = problem.sums(w, "full", double_precision=True).curvature + np.eye(len(w))
+    inverse = inverse_factor(hessian)
+    found = problem.leverages(w, inverse)
+    return found, None if groups is None else problem.without_groups(w, hessian, inverse, *groups)
 
 
-def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Array:
+def kernel_leverages(
+    losses: RowLosses, products: Products, scores: Array, groups: Array | None = None
+) -> tuple[Array, Array | None]:
     """Return scores and leverages (2, n) of all rows of an exact kernel model from its ``scores`` (n,).
 
     Let A be the rows with a curvature and ``b`` the diagonal of ``(I + √c K_AA √c)⁻¹``; then ``h = (1 − b)/c``. Takes
-    O(|A|³) time and memory for 2 |A|² numbers.
+    O(|A|³) time and memory for 2 |A|² numbers. With the numbers of the rows' ``groups`` (n,), also return the values
+    (n,) of all rows without their groups, else None.
     """
     curvature = losses.curvature(losses.y * scores)
     active = np.flatnonzero(curvature)
     found = np.stack([scores, np.zeros(len(scores))])
+    without = None if groups is None else scores.copy()
     if len(active):
         root = np.sqrt(curvature[active])
         rows = products.rows(active).astype(np.float64)
@@ -74,7 +86,33 @@ def kernel_leverages(losses: RowLosses, products: Products, scores: Array) -> Ar
         system.flat[:: len(active) + 1] += 1.0
         inverse = inverse_factor(system)
         found[1, active] = (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / curvature[active]
-    return found
+        if groups is not None:
+            dual = losses.y * losses.dual_candidate(losses.y * scores)
+            without = _without_groups(products, active, inverse * root, dual, curvature, scores, groups)
+    return found, without
+
+
+def _without_groups(
+    products: Products, active: Array, inverse: Array, dual: Array, curvature: Array, scores: Array, groups: Array
+) -> Array:
+    """Return the values (n,) of rows without their groups, ``f_G − H_GA (I − C H_AA)⁻¹ u_A`` of a group's rows G.
+
+    A are the active rows of the group, and ``H = K − Kᵀ M K`` the leverages of all rows with each other, with
+    ``M = inverseᵀ inverse`` over the active rows of all groups.
+    """
+    out = scores.copy()
+    order = np.argsort(groups, kind="stable")
+    learned = products.rows(active).astype(np.float64)
+    for rows in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
+        own = np.flatnonzero(curvature[rows])
+        if not len(own):
+            continue
+        X = products.rows(rows).astype(np.float64)
+        through = inverse @ products.kernel.tile(learned, X)
+        H = products.kernel.tile(X, X[own]) - through.T @ through[:, own]
+        c = curvature[rows[own]]
+        out[rows] -= H @ np.linalg.solve(np.eye(len(own)) - c[:, None] * H[own], dual[rows[own]])
+    return out
 
 
 def inverse_factor(matrix: Array) -> Array:
@@ -92,29 +130,35 @@ def inverse_factor(matrix: Array) -> Array:
     return np.ascontiguousarray(mended(attempt, lambda: ridge))
 
 
-def left_out_values(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
+def left_out_values(
+    fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array, groups_out: Array | None = None
+) -> dict[str, Any]:
     """Return what leaving out finds of the rows of ``given`` data by one machine, as fitted attributes.
 
-    ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows.
+    ``solved`` is the data with equal rows merged, and ``found`` (2, n) are scores and leverages of its rows. If groups
+    are left out, ``groups_out`` (n,) are the values of rows without their groups, and no rows are merged.
     """
     loss = fit.loss(solved)
     y, weight = given.columns()
     if solved.held is not None and solved.held.copies is not None:
         found = found[:, solved.held.copies]
     without, parameters = left_out(loss, found[0], found[1], y, weight)
+    without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)
     total, numbers = given.row_numbers
-    scores = _spread(np.where(counted > 0, without, np.nan), total, numbers, np.nan)
-    of_machine = (scores, _spread(y == 1, total, numbers), _spread(counted, total, numbers))
+    scores = spread(np.where(counted > 0, without, np.nan), total, numbers, np.nan)
+    of_machine = (scores, spread(y == 1, total, numbers), spread(counted, total, numbers))
     return {"loo_parameters_": parameters, OF_MACHINE: of_machine}
 
 
-def attributes_of(fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array) -> dict[str, Any]:
+def attributes_of(
+    fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array, groups_out: Array | None = None
+) -> dict[str, Any]:
     """Return the fitted attributes of leave-one-out for one machine; arguments as of `left_out_values`."""
-    values = left_out_values(fit, given, solved, found)
+    values = left_out_values(fit, given, solved, found, groups_out)
     _, weight = given.columns()
     total, numbers = given.row_numbers
-    shares = _spread(weight if weight.size else np.ones(given.rows), total, numbers)
+    shares = spread(weight if weight.size else np.ones(given.rows), total, numbers)
     scores, positive, counted = values[OF_MACHINE]
     return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
 
@@ -169,7 +213,7 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
     }
 
 
-def _spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:
+def spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:
     """Return ``values`` at the places ``numbers`` among all ``total`` rows that were given, and ``rest`` elsewhere."""
     out = np.full(total, rest)
     out[slice(None) if numbers is None else numbers] = values

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
@@ -21,7 +23,8 @@ class ODMFit:
 
     ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
     ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only. ``axes`` are
-    the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all.
+    the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
+    the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows.
     """
 
     run: FitRun
@@ -33,6 +36,7 @@ class ODMFit:
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
     axes: Any = None
+    groups: Array | None = None
 
     @classmethod
     def of(
@@ -80,12 +84,22 @@ class ODMFit:
             )
         return replace(self, run=run, starts=self.starts[i : i + 1])
 
+    def groups_of(self, data: TrainingData) -> tuple[Array, int] | None:
+        """Return the groups of the rows of ``data``, numbered from 0, and how many there are; None without groups."""
+        if self.groups is None:
+            return None
+        rows, numbers = data.row_numbers
+        if self.groups.shape != (rows,):
+            raise InputError(f"groups must have shape ({rows},) as X has rows. Got {self.groups.shape} instead.")
+        names, groups = np.unique(self.groups if numbers is None else self.groups[numbers], return_inverse=True)
+        return groups, len(names)
+
     def identity(self) -> dict[str, Any]:
         """Return all settings that identify a fit except the seed, as JSON."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
-        plain = asdict(self)
-        for name in ("run", "loo", "lams", "starts"):
+        plain = asdict(replace(self, groups=None))
+        for name in ("run", "loo", "lams", "starts", "groups"):
             del plain[name]
         del plain["solver"]["seed"]
         if self.axes is None:

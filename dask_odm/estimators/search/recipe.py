@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,6 +87,7 @@ class SearchFit:
     cv: int | float | Given | Splitter | None
     scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
     classes: Array | None = None
+    groups: Array | None = None  # that are left out one by one, (n,)
 
     @property
     def score(self) -> Score:
@@ -96,10 +98,12 @@ class SearchFit:
         return Scoring(self.scorers, self.classes)
 
     def identity(self) -> dict[str, Any]:
-        others = ("run", "first", "solvers", "scorers", "classes")
+        others = ("run", "first", "solvers", "scorers", "classes", "groups")
         plain = {name: value for name, value in vars(self).items() if name not in others}
         if self.scorers is not None:
             plain["scoring"] = list(self.scorers)
+        if self.groups is not None:
+            plain["groups"] = sha256(self.groups.tobytes()).hexdigest()
         first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
         return plain | first | {"fit": self.first._settings(self.run).identity(), "landmarks": self.landmarks}
 
@@ -132,6 +136,9 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
     _require_rows(cv, data.row_numbers[0])
     fit = replace(fit, cv=cv)
+    rows = data.row_numbers[0]
+    if fit.groups is not None and fit.groups.shape != (rows,):
+        raise InputError(f"groups must have shape ({rows},) as X has rows. Got {fit.groups.shape} instead.")
     splits = Splits(cv, fit.run.seed)
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits, 1 if fit.scorers is None else len(fit.scorers)))
@@ -180,7 +187,7 @@ class _Trials(SampleTrials):
     def __init__(self, data: TrainingData, fit: SearchFit, splits: Splits) -> None:
         solver = fit.first.solver
         most = int((solver if isinstance(solver, Landmark) else Landmark()).n_landmarks)  # of the last fit
-        super().__init__(data, fit.kernel, fit.run, splits, most, fit.score)
+        super().__init__(data, fit.kernel, fit.run, splits, most, fit.score, fit.groups)
         self._fit = fit
 
     def parameters(self, setting: Setting) -> dict[str, Any]:
@@ -246,7 +253,9 @@ class _Trials(SampleTrials):
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
-        left = choice.train(self._data, replace(fit, loo=True)).attributes["loo_decision_function_"]
+        left = choice.train(self._data, replace(fit, loo=True, groups=self._groups)).attributes[
+            "loo_decision_function_"
+        ]
         y, weight = self._data.columns()
         rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
         known = ~np.isnan(left[rows])
@@ -256,7 +265,7 @@ class _Trials(SampleTrials):
     def trained(self, setting: Setting) -> Trained:
         """Train all rows with a setting."""
         classifier, choice, fit = self._chosen(setting)
-        return classifier._trained(choice, self._data, fit)
+        return classifier._trained(choice, self._data, replace(fit, groups=self._groups if fit.loo else None))
 
     def _chosen(self, setting: Setting) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:
         """Return the classifier of all rows with a setting of the search, its solver and its settings."""

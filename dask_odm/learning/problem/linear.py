@@ -10,7 +10,7 @@ A `Query` sums over blocks of rows at one w; the `PrimalProblem` runs it over al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
 from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
@@ -168,6 +169,16 @@ class Query:
             found.append(pair)
         return found
 
+    def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
+        """Yield features (m, k) of the rows of a block, a bounded number at a time, with their places."""
+        step = block_rows(self.features.d, block.X)
+        for start in range(0, len(block), step):
+            rows = slice(start, min(len(block), start + step))
+            X = self.features.dense(self.features.block(block.X[rows]))
+            if self.features.k > self.features.d:
+                X = np.column_stack([X, np.full(len(X), self.features.constant, X.dtype)])
+            yield rows, X
+
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
@@ -297,6 +308,11 @@ class PrimalProblem:
         its score only drives it further to the side where it is.
         """
         return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, decisive), axis=1)
+
+    def without_groups(self, w: Array, hessian: Array, inverse: Array, groups: Array, count: int) -> Array:
+        """Return the value (n,) of every row by the model without its group; see `leave_groups_out`."""
+        query = GroupQuery(self._query(w, False), w, groups, count)
+        return leave_groups_out(query, self._passes, hessian, inverse)
 
     def slopes(self, w: Array, direction: Array, steps: Array, *, double_precision: bool = False) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""

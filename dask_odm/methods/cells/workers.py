@@ -199,6 +199,8 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
     alone = _alone(cell, np.searchsorted(present, codes), len(present))
     try:
         fit, score = _fit_of(alone, settings)
+        if fit.groups is not None:
+            fit = replace(fit, groups=fit.groups[cell.kept])
         trained = _trained(alone, fit, settings.pairs)
     except MemoryLimitError as error:
         raise MemoryLimitError(

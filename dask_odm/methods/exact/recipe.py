@@ -20,7 +20,7 @@ from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
-from dask_odm.methods.left_out import attributes_of, kernel_leverages
+from dask_odm.methods.left_out import attributes_of, kernel_leverages, spread
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
@@ -30,7 +30,7 @@ LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
 MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 
-LeftOut = Callable[[ODMFit, TrainingData, TrainingData, Array], dict[str, Any]]
+LeftOut = Callable[..., dict[str, Any]]  # arguments as of `left_out_values`
 
 
 def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_of) -> Trained:
@@ -38,7 +38,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
     if fit.kernel.kernel == "linear":
         raise InputError("solver='exact' is for kernels other than 'linear', which solver='newton' learns exactly.")
     given = data
-    if fit.kernel.kernel != "precomputed":
+    if fit.kernel.kernel != "precomputed" and fit.groups is None:
         data = data.merged()
     entries = data.rows * (data.rows + 1) // 2
     if entries > MANY_ENTRIES:  # only users who ask for this solver have as many
@@ -60,7 +60,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
             )
         left = {}
         if fit.loo:
-            left = left_out(fit, given, data, _leverages(losses, products, solution, data))
+            left = left_out(fit, given, data, *_leverages(losses, products, solution, data, fit))
         a = solution.coefficients
         norm = float(solution.coefficients @ solution.scores)
     attributes = left | {
@@ -74,17 +74,23 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
     return held_as_predicted(trained, claim, seen.kernel, data, fit)
 
 
-def _leverages(losses: RowLosses, products: Products, solution: ExactSolution, data: TrainingData) -> Array:
-    """Return scores and leverages (2, n) of all rows of ``data``."""
+def _leverages(
+    losses: RowLosses, products: Products, solution: ExactSolution, data: TrainingData, fit: ODMFit
+) -> tuple[Array, Array | None]:
+    """Return scores and leverages (2, n) of all rows of ``data``, and values (n,) without their groups, if any."""
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(leaving_bytes(active), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
-    pairs = kernel_leverages(losses, products, solution.scores)
+    groups = fit.groups_of(data)
+    taking = data.taking_part[0]
+    own = None if groups is None else groups[0][taking]
+    pairs, without = kernel_leverages(losses, products, solution.scores, own)
     if not data.in_memory:  # rows of the store that take no part have zeros
-        y, weight = data.columns()
-        of_all = np.zeros((2, len(y)))
-        of_all[:, (y >= 0) & (weight > 0 if weight.size else True)] = pairs
+        of_all = np.zeros((2, data.row_numbers[0]))
+        of_all[:, taking] = pairs
         pairs = of_all
-    return pairs
+        if without is not None:
+            without = spread(without, len(pairs[0]), taking)
+    return pairs, without
 
 
 def leaving_bytes(active: int) -> int:

@@ -121,9 +121,9 @@ def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
 
 def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) -> dict[str, Any]:
     """Return what leaving out finds of the rows of one machine with coefficients ``a`` (r,)."""
-    data = given.merged()
+    data = given if fit.groups is not None else given.merged()
     span = nystrom_problem(data.seen_by(fit.kernel), landmarks, fit.loss(data), 0, 0)
-    return left_out_values(fit, given, data, left_out(span, landmarks, a, data))
+    return left_out_values(fit, given, data, *left_out(span, landmarks, a, data, fit))
 
 
 def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.query import Draw, RowRange, SpanQuery, SpanSums, drawn_bytes, group_count
@@ -107,6 +108,10 @@ class SpanProblem:
     def leverages(self, a: Array, inverse: Array) -> Array:
         """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
         return np.concatenate(self._over(SpanQuery.leverages, a, inverse), axis=1)
+
+    def without_groups(self, a: Array, hessian: Array, inverse: Array, groups: Array, count: int) -> Array:
+        """Return the value (n,) of every row by the model without its group; see `leave_groups_out`."""
+        return leave_groups_out(GroupQuery(self.query, a, groups, count), self.passes, hessian, inverse)
 
     def support(self, a: Array, draw: Draw) -> PrioritySample:
         """Return rows drawn in proportion to their dual variables |u| at ``a``; rows without one come last."""

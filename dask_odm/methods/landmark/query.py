@@ -250,6 +250,10 @@ class SpanQuery:
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])
 
+    def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
+        """Yield kernel values (m, r) of the rows of a block, a bounded number at a time, with their places."""
+        return self._tiles(block)
+
     def _tiles(
         self, block: RowBlock, *, whole: bool = False, wanted: Array | None = None
     ) -> Iterator[tuple[slice, Array]]:

@@ -62,14 +62,16 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     require_suited(fit)
     began = time.perf_counter()
     given = data
-    data = data.merged()
+    data = data if fit.groups is not None else data.merged()
     count, spare = _planned(data, fit)
     seen = data.seen_by(fit.kernel)
     with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         chosen = first_landmarks(seen, count, fit)
         landmarks, solution, span = _solve(seen, chosen, count, spare, fit, began)
-        left = attributes_of(fit, given, data, left_out(span, landmarks, solution.x, data)) if fit.loo else {}
+        left = {}
+        if fit.loo:
+            left = attributes_of(fit, given, data, *left_out(span, landmarks, solution.x, data, fit))
         del span
         raw, numbers = seen.chosen_pivots(landmarks.index)
         claim = _claim(seen, landmarks, solution.x, fit)
@@ -197,14 +199,22 @@ def _solve(
     return landmarks, solution, span
 
 
-def left_out(span: SpanProblem, landmarks: Landmarks, a: Array, data: TrainingData) -> Array:
-    """Return scores of all rows at the solution ``a`` (r,), and leverages of active ones: float64 (2, n)."""
+def left_out(
+    span: SpanProblem, landmarks: Landmarks, a: Array, data: TrainingData, fit: ODMFit
+) -> tuple[Array, Array | None]:
+    """Return scores of all rows at the solution ``a`` (r,), and leverages of active ones: float64 (2, n).
+
+    If groups are left out, also return the value (n,) of every row without its group, else None.
+    """
     r = len(landmarks)
     work = 3 * TILE_BYTES + 4 * 8 * BLOCK * r  # the active rows are gathered, joined and scaled
     data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
-    inverse = inverse_factor(landmarks.gram + span.hessian(a)).astype(span.query.dtype)
-    return span.leverages(a, inverse)
+    hessian = landmarks.gram + span.hessian(a)
+    inverse = inverse_factor(hessian)
+    found = span.leverages(a, inverse.astype(span.query.dtype))
+    groups = fit.groups_of(data)
+    return found, None if groups is None else span.without_groups(a, hessian, inverse, *groups)
 
 
 def _fits(state: LandmarkState, r: int) -> bool:

@@ -122,8 +122,8 @@ def _solve_path(
         trained = finish_weights(features, solution, fit.solver.tol, fit.solver.max_iter)
         trained = weights_as_predicted(trained, solution, features, data, own)
         if fit.loo:
-            pairs = linear_leverages(problem.with_lam(lam), solution.x)
-            trained.attributes.update(attributes_of(own, data, data, pairs))
+            left = linear_leverages(problem.with_lam(lam), solution.x, own.groups_of(data))
+            trained.attributes.update(attributes_of(own, data, data, *left))
         found.append(trained)
         w = solution.x
         sums = solution.sums

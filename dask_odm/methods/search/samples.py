@@ -29,6 +29,7 @@ class SampleTrials:
         splits: Splits,
         most: int = MOST_LANDMARKS,
         score: Score = accuracy,
+        groups: Array | None = None,
     ) -> None:
         self._data = data
         self._kernel = kernel
@@ -36,6 +37,7 @@ class SampleTrials:
         self._splits = splits
         self._most = most  # landmarks of a trial
         self._score = score
+        self._groups = groups  # that are left out instead of rows, (n,) of all rows that were given
         self._samples: dict[int, list[MemoryData]] = {}
         self._last: tuple[tuple[Any, ...], list[TrialRows]] | None = None
 
@@ -71,7 +73,10 @@ class SampleTrials:
             samples = self.samples(min(stage, FINE))
             self._last = (
                 key,
-                [trial_rows(each, choice, count, self._run, leaves_one=leaves_one) for each in samples],
+                [
+                    trial_rows(each, choice, count, self._run, leaves_one=leaves_one, groups=self._groups)
+                    for each in samples
+                ],
             )
         return self._last[1]
 

@@ -88,6 +88,7 @@ class TrialRows:
     weight: Array
     class_weights: tuple[float, ...]
     numbers: Array
+    groups: tuple[Array, int] | None = None  # numbers of the groups that are left out instead of rows, and their count
 
     @cached_property
     def machines(self) -> list[Machine]:
@@ -131,7 +132,11 @@ class TrialRows:
             return [self.features.scores(self.X, w) for _, _, w, _ in solved]
         found = []
         for problem, loss, w, sums in solved:
-            inverse = inverse_factor(sums.curvature + np.eye(problem.k))
+            hessian = sums.curvature + np.eye(problem.k)
+            inverse = inverse_factor(hessian)
+            if self.groups is not None:
+                found.append(problem.without_groups(w, hessian, inverse, *self.groups))
+                continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=len(self.machines) == 1)
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
         return found
@@ -191,10 +196,19 @@ def accuracy(values: Array, codes: Array, weight: Array) -> Array:
     return np.array([weight[found == codes].sum() / weight.sum()])
 
 
-def trial_rows(data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool) -> TrialRows:
-    """Make the features of a sample for the kernel of ``choice``, with ``count`` landmarks at most."""
+def trial_rows(
+    data: MemoryData, choice: KernelChoice, count: int, run: FitRun, *, leaves_one: bool, groups: Array | None = None
+) -> TrialRows:
+    """Make the features of a sample for the kernel of ``choice``, with ``count`` landmarks at most.
+
+    ``groups`` are of all rows that were given.
+    """
     held = data.held
-    rest = held.y, held.weight, held.class_weights, held.kept
+    own = None
+    if groups is not None:
+        names, places = np.unique(groups[held.kept], return_inverse=True)
+        own = places, len(names)
+    rest = held.y, held.weight, held.class_weights, held.kept, own
     if choice.kernel == "linear":
         features = FeatureMap(
             data.features, choice.bias, None if choice.scale is None else choice.scaling(data.statistics())

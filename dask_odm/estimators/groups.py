@@ -1,0 +1,88 @@
+"""Groups of rows that belong together, and are left out together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dask_odm.data.readers.sources import is_of
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.typing import Array
+
+
+def numbered(groups: Any) -> Array:
+    """Return the numbers, from 0, of the groups that rows are in (n,), which may be named by anything.
+
+    Raises InputError unless there is one for each row, and two at least.
+    """
+    given = np.asarray(groups)
+    if given.ndim != 1 or bool(pd.isna(given).any()):
+        raise InputError(f"groups must be one for each row, none of them missing. Got shape {given.shape}.")
+    found: Array = pd.factorize(given)[0]
+    if not found.any():
+        raise InputError("groups must be two or more, since each is left out in turn.")
+    return found
+
+
+def spatial_blocks(coordinates: Any, size: Any) -> Any:
+    """Return the block of every place, as groups to leave out: places near each other are alike.
+
+    Parameters
+    ----------
+    coordinates : array-like of shape (n, k), or DataArray, or Dataset
+        Places of rows. Of an xarray object the coordinates of the dimensions that ``size`` names are taken.
+    size : float, array-like of shape (k,), or dict
+        Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``.
+
+    Returns
+    -------
+    groups : ndarray of shape (n,), or DataArray
+        Numbers from 0, int64. The DataArray is over the dimensions that ``size`` names.
+
+    Raises
+    ------
+    InputError
+        A length that is not positive, coordinates that are not numbers, or a dimension without coordinates.
+
+    Examples
+    --------
+    >>> from dask_odm import spatial_blocks
+    >>> spatial_blocks([[0.0, 0.0], [4.0, 1.0], [12.0, 1.0]], size=10.0).tolist()
+    [0, 0, 1]
+    """
+    if is_of(coordinates, "xarray", "DataArray", "Dataset"):
+        return _of_dimensions(coordinates, size)
+    places: Array = as_input_error(lambda: np.asarray(coordinates, dtype=np.float64))
+    places = places[:, None] if places.ndim == 1 else places
+    return _numbers(_cells(places, size))
+
+
+def _of_dimensions(given: Any, size: Any) -> Any:
+    import xarray as xr
+
+    if not isinstance(size, Mapping) or not size:
+        raise InputError(f"size must name dimensions of xarray data, {{dimension: length}}. Got {size!r} instead.")
+    for name in size:
+        if name not in given.dims or name not in given.coords:
+            raise InputError(f"{name!r} is no dimension with coordinates of the data: {list(given.dims)}.")
+    along = [_cells(np.asarray(given[name], dtype=np.float64)[:, None], [length]) for name, length in size.items()]
+    grids = np.meshgrid(*(each[:, 0] for each in along), indexing="ij")
+    found = _numbers(np.column_stack([grid.ravel() for grid in grids])).reshape(grids[0].shape)
+    return xr.DataArray(found, {name: given[name] for name in size}, list(size), name="group")
+
+
+def _cells(places: Array, size: Any) -> Array:
+    """Return the places of blocks along each coordinate, (n, k)."""
+    lengths = as_input_error(lambda: np.broadcast_to(np.asarray(size, dtype=np.float64), places.shape[1:]))
+    if not (lengths > 0).all() or not np.isfinite(lengths).all() or not np.isfinite(places).all():
+        raise InputError(f"coordinates must be finite numbers, and size positive. Got size={size!r}.")
+    return np.floor((places - places.min(axis=0, initial=np.inf)) / lengths).astype(np.int64)
+
+
+def _numbers(cells: Array) -> Array:
+    found: Array = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
+    return found

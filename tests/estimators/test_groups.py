@@ -1,0 +1,143 @@
+"""Groups that are left out in closed form: against refits, over stores, in a search; and blocks of places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.sparse import csr_array
+from sklearn.base import clone
+
+from dask_odm import ODMClassifier, ODMClassifierCV, spatial_blocks
+from dask_odm.errors import InputError
+from dask_odm.solvers import Cells, Landmark
+from small_stores import store_of
+
+KERNEL = {"gamma": 0.3, "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-9, "loo": True, "random_state": 0}
+LINEAR = {"kernel": "linear", "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-10, "loo": True}
+WAYS = {
+    "exact": {**KERNEL, "solver": "exact"},
+    "landmark": {**KERNEL, "solver": Landmark(160)},
+    "linear": LINEAR,
+}
+
+
+def grouped(n=160, groups=32, seed=0, classes=2):
+    """Rows of groups that are shifted together."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, groups, n)
+    X = rng.normal(size=(n, 3)) + 0.8 * rng.normal(size=(groups, 3))[group]
+    y = np.digitize(X[:, 0] + 0.7 * rng.normal(size=n), np.linspace(-0.7, 0.7, classes - 1) if classes > 2 else [0.0])
+    return X, y, np.array([f"field {g}" for g in group])
+
+
+def refits(model, X, y, groups, **fit):
+    """Decision values of each group by a model of the others, at the same weight of a row."""
+    out = []
+    for name in dict.fromkeys(groups):
+        rest = groups != name
+        plain = clone(model).set_params(loo=False, lam=model.lam * rest.sum() / len(y))
+        out.append((groups == name, plain.fit(X[rest], y[rest]).decision_function(X[~rest])))
+    return out
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_values_are_those_of_refits(way, classes):
+    X, y, groups = grouped(classes=classes)
+    model = ODMClassifier(**WAYS[way], multi_class="ovr").fit(X, y, groups=groups)
+    errors = [
+        np.abs(model.loo_decision_function_[rows] - values).mean() for rows, values in refits(model, X, y, groups)
+    ]
+    assert np.mean(errors) < 0.01
+    if classes == 2:
+        assert model.loo_score_ == pytest.approx(np.mean((model.loo_decision_function_ > 0) == (y == 1)))
+    singly = clone(model).fit(X, y)
+    assert np.abs(model.loo_decision_function_ - singly.loo_decision_function_).mean() > 0.01
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_groups_of_one_row_are_rows(way):
+    X, y, _ = grouped()
+    singly = ODMClassifier(**WAYS[way]).fit(X, y)
+    model = ODMClassifier(**WAYS[way]).fit(X, y, groups=np.arange(len(y)))
+    np.testing.assert_allclose(model.loo_decision_function_, singly.loo_decision_function_, atol=2e-4)
+    assert model.loo_parameters_ == pytest.approx(singly.loo_parameters_)
+
+
+def test_sparse_rows_weights_and_cells():
+    X, y, groups = grouped()
+    X = np.where(np.abs(X) < 0.3, 0.0, X)
+    weight = np.where(np.arange(len(y)) % 5 == 0, 0.0, 1.0)
+    counted = weight > 0
+    for settings in (WAYS["linear"], WAYS["exact"], {**KERNEL, "solver": Cells(1000)}):
+        dense = ODMClassifier(**settings).fit(X, y, weight, groups)
+        part = ODMClassifier(**settings).fit(X[counted], y[counted], groups=groups[counted])
+        values = dense.loo_decision_function_
+        assert np.isnan(values[~counted]).all()
+        np.testing.assert_allclose(values[counted], part.loo_decision_function_, atol=1e-4)
+        if settings is not WAYS["exact"]:
+            sparse = ODMClassifier(**settings).fit(csr_array(X), y, weight, groups)
+            np.testing.assert_allclose(sparse.loo_decision_function_, values, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["landmark", "linear"])
+def test_a_store(way, tmp_path):
+    import dask
+
+    X, y, groups = grouped()
+    given = np.where(np.arange(len(y)) % 17 == 5, None, y.astype(object))
+    known = np.array([label is not None for label in given])
+    path = store_of(tmp_path / "a.zarr", X, given, chunk_rows=25).path
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        model = ODMClassifier(**WAYS[way]).fit(path, groups=groups)
+    plain = ODMClassifier(**WAYS[way]).fit(X[known], y[known], groups=groups[known])
+    np.testing.assert_allclose(model.loo_decision_function_[known], plain.loo_decision_function_, atol=1e-3)
+
+
+def test_a_search_finds_what_is_best_on_new_groups():
+    """A narrow kernel learns the groups by heart: left out singly, rows make it look best."""
+    rng = np.random.default_rng(1)
+    group = np.repeat(np.arange(60), 15)
+    centres = rng.normal(size=(60, 4))
+    labels = (centres[:, 0] + 0.8 * rng.normal(size=60) > 0).astype(int)
+    X, y = centres[group] + 0.05 * rng.normal(size=(900, 4)), labels[group]
+    new = rng.normal(size=(4000, 4))
+    t = (new[:, 0] + 0.8 * rng.normal(size=4000) > 0).astype(int)
+    singly = ODMClassifierCV(random_state=0).fit(X, y)
+    together = ODMClassifierCV(random_state=0).fit(X, y, groups=group)
+    assert together.score(new, t) > singly.score(new, t) + 0.02
+    assert singly.best_score_ > 0.97
+    assert abs(together.best_score_ - together.score(new, t)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("estimator", "groups", "message"),
+    [
+        (ODMClassifier(loo=True), np.zeros(160), "two or more"),
+        (ODMClassifier(loo=True), np.arange(159), r"shape \(160,\)"),
+        (ODMClassifier(loo=True), np.where(np.arange(160) == 3, np.nan, 1.0), "none of them missing"),
+        (ODMClassifier(), np.arange(160), "set loo to True"),
+        (ODMClassifierCV(), np.arange(159), r"shape \(160,\)"),
+        (ODMClassifierCV(cv=4), np.arange(160), "GroupKFold"),
+    ],
+)
+def test_groups_that_cannot_be_left_out(estimator, groups, message):
+    X, y, _ = grouped()
+    with pytest.raises(InputError, match=message):
+        estimator.fit(X, y, groups=groups)
+
+
+def test_blocks_of_places():
+    places = np.array([[0.0, 100.0], [9.9, 109.9], [10.0, 100.0], [0.0, 110.0], [35.0, 100.0]])
+    assert spatial_blocks(places, 10.0).tolist() == [0, 0, 2, 1, 3]
+    assert spatial_blocks(places, [100.0, 10.0]).tolist() == [0, 0, 0, 1, 0]
+    cube = xr.DataArray(np.zeros((4, 6, 2)), {"y": np.arange(4) * 5.0, "x": np.arange(6) * 5.0}, ["y", "x", "band"])
+    found = spatial_blocks(cube, {"y": 10.0, "x": 15.0})
+    assert found.dims == ("y", "x")
+    assert found.values.tolist() == [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
+    for bad in (lambda: spatial_blocks(places, 0.0), lambda: spatial_blocks(places, [1.0, 2.0, 3.0]),
+                lambda: spatial_blocks(cube, {"band": 2.0}), lambda: spatial_blocks(cube, 3.0),
+                lambda: spatial_blocks([["a"]], 1.0)):  # fmt: skip
+        with pytest.raises(InputError):
+            bad()
