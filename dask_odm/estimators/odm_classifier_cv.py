@@ -76,8 +76,10 @@ class ODMClassifierCV(ODMEstimator):
         ``solver`` where there are several to choose from. "linear" has no ``gamma`` and no ``solver``.
         `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
     best_score_ : float
-        Their score on the larger sample, of several that which decides. Chosen as the best of many, it is a little too
-        hopeful.
+        Their score on the larger sample, of several that which decides. Chosen as the best of many, it is too hopeful.
+    nested_score_ : float
+        The same without that hope: each split, or each tenth of the rows left out one by one, is judged by the setting
+        that is best on the others. nan if there are no other rows of every class.
     best_index_ : int
         Their place in ``cv_results_``.
     cv_results_ : dict of arrays
@@ -121,7 +123,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         "refit": [str, None],
     }
     _saved: ClassVar[tuple[str, ...]] = (
-        *ODMEstimator._saved, "best_params_", "best_score_", "best_index_", "cell_params_"
+        *ODMEstimator._saved, "best_params_", "best_score_", "best_index_", "nested_score_", "cell_params_"
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = (*ODMEstimator._unsaved, "cv_results_")
 

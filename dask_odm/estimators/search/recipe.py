@@ -25,7 +25,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import TRIAL_TOL, Given, Score, Splits, accuracy
+from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Splits, accuracy
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -143,7 +143,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits, 1 if fit.scorers is None else len(fit.scorers)))
     trials = _Trials(data, fit, splits)
-    search = Search(axes, trials.scores, trials.goes_on, resume, save)
+    search = Search(axes, trials.scores, splits.count, trials.goes_on, resume, save)
     state = search.run()
     results = _results(state, trials, list(fit.scorers or ()))
     best = search.best
@@ -152,6 +152,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
         best_params_=results["params"][best],
         best_score_=state.history[best]["objective"],
         best_index_=best,
+        nested_score_=trials.nested_score(state),
         cv_results_=results,
     )
     return trained
@@ -178,7 +179,8 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
     """Whether the state from a checkpoint belongs to a search by these splits and so many scores."""
     tried = len(state.history)
-    return state.scores.shape == (tried, scores, splits.count) and state.points.shape == (tried, 6)
+    width = splits.count if splits.count > 1 else 1 + PARTS
+    return state.scores.shape == (tried, scores, width) and state.points.shape == (tried, 6)
 
 
 class _Trials(SampleTrials):
@@ -212,6 +214,11 @@ class _Trials(SampleTrials):
         cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)
 
+    @property
+    def splits(self) -> int:
+        """Number of splits."""
+        return self._splits.count
+
     def rows(self, stage: int) -> int:
         """Return the number of rows of a stage."""
         if stage == WHOLE and self._many:
@@ -220,7 +227,8 @@ class _Trials(SampleTrials):
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
-            return np.array([self._on_all(setting)[:, None] for setting in settings])
+            found = np.array([self._on_all(setting)[:, None] for setting in settings])
+            return self.beside_parts(found, np.full((len(settings), PARTS), np.nan))
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -316,7 +324,7 @@ def _results(state: SearchState, trials: _Trials, names: Sequence[str]) -> dict[
     # the last stage first, in each stage the best first, and the smoothest first among equals, as the search chooses
     k, g, s, u, t, n = state.points.T
     for i, name in enumerate(names if len(names) > 1 else ["score"]):
-        scores = state.scores[:, i]
+        scores = state.scores[:, i, : trials.splits]
         means = scores.mean(axis=1)
         ranks = np.empty(len(means), dtype=np.int32)
         ranks[np.lexsort((t, u, k, g, s, n, -means, -stages))] = np.arange(1, len(means) + 1)

@@ -148,13 +148,14 @@ class Search:
     """One run of the search, which goes on from the state ``resume`` and calls ``on_state`` with every new one.
 
     ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same kernel, γ and number of
-    landmarks on the rows of a stage; the first of the q decides. ``goes_on(setting)`` says whether the last stage is
-    worth its time. That stage tries the best setting of the fine stage, and then larger γ as long as they are better,
-    since more rows or landmarks support a larger γ.
+    landmarks on the rows of a stage; the first of the q decides, by its mean over the first ``splits``.
+    ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
+    stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ.
     """
 
     axes: Axes
     tried: Try
+    splits: int
     goes_on: Callable[[Setting], bool]
     resume: SearchState | None
     on_state: Callable[[SearchState], object]
@@ -249,14 +250,14 @@ class Search:
         found = self.tried(stage, settings)
         each = (time.perf_counter() - began) / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
-            score = float(np.mean(scores[0]))
+            score = float(np.mean(scores[0, : self.splits]))
             record = step_record(len(self._trials), 1.0 - score, score, 0.0, each, stage=stage)
             self._add(scores, point, record | setting._asdict())
         self.on_state(self._state())
 
     def _add(self, scores: Array, point: SearchPoint, record: Record) -> None:
         self._trials.append((scores, point, record))
-        self._found[record["stage"], point] = float(np.mean(scores[0]))
+        self._found[record["stage"], point] = float(np.mean(scores[0, : self.splits]))
 
     def _best(self, stage: int, kernel: int | None = None) -> SearchPoint:
         """Return the best point of a stage; among equals that of the fewest landmarks, then least λ, then least γ."""

@@ -11,8 +11,8 @@ import numpy as np
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, Setting
-from dask_odm.methods.search.trials import LeftOut, Score, Splits, TrialRows, accuracy, trial_bytes, trial_rows
+from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
+from dask_odm.methods.search.trials import PARTS, LeftOut, Score, Splits, TrialRows, accuracy, trial_bytes, trial_rows
 from dask_odm.typing import Array
 
 MOST_LANDMARKS = 1000  # of a trial, unless the solver of the last fit has another number
@@ -52,10 +52,39 @@ class SampleTrials:
         return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
-        """Return the scores (m, q, splits) of settings on the rows of a stage, those of all samples together."""
+        """Return the scores (m, q, splits) of settings on the rows of a stage, those of all samples together.
+
+        Of one split, the deciding scores of its parts, (m, 1, parts), follow behind those of all its rows.
+        """
         values = [(each.share, each.upsilon, each.theta) for each in settings]
-        found = [rows.left_out(values, self._splits) for rows in self._seen(stage, settings[0])]
-        return np.stack([LeftOut.joined(parts).scores(self._score) for parts in zip(*found, strict=True)], axis=-1)
+        sides = self._score is accuracy
+        found = [rows.left_out(values, self._splits, sides=sides) for rows in self._seen(stage, settings[0])]
+        splits = [LeftOut.joined(parts) for parts in zip(*found, strict=True)]
+        scores = np.stack([split.scores(self._score) for split in splits], axis=-1)
+        if len(splits) > 1:
+            return scores
+        return self.beside_parts(scores, splits[0].scores_of_parts(self._score, self._run.seed))
+
+    @staticmethod
+    def beside_parts(scores: Array, parts: Array) -> Array:
+        """Return scores (m, q, 1) and, behind the first of the q, those of parts (m, parts)."""
+        behind = np.full((*scores.shape[:2], PARTS), np.nan)
+        behind[:, 0] = parts
+        return np.concatenate([scores, behind], axis=-1)
+
+    def nested_score(self, state: SearchState) -> float:
+        """Return the score of rows by settings that were chosen by the scores of other rows.
+
+        The best of many scores is too good. So each part of the rows, a split or a tenth of them, is judged by the
+        setting of the fine stage that is best on the other parts.
+        """
+        fine = [i for i, record in enumerate(state.history) if record["stage"] == FINE]
+        table = state.scores[fine, 0, 1 if self._splits.count == 1 else 0 :]
+        table = table[:, ~np.isnan(table).any(axis=0)]
+        if table.shape[1] < 2:
+            return float("nan")
+        others = (table.sum(axis=1, keepdims=True) - table) / (table.shape[1] - 1)
+        return float(table[others.argmax(axis=0), np.arange(table.shape[1])].mean())
 
     def goes_on(self, setting: Setting) -> bool:
         """Whether the last stage is worth its time: the kernel may need more landmarks, and has room for them."""
@@ -102,6 +131,6 @@ class SampleTrials:
 def best_setting(data: MemoryData, kernel: KernelChoice, axes: Axes, run: FitRun) -> tuple[Setting, float]:
     """Return the best setting for rows in memory, and its score when they are left out one by one."""
     trials = SampleTrials(data, kernel, run, Splits(None, run.seed))
-    search = Search(axes, trials.scores, trials.goes_on, None, lambda state: None)
+    search = Search(axes, trials.scores, 1, trials.goes_on, None, lambda state: None)
     best = search.run().history[search.best]
     return Setting.of(best), best["objective"]

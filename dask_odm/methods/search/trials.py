@@ -10,6 +10,7 @@ weights of zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,6 +33,7 @@ from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
 from dask_odm.typing import Array
 
+PARTS = 10  # of left-out rows: each is judged by the setting that is best on the others
 TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
@@ -109,20 +111,27 @@ class TrialRows:
         """Number of threads that share a pass. A small pass has one, as handing over would take as long."""
         return CPU_COUNT if self.X.shape[0] * self.features.k > 1 << 19 else 1
 
-    def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits) -> list[LeftOut]:
-        """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ)."""
+    def left_out(self, settings: Sequence[tuple[float, float, float]], splits: Splits, *, sides: bool) -> list[LeftOut]:
+        """Return the values of left-out rows for each split, by each setting (λ/M, υ, θ).
+
+        If only the ``sides`` of values matter, those of two classes may be off where their side is certain.
+        """
         codes = self.y.astype(np.int64) if len(self.class_weights) > 2 else (self.y > 0).astype(np.int64)
         found = []
         for k in range(splits.count):
             parts = splits.parts(self.numbers, k)
             with single_threaded_blas:  # once for all solves, since entering it looks for libraries
-                machines = [self._left_out(machine, settings, parts) for machine in self.machines]
+                machines = [self._left_out(machine, settings, parts, sides) for machine in self.machines]
             out = np.flatnonzero(self.weight if parts is None else np.where(parts[1], self.weight, 0.0))
             values = np.stack([np.stack([each[out] for each in machine]) for machine in machines], axis=-1)
-            found.append(LeftOut(values[..., 0] if len(machines) == 1 else values, codes[out], self.weight[out]))
+            units = self.numbers if self.groups is None else self.groups[0]
+            values = values[..., 0] if len(machines) == 1 else values
+            found.append(LeftOut(values, codes[out], self.weight[out], units[out]))
         return found
 
-    def _left_out(self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts) -> list[Array]:
+    def _left_out(
+        self, machine: Machine, settings: Sequence[tuple[float, float, float]], parts: Parts, sides: bool
+    ) -> list[Array]:
         """Return the decision values of left-out rows by one machine, for all settings."""
         weight = self.learned_weight if parts is None else np.where(parts[0], self.learned_weight, 0.0)
         if not weight.any():
@@ -137,7 +146,7 @@ class TrialRows:
             if self.groups is not None:
                 found.append(problem.without_groups(w, hessian, inverse, *self.groups))
                 continue
-            pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=len(self.machines) == 1)
+            pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=sides and len(self.machines) == 1)
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
         return found
 
@@ -167,11 +176,15 @@ class TrialRows:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Decision ``values`` (settings, n) or (settings, n, classes) of left-out rows, their classes and weights."""
+    """Decision ``values`` (settings, n) or (settings, n, classes) of left-out rows, their classes and weights.
+
+    ``units`` (n,) are the numbers of what is left out at a time, rows or groups.
+    """
 
     values: Array
     codes: Array
     weight: Array
+    units: Array
 
     @classmethod
     def joined(cls, parts: Sequence[LeftOut]) -> LeftOut:
@@ -180,6 +193,7 @@ class LeftOut:
             np.concatenate([each.values for each in parts], axis=1),
             np.concatenate([each.codes for each in parts]),
             np.concatenate([each.weight for each in parts]),
+            np.concatenate([each.units for each in parts]),
         )
         if not len(found.codes):
             raise InputError("cv leaves no row to validate by: choose fewer folds, or a larger share.")
@@ -188,6 +202,17 @@ class LeftOut:
     def scores(self, score: Score) -> Array:
         """Return the scores (settings, q)."""
         return np.array([score(values, self.codes, self.weight) for values in self.values])
+
+    def scores_of_parts(self, score: Score, seed: int) -> Array:
+        """Return the deciding score of each of `PARTS` parts of the rows, (settings, parts); NaN if it has none."""
+        part = folds_of(self.units, PARTS, seed)
+        found = np.full((len(self.values), PARTS), np.nan)
+        for k in range(PARTS):
+            rows = np.flatnonzero(part == k)
+            for i, values in enumerate(self.values if len(rows) else ()):
+                with suppress(InputError):  # of one class, say
+                    found[i, k] = score(values[rows], self.codes[rows], self.weight[rows])[0]
+        return found
 
 
 def accuracy(values: Array, codes: Array, weight: Array) -> Array:
