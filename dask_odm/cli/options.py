@@ -137,7 +137,7 @@ def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
     if wholes:
         return {"type": click.FLOAT}
     if str in constraints:
-        return {"type": click.STRING}
+        return {"type": OneOrMore(click.STRING) if several else click.STRING}
     if words and several:
         return {"type": OneOrMore(click.Choice(words)), "metavar": f"[{'|'.join(words)}],…"}
     if words:

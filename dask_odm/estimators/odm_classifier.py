@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
@@ -22,6 +23,7 @@ from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
@@ -36,7 +38,7 @@ from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_n
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
+from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS, OF_MACHINE, joined_left_out
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
@@ -99,7 +101,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
     _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
-    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
 
     _: KW_ONLY
     tol: float = 1e-3
@@ -133,6 +135,38 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self
+
+    def loo_score(self, scoring: Any = "accuracy") -> Any:
+        """Score the training rows as they were left out, by any scorer of scikit-learn's; no refit.
+
+        Parameters
+        ----------
+        scoring : str, callable, several of them, or dict, default="accuracy"
+            As ``scoring`` of `ODMClassifierCV`.
+
+        Returns
+        -------
+        score : float, or dict of float
+            Of several scorers, by name.
+
+        Raises
+        ------
+        InputError
+            A fit without ``loo``, of pairs of classes, or by a version before this one; a model from a file, which has
+            no values of rows; a scorer that does not suit the classes.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, LEFT_OUT_ROWS):
+            raise InputError(
+                "there are no left-out values of rows: fit with loo=True, and with multi_class='ovr' if there are more "
+                "than two classes. A model from a file has none."
+            )
+        scorers = scorers_of(scoring)
+        codes, weight = getattr(self, LEFT_OUT_ROWS)
+        values = self.loo_decision_function_
+        counted = np.flatnonzero(weight)
+        found = Scoring(scorers, self.classes_)(values[counted], codes[counted], weight[counted]).tolist()
+        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
     @_NeedsLink
     def predict_proba(self, X: Any) -> Any:

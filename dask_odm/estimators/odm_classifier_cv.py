@@ -119,7 +119,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
-        "scoring": [str, callable, list, tuple, set, dict, None],
+        "scoring": [str, callable, "array-like", None],
         "refit": [str, None],
     }
     _saved: ClassVar[tuple[str, ...]] = (

@@ -32,6 +32,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.probabilities import fit_link
 from dask_odm.typing import Array
 
+LEFT_OUT_ROWS = "_left_out_rows"  # attribute: the class of every row, and its weight, 0 if it takes no part
 LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
@@ -183,6 +184,7 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
         "loo_score_": float(shares[right].sum() / shares[taking].sum()),
         "loo_parameters_": parameters,
         "probability_link_": fit_link(scores[taking], own[taking], counted[taking]),
+        LEFT_OUT_ROWS: (own.astype(np.int64), np.where(taking, shares, 0.0)),
     }
 
 
@@ -196,16 +198,18 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
     if not all(OF_MACHINE in machine for machine in machines):
         return {}
     scores, positive, weight = (np.stack(each, axis=1) for each in zip(*(m[OF_MACHINE] for m in machines), strict=True))
+    codes = positive.argmax(axis=1)
     if pairs:
         known = ~np.isnan(scores)
         share = float(np.average((scores[known] > 0) == positive[known], weights=weight[known]))
     else:
         known = ~np.isnan(scores).any(axis=1)
-        own = weight[np.arange(len(weight)), positive.argmax(axis=1)]  # in the machine of its own class
-        right = scores[known].argmax(axis=1) == positive[known].argmax(axis=1)
+        own = weight[np.arange(len(weight)), codes]  # in the machine of its own class
+        right = scores[known].argmax(axis=1) == codes[known]
         share = float(np.average(right, weights=own[known]))
+    rows = {} if pairs else {LEFT_OUT_ROWS: (codes, np.where(known, own, 0.0))}
     flat = (each[known].ravel() for each in (scores, positive > 0, weight))
-    return {
+    return rows | {
         "loo_decision_function_": scores,
         "loo_score_": share,
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
