@@ -332,6 +332,20 @@ class StoreEstimator(RunParameters):
         columns = self._model.outputs if self._model.outputs > 1 else 0
         return self._mapped(cube, AnswerFormat(cube.dtype, np.nan, columns), name, classes=classes)
 
+    def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
+        """Return predicted values, targets and weights of all rows; all are None without targets."""
+        if isinstance(resolved, LargeCube):
+            found = [(np.asarray(self._values(batch)), batch.y, batch.weight) for batch in resolved.batches()]
+            predicted, y, weight = (
+                None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True)
+            )
+            return predicted, y, weight
+        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
+        if y is None:
+            return None, None, None
+        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
+        return np.asarray(self._values(resolved)), y, weight
+
     def _values(self, resolved: Resolved) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
         if isinstance(resolved, Given):

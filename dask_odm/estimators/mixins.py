@@ -127,6 +127,30 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError("score needs labels, but no row has a label and a positive weight.")
         return right / total
 
+    def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
+        """Return decision values, codes of classes (n,) and weights (n,) of the rows whose label the model has."""
+        resolved = self._resolve(X, y, sample_weight)
+        values, labels, weight = self._beside_targets(resolved)
+        if labels is None:
+            raise InputError("labels are needed, but there are none; pass y.")
+        if isinstance(resolved, Store):
+            resolved.require_classes("calibrate")
+            names, codes = np.array(resolved.classes), np.asarray(labels)
+            labels = names[codes]
+            known = codes >= 0
+        else:
+            labels = as_input_error(lambda: column_or_1d(labels_of(labels), warn=True))
+            known = ~isna(labels)
+        if len(labels) != len(values):
+            raise InputError(f"y must have shape ({len(values)},), as X has rows.")
+        code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
+        codes = np.array([code_of.get(label, -1) for label in labels.tolist()], np.int64)
+        counted = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+        rows = np.flatnonzero(known & (codes >= 0) & (counted > 0))
+        if not len(rows):
+            raise InputError(f"none of the rows has a label of the model's, {list(code_of)[:10]}.")
+        return values[rows], codes[rows], counted[rows]
+
     def _labels(self, resolved: Resolved) -> Any:
         scores = self._values(resolved)
         if isinstance(scores, np.ndarray):
@@ -248,20 +272,6 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
-
-    def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
-        """Return predicted values, targets and weights of all rows; all are None without targets."""
-        if isinstance(resolved, LargeCube):
-            found = [(np.asarray(self._values(batch)), batch.y, batch.weight) for batch in resolved.batches()]
-            predicted, y, weight = (
-                None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True)
-            )
-            return predicted, y, weight
-        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
-        if y is None:
-            return None, None, None
-        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
-        return np.asarray(self._values(resolved)), y, weight
 
     def _check_targets(self, given: Given) -> CheckedRows:
         options = {"multi_output": self._takes_many_targets, **self._reading()}

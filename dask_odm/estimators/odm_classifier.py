@@ -44,6 +44,7 @@ from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, cho
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
 from dask_odm.models.models import Model
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
+from dask_odm.models.sets import conformity_table, sets, thresholds_of
 from dask_odm.typing import Array
 
 
@@ -190,25 +191,83 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0."""
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
+    @_NeedsLink
+    def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
+        """Return which classes may be a row's own, bool (n, n_classes), in the form of `decision_function`.
+
+        A row's set holds its class with a probability of about ``coverage``; it is larger where the model is less sure,
+        and may be empty where nothing resembles what was learned. Thresholds are quantiles of the left-out decision
+        values of the training rows' own classes, or those of other rows after `calibrate`; the guarantee is exact only
+        for the latter. ``docs/left_out.md`` says more.
+
+        Parameters
+        ----------
+        X : rows
+            As `decision_function` takes them. A DataArray that is returned is named "set".
+        coverage : float, default=0.9
+            Probability in (0, 1) that the set holds the class.
+        by_class : bool, default=False
+            Whether it holds for every class by itself, instead of for all rows together. Sets are larger then.
+
+        Raises
+        ------
+        NoProbabilitiesError
+            The model was fitted without leave-one-out scores.
+        InputError
+            As `decision_function`; another coverage; a model of pairs of classes, which needs ``multi_class="ovr"``.
+        """
+        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
+            raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
+        if not hasattr(self, "conformity_"):
+            raise InputError("sets need values of every class: fit with multi_class='ovr'.")
+        thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
+        return self._answered(X, sets, "set", bool, False, thresholds)
+
+    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take the thresholds of `predict_set` from rows that were held out of the fit.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `score` takes them: rows in memory or a store, with their labels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `score`; no row of a class that the model has.
+        """
+        values, codes, weight = self._values_of_labelled(X, y, sample_weight)
+        self.conformity_ = conformity_table(values, codes, weight, len(self.classes_))
+        return self
+
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
         """Apply a function of decision values and the link, or that of pairs, for a column for every class."""
+        if getattr(self._model, "pairs", 0):
+            more = self.probability_link_, len(self.classes_)
+            return self._of_machines()._answered(X, of_pairs, name, np.float64, np.nan, *more)
+        return self._answered(X, plain, name, np.float64, np.nan, self.probability_link_)
+
+    def _answered(
+        self, X: Any, function: Callable[..., Array], name: str, dtype: Any, fill: Any, *arguments: Any
+    ) -> Any:
+        """Return ``function(values, *arguments)`` of all rows' decision values, a column for every class.
+
+        ``fill`` stands in cells of a cube that miss a feature.
+        """
         cube = self._cube_to_predict(X)
         columns = len(self.classes_)
-        function = plain
-        estimator: ODMEstimator = self
-        more: tuple[Any, ...] = (self.probability_link_,)
-        if getattr(self._model, "pairs", 0):
-            estimator = self._of_machines()
-            function = of_pairs
-            more = (*more, columns)
         if cube is not None:
-            answers = AnswerFormat(np.dtype(np.float64), np.nan, columns)
-            return estimator._mapped(cube, answers, name, function, *more, classes=self.classes_)
-        scores = estimator._values(self._resolve(X))
-        if isinstance(scores, np.ndarray):
-            found: Any = function(scores, *more)
+            answers = AnswerFormat(np.dtype(dtype), fill, columns)
+            return self._mapped(cube, answers, name, function, *arguments, classes=self.classes_)
+        values = self._values(self._resolve(X))
+        if isinstance(values, np.ndarray):
+            found: Any = function(values, *arguments)
         else:
-            found = map_blocks(function, scores, np.float64, *more, columns=columns)
+            found = map_blocks(function, values, dtype, *arguments, columns=columns)
         return self._like(X, found, name, self.classes_)
 
     def _of_machines(self) -> ODMEstimator:

@@ -21,6 +21,7 @@ from dask_odm.learning.training.recipe import CubeSchema, Schema
 from dask_odm.models.models import KernelModel, Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
 from dask_odm.models.probabilities import is_link
+from dask_odm.models.sets import is_table
 from dask_odm.typing import Array
 
 
@@ -141,6 +142,8 @@ def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     fitted |= {name: record.array(name) for name in arrays}
     if "probability_link_" in fitted and not is_link(fitted["probability_link_"]):
         raise ValueError("a link whose points do not rise through zero")
+    if "conformity_" in fitted and not is_table(fitted["conformity_"]):
+        raise ValueError("thresholds of sets that do not fall")
     support, coefficients = (fitted.get(name) for name in ("support_", "dual_coef_"))
     kept = model.support.shape[0] if isinstance(model, KernelModel) else None
     widths = {kept, None if support is None else len(support), None if coefficients is None else coefficients.shape[1]}
@@ -157,6 +160,7 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "shard_weights_": ("f", 2),
     "shard_errors_": ("f", 1),
     "probability_link_": ("f", 2),
+    "conformity_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),

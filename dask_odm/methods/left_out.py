@@ -30,10 +30,11 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.probabilities import fit_link
+from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
 
 LEFT_OUT_ROWS = "_left_out_rows"  # attribute: the class of every row, and its weight, 0 if it takes no part
-LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_")  # attributes that are saved to a file
+LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_", "conformity_")  # attributes that are saved to a file
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 
@@ -184,6 +185,7 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
         "loo_score_": float(shares[right].sum() / shares[taking].sum()),
         "loo_parameters_": parameters,
         "probability_link_": fit_link(scores[taking], own[taking], counted[taking]),
+        "conformity_": conformity_table(scores[taking], own[taking].astype(np.int64), counted[taking], 2),
         LEFT_OUT_ROWS: (own.astype(np.int64), np.where(taking, shares, 0.0)),
     }
 
@@ -207,7 +209,10 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         own = weight[np.arange(len(weight)), codes]  # in the machine of its own class
         right = scores[known].argmax(axis=1) == codes[known]
         share = float(np.average(right, weights=own[known]))
-    rows = {} if pairs else {LEFT_OUT_ROWS: (codes, np.where(known, own, 0.0))}
+    rows: dict[str, Any] = {}
+    if not pairs:
+        rows[LEFT_OUT_ROWS] = codes, np.where(known, own, 0.0)
+        rows["conformity_"] = conformity_table(scores[known], codes[known], own[known], scores.shape[1])
     flat = (each[known].ravel() for each in (scores, positive > 0, weight))
     return rows | {
         "loo_decision_function_": scores,

@@ -1,0 +1,69 @@
+"""Sets of classes that hold a row's own class with a given probability, from the values of rows kept out.
+
+A class belongs to a row's set if the row conforms to it at least as well as most rows, of which the model did not
+learn, conform to their own classes. How well a row conforms to a class is the class's decision value; of two classes it
+is the decision value with the class's sign. Let ``r`` be these figures of n rows. Values at or above the
+``⌊(n + 1)(1 − coverage)⌋``-th smallest r make the set (Vovk, Gammerman, Shafer, *Algorithmic learning in a random
+world*, 2005). Of rows that were held out, the set holds the own class of a new row with at least this probability.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+POINTS = 2049  # coverages of a table, equally spaced from 0 to 1
+
+
+def conformity_table(values: Array, codes: Array, weight: Array, classes: int) -> Array:
+    """Return thresholds (classes + 1, `POINTS`) of every class, and last of all rows together.
+
+    ``values`` (n,) or (n, classes) are of rows that the model did not learn from, ``codes`` (n,) their classes. Column
+    j is for a coverage of ``j / (POINTS − 1)``, and −inf where too few rows tell.
+    """
+    own = _by_class(values)[np.arange(len(codes)), codes]
+    parts = [codes == code for code in range(classes)] + [np.ones(len(codes), bool)]
+    return np.stack([_thresholds(own[part], weight[part]) for part in parts])
+
+
+def _thresholds(own: Array, weight: Array) -> Array:
+    """Return thresholds (POINTS,) from what rows have for their own classes."""
+    order = np.argsort(own, kind="stable")
+    own, weight = own[order], weight[order]
+    found = np.full(POINTS, -np.inf)
+    if not len(own) or weight.sum() <= 0:
+        return found
+    unit = weight.sum() / len(own)  # a new row weighs as much as one of these on average
+    below = np.cumsum(weight)  # of rows up to each
+    allowed = (weight.sum() + unit) * (1.0 - np.linspace(0.0, 1.0, POINTS))  # of rows that may lie below
+    place = np.searchsorted(below, allowed * (1.0 + 1e-12), side="right") - 1
+    found[place >= 0] = own[place[place >= 0]]
+    return found
+
+
+def thresholds_of(table: Array, coverage: float, *, by_class: bool) -> Array:
+    """Return the threshold of each class for a coverage in (0, 1), (classes,), from a `conformity_table`."""
+    column = table[:, int(np.ceil(coverage * (POINTS - 1) - 1e-9))]
+    return column[:-1] if by_class else np.full(len(column) - 1, column[-1])
+
+
+def sets(values: Array, thresholds: Array) -> Array:
+    """Return whether each class is in the set of each row, bool (n, classes)."""
+    found: Array = _by_class(values) >= thresholds
+    return found
+
+
+def set_sizes(values: Array, thresholds: Array) -> Array:
+    """Return the number of classes in the set of each row, int8 or int64 (n,)."""
+    return sets(values, thresholds).sum(axis=1)
+
+
+def is_table(table: Array) -> bool:
+    """Return whether an array is a table of thresholds: falling along the coverages."""
+    shaped = table.ndim == 2 and len(table) >= 3 and table.shape[1] == POINTS
+    return shaped and not np.isnan(table).any() and bool((table[:, 1:] <= table[:, :-1]).all())
+
+
+def _by_class(values: Array) -> Array:
+    return np.stack([-values, values], axis=1) if values.ndim == 1 else values

@@ -1,0 +1,45 @@
+"""Prediction sets from values of rows kept out: against their definition, and their coverage."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_odm.models.sets import conformity_table, is_table, sets, thresholds_of
+
+
+@pytest.mark.parametrize("n", [5, 9, 100, 1001])
+@pytest.mark.parametrize("coverage", [0.5, 0.75, 0.9375])
+def test_the_threshold_is_an_order_statistic(n, coverage):
+    rng = np.random.default_rng(n)
+    values, codes = rng.normal(size=(n, 3)), rng.integers(0, 3, n)
+    table = conformity_table(values, codes, np.ones(n), 3)
+    assert is_table(table)
+    for by_class in (False, True):
+        found = thresholds_of(table, coverage, by_class=by_class)
+        for code in range(3):
+            rows = codes == code if by_class else np.ones(n, bool)
+            own = np.sort(values[np.arange(n), codes][rows])
+            k = int(np.floor((len(own) + 1) * (1 - coverage) + 1e-9))
+            assert found[code] == (own[k - 1] if k else -np.inf)
+
+
+def test_new_rows_have_their_class_as_often_as_promised():
+    rng = np.random.default_rng(0)
+    inside = []
+    for _ in range(400):
+        values, codes = rng.normal(size=(60, 2)), rng.integers(0, 2, 60)
+        values[np.arange(60), codes] += 1.0
+        table = conformity_table(values[:50], codes[:50], np.ones(50), 2)
+        found = sets(values[50:], thresholds_of(table, 0.8, by_class=False))
+        inside.append(found[np.arange(10), codes[50:]].mean())
+    assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_weight_is_so_many_rows():
+    rng = np.random.default_rng(0)
+    values, codes, weight = rng.normal(size=200), rng.integers(0, 2, 200), rng.integers(0, 4, 200)
+    weighted = conformity_table(values, codes, weight.astype(float), 2)
+    repeated = conformity_table(np.repeat(values, weight), np.repeat(codes, weight), np.ones(weight.sum()), 2)
+    close = np.isfinite(weighted) & np.isfinite(repeated)
+    assert np.abs(weighted - repeated)[close].mean() < 0.02
