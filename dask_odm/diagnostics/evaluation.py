@@ -57,6 +57,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
         strangers,
         margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
+        threshold=getattr(model, "threshold_", 0.0),
     )
     coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
     shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
@@ -119,7 +120,7 @@ class Evaluation:
     strangers, classes) counts rows by true and predicted class. Rows without a label do not count. ``band`` (3,) counts
     the rows with a margin below, within and above 1 ± ``theta``. Margins are ``y f(x)`` for one score per row, else
     the score of the row's own class less the largest other score; a list passed as ``margins`` is filled with them.
-    ``link`` makes probabilities of scores.
+    ``link`` makes probabilities of scores before a ``threshold`` was taken off.
     """
 
     classes: list[Any]
@@ -132,6 +133,7 @@ class Evaluation:
     band: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
     margins: list[Array] | None = None
     link: Array | None = None
+    threshold: float = 0.0
     roc: RocCounts | None = field(init=False)
     probabilities: ProbabilityCounts | None = field(init=False)
     _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
@@ -167,7 +169,7 @@ class Evaluation:
         if self.roc is not None:
             self.roc.add(true[known] == 1, scores[known], weight[known])
         if self.probabilities is not None and self.link is not None:
-            found = probabilities(scores[known], self.link) if shares is None else shares[known]
+            found = probabilities(scores[known], self.link, self.threshold) if shares is None else shares[known]
             self.probabilities.add(true[known], found, weight[known])
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])

@@ -1,4 +1,4 @@
-"""Plots of margins, confusion, ROC, reliability of probabilities, and weights of shards.
+"""Plots of margins, confusion, ROC, reliability of probabilities, learning curves, and weights of shards.
 
 All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib is not installed.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from dask_odm.diagnostics.evaluation import Evaluation
+    from dask_odm.diagnostics.learning_curve import LearningCurve
 
 
 class PlottingUnavailableError(DaskODMError, ImportError):
@@ -179,6 +180,28 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     label = f"calibration error {counts.facts()['calibration_error']:.3f}"
     CalibrationDisplay(found, said, said).plot(ax=ax, name=label)
     ax.set(xlabel="probability", ylabel="share of rows of the class", title="Reliability")
+    return ax
+
+
+def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
+    """Draw the scores of left-out rows over the numbers of rows learned from, and what twice as many may bring.
+
+    Parameters
+    ----------
+    curve : LearningCurve
+        As `dask_odm.learning_curve` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own.
+    """
+    ax = _new_axes() if ax is None else ax
+    ax.plot(curve.rows, curve.scores, "o-", color="tab:blue", label="left-out rows")
+    if np.isfinite(curve.twice):
+        ends = [curve.rows[-1], 2 * curve.rows[-1]], [curve.scores[-1], curve.twice]
+        ax.plot(*ends, "o--", color="tab:orange", label="of twice as many, if it goes on so")
+    ax.set_xscale("log", base=2)
+    ax.set_xlabel("rows")
+    ax.set_ylabel("score")
+    ax.legend()
     return ax
 
 

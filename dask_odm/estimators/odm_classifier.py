@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from types import MethodType
 from typing import Any, ClassVar, Self, cast
+from uuid import uuid4
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -23,7 +24,7 @@ from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.estimators.scoring import Scoring, scorers_of
+from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
@@ -101,7 +102,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     _instead: ClassVar[dict[str, str]] = {
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
-    _saved: ClassVar[tuple[str, ...]] = ("dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", *LEFT_OUT)
+    _saved: ClassVar[tuple[str, ...]] = (
+        "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_", *LEFT_OUT
+    )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
 
     _: KW_ONLY
@@ -156,18 +159,91 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             A fit without ``loo``, of pairs of classes, or by a version before this one; a model from a file, which has
             no values of rows; a scorer that does not suit the classes.
         """
+        values, codes, weight = self._left_out_rows()
+        scorers = scorers_of(scoring)
+        score = Scoring(scorers, self.classes_, self._threshold)
+        found = score(values, codes, weight).tolist()
+        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
+
+    def _left_out_rows(self) -> tuple[Array, Array, Array]:
+        """Return decision values, codes of classes and weights of the training rows, left out; InputError without."""
         check_is_fitted(self)
         if not hasattr(self, LEFT_OUT_ROWS):
             raise InputError(
                 "there are no left-out values of rows: fit with loo=True, and with multi_class='ovr' if there are more "
                 "than two classes. A model from a file has none."
             )
-        scorers = scorers_of(scoring)
         codes, weight = getattr(self, LEFT_OUT_ROWS)
-        values = self.loo_decision_function_
         counted = np.flatnonzero(weight)
-        found = Scoring(scorers, self.classes_)(values[counted], codes[counted], weight[counted]).tolist()
-        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
+        return self.loo_decision_function_[counted], codes[counted], weight[counted]
+
+    def tune_threshold(
+        self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Move the boundary between two classes to where a score of rows that were left out is best; no refit.
+
+        Decision values are smaller by ``threshold_`` from then on. Those above 0 belong to ``classes_[1]`` as before,
+        in memory, over stores and in maps; a file keeps it. Probabilities stay what they are. The next fit has none.
+        scikit-learn's `TunedThresholdClassifierCV` does the same by refits.
+
+        Parameters
+        ----------
+        scoring : str, callable or float, default="balanced_accuracy"
+            Score to be largest, as one of ``scoring`` of `ODMClassifierCV`, such as "f1" or `CostScorer`; or the share
+            of the rows, between 0 and 1, that is to be predicted ``classes_[1]``.
+        X, y, sample_weight
+            Rows that were held out of the fit, as `score` takes them. By default the training rows, left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            More than two classes; a fit without ``loo`` and no rows; several scores; or as `score`.
+        """
+        check_is_fitted(self)
+        if len(self.classes_) != 2:
+            raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
+        given = X is not None
+        values, codes, weight = self._values_of_labelled(X, y, sample_weight) if given else self._left_out_rows()
+        if isinstance(scoring, Real):
+            if not 0.0 < float(scoring) < 1.0:
+                raise InputError(f"scoring as a share of rows must be between 0 and 1. Got {scoring!r} instead.")
+            order = np.argsort(-values, kind="stable")
+            above = np.cumsum(weight[order]) / weight.sum()
+            last = min(int(np.searchsorted(above, float(scoring) * (1.0 + 1e-12), side="right")), len(values) - 1)
+            by = float(0.5 * (values[order[last]] + values[order[max(0, last - 1)]]))
+        else:
+            scorers = scorers_of(scoring)
+            if len(scorers) > 1:
+                raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
+            by = best_threshold(
+                lambda shifted: float(Scoring(scorers, self.classes_)(shifted, codes, weight)[0]), values
+            )
+        self._move_boundary(by)
+        if given:
+            self.conformity_ = conformity_table(values - by, codes, weight, 2)
+        return self
+
+    @property
+    def _threshold(self) -> float:
+        return getattr(self, "threshold_", 0.0)
+
+    def _move_boundary(self, by: float) -> None:
+        """Make all decision values smaller, and what was made of left-out ones fit them."""
+        model: Any = self._model
+        self._model = replace(model, intercept=model.intercept - by)
+        self._file = None
+        self._token = uuid4().hex
+        self.intercept_ = self._model.intercept.copy()
+        self.threshold_ = self._threshold + by
+        if hasattr(self, LEFT_OUT_ROWS):
+            self.loo_decision_function_ = self.loo_decision_function_ - by
+            values, codes, weight = self._left_out_rows()
+            self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
+            self.conformity_ = conformity_table(values, codes, weight, 2)
 
     @_NeedsLink
     def predict_proba(self, X: Any) -> Any:
@@ -191,7 +267,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0."""
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
-    @_NeedsLink
     def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
         """Return which classes may be a row's own, bool (n, n_classes), in the form of `decision_function`.
 
@@ -211,15 +286,17 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
 
         Raises
         ------
-        NoProbabilitiesError
-            The model was fitted without leave-one-out scores.
         InputError
-            As `decision_function`; another coverage; a model of pairs of classes, which needs ``multi_class="ovr"``.
+            As `decision_function`; another coverage; a fit without ``loo``, or of pairs of classes, before `calibrate`.
         """
+        check_is_fitted(self)
         if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
             raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
         if not hasattr(self, "conformity_"):
-            raise InputError("sets need values of every class: fit with multi_class='ovr'.")
+            raise InputError(
+                "sets need rows that the model did not learn from: fit with loo=True, and with multi_class='ovr' if "
+                "there are more than two classes, or call calibrate(X, y)."
+            )
         thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
         return self._answered(X, sets, "set", bool, False, thresholds)
 
@@ -249,7 +326,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         if getattr(self._model, "pairs", 0):
             more = self.probability_link_, len(self.classes_)
             return self._of_machines()._answered(X, of_pairs, name, np.float64, np.nan, *more)
-        return self._answered(X, plain, name, np.float64, np.nan, self.probability_link_)
+        return self._answered(X, plain, name, np.float64, np.nan, self.probability_link_, self._threshold)
 
     def _answered(
         self, X: Any, function: Callable[..., Array], name: str, dtype: Any, fill: Any, *arguments: Any

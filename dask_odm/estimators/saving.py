@@ -165,6 +165,7 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
+    "threshold_": real(),
     "loo_score_": real(finite=False),
     "loo_parameters_": real(finite=False),
     "history_": each(_HISTORY),

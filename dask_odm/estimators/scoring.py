@@ -20,19 +20,21 @@ from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import fit_link, probabilities
 from dask_odm.typing import Array
 
+THRESHOLDS = 400
 Scorer = Callable[..., float]  # of an estimator, its rows, their labels and perhaps their weights
 
 
 class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
-    ``link`` makes probabilities of values.
+    ``link`` makes probabilities of the values before a ``threshold`` was taken off.
     """
 
-    def __init__(self, values: Array, classes: Array, link: Callable[[], Array]) -> None:
+    def __init__(self, values: Array, classes: Array, link: Callable[[], Array], threshold: float = 0.0) -> None:
         self.values = values
         self.classes = classes
         self.link = link
+        self.threshold = threshold
         self.classes_ = classes
 
     def decision_function(self, X: Any) -> Array:
@@ -45,15 +47,19 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        return probabilities(self.values[X], self.link())
+        return probabilities(self.values[X], self.link(), self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have."""
+    """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have.
+
+    Decision values of two classes are what is left after a ``threshold`` was taken off.
+    """
 
     scorers: Mapping[str, Scorer]
     classes: Array
+    threshold: float = 0.0
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
@@ -67,9 +73,9 @@ class Scoring:
             several = values.ndim == 2
             positive = codes[:, None] == np.arange(values.shape[1]) if several else codes == 1
             shares = np.repeat(weight, values.shape[1]) if several else weight
-            return fit_link(values.ravel(), positive.ravel(), shares)
+            return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
-        known = KnownValues(values, self.classes, link)
+        known = KnownValues(values, self.classes, link, self.threshold)
         return np.array([self._score(name, known, codes, weight) for name in self.scorers])
 
     def _score(self, name: str, known: KnownValues, codes: Array, weight: Array) -> float:
@@ -85,6 +91,18 @@ class Scoring:
                 "needs rows of every class; use fewer folds, or another score."
             )
         return score
+
+
+def best_threshold(score: Callable[[Array], float], values: Array) -> float:
+    """Return the threshold for which ``score(values - threshold)`` is largest, of many the nearest to 0.
+
+    Tried are 0 and up to `THRESHOLDS` others, each between two values (n,), as far apart in ranks as can be.
+    """
+    distinct = np.unique(values)
+    between = 0.5 * (distinct[1:] + distinct[:-1])
+    chosen = between[np.unique(np.linspace(0, len(between) - 1, min(THRESHOLDS, len(between))).astype(np.int64))]
+    tried = np.concatenate([[0.0], chosen[np.argsort(np.abs(chosen), kind="stable")]])
+    return float(tried[np.argmax([score(values - threshold) for threshold in tried])])
 
 
 def scorers_of(scoring: Any) -> dict[str, Scorer]:

@@ -53,24 +53,27 @@ def log_odds(link: Array, scores: Array) -> Array:
     return np.where(scores > 0, np.maximum(found, 0.0), np.minimum(found, 0.0))
 
 
-def probabilities(scores: Array, link: Array) -> Array:
+def probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Array:
     """Return the probabilities of two classes, float64 (n, 2), for ``scores`` (n,), or of more for (n, classes).
 
     Of two classes, that of the sign of the score has more than ½. Of more, the link gives the probability of each
-    against the rest, and the sum is normalised to 1. The class of the largest score is the most probable.
+    against the rest, and the sum is normalised to 1. The class of the largest score is the most probable. The scores of
+    two classes are what is left of others after a ``threshold`` was taken off, for which the link is.
     """
     if scores.ndim == 2:
         return _normalised(scores, link)
+    scores = scores + threshold
     odds = np.exp(-np.abs(log_odds(link, scores)))
     winning = np.maximum(1.0 / (1.0 + odds), np.nextafter(0.5, 1.0))
     losing = odds / (1.0 + odds)
     return _by_class(scores, winning, losing)
 
 
-def log_probabilities(scores: Array, link: Array) -> Array:
+def log_probabilities(scores: Array, link: Array, threshold: float = 0.0) -> Array:
     """Return logarithms of `probabilities`, of their shape. For two classes they are accurate near probability 0."""
     if scores.ndim == 2:
         return np.log(np.maximum(_normalised(scores, link), np.finfo(np.float64).tiny))
+    scores = scores + threshold
     far = -np.abs(log_odds(link, scores))
     winning = -np.log1p(np.exp(far))
     return _by_class(scores, winning, far + winning)

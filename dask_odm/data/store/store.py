@@ -32,6 +32,7 @@ from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -317,6 +318,23 @@ class Store(SealedFolder):
         places = np.split(order, starts[1:]) if len(order) else []
         run_threads(lambda each: gather(*each), zip(chunks.tolist(), places, strict=True), READERS)
         return StoreBlock(found["X"], found.get("y"), found.get("weight"), -1)
+
+    def sample(self, n_rows: int, random_state: int = 0) -> tuple[Array, Array | None]:
+        """Draw rows that have a label or target, each as likely as any other; all of them if there are no more.
+
+        For what takes rows in memory, such as scikit-learn's `permutation_importance`. Which rows are drawn depends on
+        their numbers and ``random_state`` only, and a smaller sample is part of a larger one.
+
+        Returns
+        -------
+        X, y : ndarray of shape (n_rows, d) and (n_rows,)
+            In the order of the store; labels as they are, or targets. ``y`` is None of a store that has neither.
+        """
+        y = self.read_column("y")
+        known = np.arange(self.rows) if y is None else np.flatnonzero(y >= 0 if self.y_kind == "classes" else y == y)
+        order = np.argsort(uniforms_of(known, random_state), kind="stable")[: max(0, n_rows)]
+        found = self.read_rows(np.sort(known[order]))
+        return found.X, found.y if found.y is None or self.classes is None else np.array(self.classes)[found.y]
 
     def read_column(self, name: str) -> Array | None:
         """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it."""

@@ -1,0 +1,90 @@
+"""Learning curves from rows left out in closed form: a fit for each number of rows, and none for folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing, check_random_state
+
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError
+from dask_odm.linalg.rows import uniforms_of
+from dask_odm.typing import Array
+
+SHARES = (0.125, 0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class LearningCurve:
+    """Scores (m,) of left-out rows by the numbers of rows (m,), ascending, that models learned from."""
+
+    rows: Array
+    scores: Array
+
+    @property
+    def twice(self) -> float:
+        """The score that twice as many rows would bring, if doublings go on to bring less in the same proportion.
+
+        nan of fewer than three points.
+        """
+        if len(self.scores) < 3:
+            return float("nan")
+        before, last = np.diff(self.scores[-3:]) / np.diff(np.log2(self.rows[-3:]))  # of a doubling
+        shrinking = np.clip(last / before, 0.0, 1.0) if before != 0 else 0.0
+        return float(self.scores[-1] + last * shrinking)
+
+
+def learning_curve(
+    model: Any, X: Any, y: Any = None, *, groups: Any = None, scoring: Any = "accuracy", shares: Sequence[float] = SHARES,
+    max_rows: int = 50_000, random_state: Any = 0,
+) -> LearningCurve:  # fmt: skip
+    """Score left-out rows of models that learn from more and more of the rows; λ keeps its proportion to these.
+
+    Parameters
+    ----------
+    model : ODMClassifier
+        Its settings are taken; it need not be fitted, and stays as it is.
+    X, y : array-like of shape (n, d) and (n,), or a store or its path
+        Rows in memory, or a store, of which up to ``max_rows`` are drawn.
+    groups : array-like of shape (n,) or None
+        Groups to leave out together, as `ODMClassifier.fit` takes them; of rows in memory only.
+    scoring : str or callable
+        One score, as ``scoring`` of `ODMClassifierCV`.
+    shares : sequence of float
+        Shares of the rows in (0, 1], ascending.
+    max_rows : int
+        Most rows that are taken of a store.
+    random_state : int or RandomState
+        Draws the rows. Fewer rows are among the more.
+
+    Returns
+    -------
+    LearningCurve
+
+    Raises
+    ------
+    InputError
+        Shares that are none; groups of a store; or as `ODMClassifier.fit` and `loo_score`.
+    """
+    if not len(shares) or not all(0.0 < a < b <= 1.0 for a, b in zip([1e-9, *shares], shares, strict=False)):
+        raise InputError(f"shares must ascend in (0, 1]. Got {shares!r} instead.")
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    if y is None:
+        if groups is not None:
+            raise InputError("groups are for rows in memory: draw them with Store.sample.")
+        X, y = (X if isinstance(X, Store) else Store.open(X)).sample(max_rows, seed)
+    count = len(y)
+    order = np.argsort(uniforms_of(np.arange(count), seed), kind="stable")
+    rows, scores = [], []
+    for share in shares:
+        taken = np.sort(order[: max(2, round(share * count))])
+        some = None if groups is None else _safe_indexing(groups, taken)
+        part = clone(model).set_params(loo=True, lam=model.lam * len(taken) / count)
+        part.fit(_safe_indexing(X, taken), _safe_indexing(y, taken), groups=some)
+        rows.append(len(taken))
+        scores.append(part.loo_score(scoring))
+    return LearningCurve(np.array(rows), np.array(scores))

@@ -1,0 +1,90 @@
+"""Learning curves: against refits of the same rows, of stores and groups, and what twice as many rows bring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from dask_odm import ODMClassifier, Store, learning_curve
+from dask_odm.diagnostics.learning_curve import LearningCurve
+from dask_odm.errors import InputError
+from small_problems import blobs
+from small_stores import store_of
+
+MODEL = ODMClassifier(gamma=1.0, lam=400.0, theta=0.3, solver="exact", random_state=0)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return blobs(400, 3, seed=3, distance=1.2)
+
+
+def test_scores_are_those_of_rows_left_out_of_each_sample(rows):
+    X, y = rows
+    found = learning_curve(MODEL, X, y, shares=(0.1, 1.0))
+    assert found.rows.tolist() == [40, 400]
+    assert found.scores[1] == clone(MODEL).set_params(loo=True).fit(X, y).loo_score_
+    assert not hasattr(MODEL, "classes_")
+    assert np.isnan(found.twice)
+    again = learning_curve(MODEL, X, y, shares=(0.1,))
+    assert again.scores[0] == found.scores[0]
+
+
+def test_new_rows_are_predicted_as_promised():
+    """The score of n rows, and what is said of twice as many, is what models of so many get right of new rows."""
+    promised, twice, real = [], [], []
+    for seed in range(6):
+        X, y = blobs(800, 3, seed=seed, distance=1.2)
+        test = blobs(4000, 3, seed=100 + seed, distance=1.2)
+        curve = learning_curve(MODEL, X[:400], y[:400], random_state=seed)
+        promised.append(curve.scores[-1])
+        twice.append(curve.twice)
+        real.append([clone(MODEL).set_params(lam=float(n)).fit(X[:n], y[:n]).score(*test) for n in (400, 800)])
+    assert np.mean(promised) == pytest.approx(np.mean(real, axis=0)[0], abs=0.01)
+    assert np.mean(twice) == pytest.approx(np.mean(real, axis=0)[1], abs=0.015)
+
+
+def test_a_store_and_groups(rows, tmp_path):
+    X, y = rows
+    groups = np.arange(400) % 40
+    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90)
+    of_store = learning_curve(MODEL, store.path, max_rows=300, shares=(0.5, 1.0))
+    assert of_store.rows.tolist() == [150, 300]
+    assert of_store.scores[1] == pytest.approx(np.mean(of_store.scores), abs=0.2)
+    together = learning_curve(MODEL, X, y, groups=groups, shares=(1.0,))
+    model = clone(MODEL).set_params(loo=True).fit(X, y, groups=groups)
+    assert together.scores[0] == model.loo_score_
+    with pytest.raises(InputError, match="rows in memory"):
+        learning_curve(MODEL, store, groups=groups)
+
+
+@pytest.mark.parametrize("shares", [(), (0.0, 1.0), (0.5, 0.5), (1.0, 0.5), (0.5, 1.5)])
+def test_shares_ascend(rows, shares):
+    with pytest.raises(InputError, match="shares"):
+        learning_curve(MODEL, *rows, shares=shares)
+
+
+@pytest.mark.parametrize(
+    ("scores", "twice"),
+    [([0.8, 0.9, 0.95], 0.975), ([0.9, 0.9, 0.9], 0.9), ([0.8, 0.9, 1.0], 1.1), ([0.9, 0.95, 0.94], 0.94)],
+)
+def test_twice_as_many_rows_bring_less_in_the_same_proportion(scores, twice):
+    assert LearningCurve(np.array([100, 200, 400]), np.array(scores)).twice == pytest.approx(twice)
+
+
+def test_a_sample_of_a_store(rows, tmp_path):
+    X, y = rows
+    labels = np.where(y > 0, "b", "a").astype(object)
+    labels[::7] = None
+    store = store_of(tmp_path / "a.zarr", X, labels, chunk_rows=33)
+    few, many = store.sample(50, 1), store.sample(90, 1)
+    assert few[0].shape == (50, 3) and set(few[1]) == {"a", "b"}
+    places = [np.flatnonzero((store.sample(400)[0] == row).all(axis=1))[0] for row in few[0]]
+    assert np.all(np.diff(places) > 0)
+    assert {tuple(row) for row in few[0]} < {tuple(row) for row in many[0]}
+    assert len(store.sample(1000)[0]) == sum(label is not None for label in labels)
+    again = Store.open(store.path).sample(50, 1)
+    np.testing.assert_array_equal(again[0], few[0])
+    at = [np.flatnonzero(np.isclose(X, row, atol=1e-6).all(axis=1))[0] for row in few[0]]
+    assert labels[at].tolist() == few[1].tolist()
