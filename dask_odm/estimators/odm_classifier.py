@@ -159,13 +159,13 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             A fit without ``loo``, of pairs of classes, or by a version before this one; a model from a file, which has
             no values of rows; a scorer that does not suit the classes.
         """
-        values, codes, weight = self._left_out_rows()
+        values, codes, weight = self._rows_left_out()
         scorers = scorers_of(scoring)
         score = Scoring(scorers, self.classes_, self._threshold)
         found = score(values, codes, weight).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
-    def _left_out_rows(self) -> tuple[Array, Array, Array]:
+    def _rows_left_out(self) -> tuple[Array, Array, Array]:
         """Return decision values, codes of classes and weights of the training rows, left out; InputError without."""
         check_is_fitted(self)
         if not hasattr(self, LEFT_OUT_ROWS):
@@ -207,7 +207,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         if len(self.classes_) != 2:
             raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
         given = X is not None
-        values, codes, weight = self._values_of_labelled(X, y, sample_weight) if given else self._left_out_rows()
+        values, codes, weight = self._values_of_labelled(X, y, sample_weight) if given else self._rows_left_out()
         if isinstance(scoring, Real):
             if not 0.0 < float(scoring) < 1.0:
                 raise InputError(f"scoring as a share of rows must be between 0 and 1. Got {scoring!r} instead.")
@@ -241,7 +241,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         self.threshold_ = self._threshold + by
         if hasattr(self, LEFT_OUT_ROWS):
             self.loo_decision_function_ = self.loo_decision_function_ - by
-            values, codes, weight = self._left_out_rows()
+            values, codes, weight = self._rows_left_out()
             self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
             self.conformity_ = conformity_table(values, codes, weight, 2)
 

@@ -42,4 +42,5 @@ def test_a_weight_is_so_many_rows():
     weighted = conformity_table(values, codes, weight.astype(float), 2)
     repeated = conformity_table(np.repeat(values, weight), np.repeat(codes, weight), np.ones(weight.sum()), 2)
     close = np.isfinite(weighted) & np.isfinite(repeated)
-    assert np.abs(weighted - repeated)[close].mean() < 0.02
+    assert close.mean() > 0.98
+    assert np.abs(weighted[close] - repeated[close]).mean() < 0.04
