@@ -31,7 +31,7 @@ def main() -> None:
         search = ODMClassifierCV(random_state=0).fit(X, y, groups=groups)
         print(
             f"{way} left out: gamma {search.best_params_['gamma']:.3g}, promised {search.best_score_:.3f}, "
-            f"nested {search.nested_score_:.3f}; on new fields {search.score(X_new, y_new):.3f}"
+            f"on new fields {search.score(X_new, y_new):.3f}"
         )
 
 
