@@ -1,6 +1,6 @@
 """Cells over stores of millions of rows: seconds, rows a second, memory, accuracy beside the best that there is.
 
-    python benchmarks/cells_store.py [--rows 5000000 10000000 20000000] [--workers 1 2 3] [--folder folder] [--core-each]
+    python benchmarks/cells_store.py [--rows 5000000 10000000] [--workers 1 2 3] [--folder folder] [--core-each]
 
 Makes stores of a chessboard's rows (20 features, 50 squares along each side, `make_chessboard`), on which the best
 classifier is right for .95 of the rows, and fits each by so many worker processes under a limit of memory. Each row

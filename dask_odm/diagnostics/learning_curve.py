@@ -39,9 +39,16 @@ class LearningCurve:
 
 
 def learning_curve(
-    model: Any, X: Any, y: Any = None, *, groups: Any = None, scoring: Any = "accuracy", shares: Sequence[float] = SHARES,
-    max_rows: int = 50_000, random_state: Any = 0,
-) -> LearningCurve:  # fmt: skip
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    scoring: Any = "accuracy",
+    shares: Sequence[float] = SHARES,
+    max_rows: int = 50_000,
+    random_state: Any = 0,
+) -> LearningCurve:
     """Score left-out rows of models that learn from more and more of the rows; λ keeps its proportion to these.
 
     Parameters

@@ -240,7 +240,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         self.intercept_ = self._model.intercept.copy()
         self.threshold_ = self._threshold + by
         if hasattr(self, LEFT_OUT_ROWS):
-            self.loo_decision_function_ = self.loo_decision_function_ - by
+            self.loo_decision_function_: Array = self.loo_decision_function_ - by
             values, codes, weight = self._rows_left_out()
             self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
             self.conformity_ = conformity_table(values, codes, weight, 2)

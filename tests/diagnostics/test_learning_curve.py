@@ -79,7 +79,8 @@ def test_a_sample_of_a_store(rows, tmp_path):
     labels[::7] = None
     store = store_of(tmp_path / "a.zarr", X, labels, chunk_rows=33)
     few, many = store.sample(50, 1), store.sample(90, 1)
-    assert few[0].shape == (50, 3) and set(few[1]) == {"a", "b"}
+    assert few[0].shape == (50, 3)
+    assert set(few[1]) == {"a", "b"}
     places = [np.flatnonzero((store.sample(400)[0] == row).all(axis=1))[0] for row in few[0]]
     assert np.all(np.diff(places) > 0)
     assert {tuple(row) for row in few[0]} < {tuple(row) for row in many[0]}
