@@ -1,5 +1,5 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, cluster, retire, warmup,
-demo.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, cluster,
+retire, warmup, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
 command that fails says why in one line and exits with 2. One that is interrupted by Ctrl-C or SIGTERM exits with 130.
@@ -18,6 +18,7 @@ from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, write_map
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.rows import RowOptions, row_options
 from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, progress_shown, say
+from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
 
 
@@ -132,10 +133,17 @@ def verify(path: str, as_json: bool) -> None:
     "--proba", is_flag=True, help="Write the probability of every class; of models that were fitted with --loo."
 )
 @click.option("--decision-function", "scores", is_flag=True, help="Write scores instead of labels; of classifiers.")
+@click.option(
+    "--sets",
+    type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+    metavar="COVERAGE",
+    help="Write which classes may be a row's own, so that they hold it with this probability; of models fitted with "
+    "--loo, or calibrated.",
+)
 @overwrite_option
 @json_option
 def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, proba: bool, scores: bool,
-            overwrite: bool, as_json: bool) -> None:  # fmt: skip
+            sets: float | None, overwrite: bool, as_json: bool) -> None:  # fmt: skip
     """Predict the rows of SRC and write them, in order, to OUT: a .csv file, a .zarr folder, or - for CSV on stdout.
 
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. Labels
@@ -145,8 +153,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     from dask_odm.data.storage.locations import location_of
     from dask_odm.diagnostics.predictions import STDOUT, check_predictions, require_method, write_predictions
 
-    if proba and scores:
-        raise click.UsageError("--proba and --decision-function exclude each other.")
+    if proba + scores + (sets is not None) > 1:
+        raise click.UsageError("--proba, --decision-function and --sets exclude each other.")
     if out == STDOUT and as_json:
         raise click.UsageError("--json and - as OUT exclude each other: both write to stdout.")
     of_cube = is_cube(source)
@@ -154,20 +162,25 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
         check_predictions(out, overwrite=overwrite)
     elif rows != RowOptions():
         raise click.UsageError("--format, --label, --no-label, --drop, --weight and --header are for files of rows.")
-    what = "probabilities" if proba else "scores" if scores else "labels"
+    what = "probabilities" if proba else "scores" if scores else "labels" if sets is None else "sets"
+    coverage = {} if sets is None else {"coverage": sets}
     with progress_shown() as seconds:
         loaded = odm.load_model(model)
-        method = require_method(loaded, what)  # before files are read
+        method = require_method(loaded, what, **coverage)  # before files are read
         if of_cube:
             with runs_on.opened():
                 count = write_map(method, source, out, overwrite=overwrite)
         else:
             with runs_on.opened(), rows.store_of(source, loaded, labels=False) as store:
-                count = write_predictions(loaded, store, out, what=what, overwrite=overwrite)
+                count = write_predictions(loaded, store, out, what=what, overwrite=overwrite, **coverage)
     if out == STDOUT:
         return
     result = {"path": location_of(out), "rows": count, "seconds": seconds()}
-    said = {"probabilities": "rows of probabilities"}.get(what, what) if hasattr(loaded, "classes_") else "predictions"
+    said = (
+        {"probabilities": "rows of probabilities", "sets": "sets of classes"}.get(what, what)
+        if hasattr(loaded, "classes_")
+        else "predictions"
+    )
     emit(as_json, result, f"{out}: {count} {said}, {result['seconds']:.2f} s")
 
 
@@ -179,8 +192,14 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 @click.option(
     "--pictures", metavar="FOLDER", help="Draw confusion, ROC and reliability into the folder, as far as there are any."
 )
+@click.option(
+    "--scoring",
+    metavar="SCORE[,SCORE...]",
+    help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef; of classifiers.",
+)
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures: str | None, as_json: bool) -> None:
+def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures: str | None, scoring: str | None,
+             as_json: bool) -> None:  # fmt: skip
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
 
     Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
@@ -189,7 +208,7 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     SRC is a store, or what ingest reads: files, a folder, a quoted pattern, or - for text on standard input. By default
     its labels are the column that is no feature of the model, and other columns that are none are left out.
     """
-    from dask_odm.diagnostics.evaluation import compare
+    from dask_odm.diagnostics.evaluation import compare, scores_of
     from dask_odm.diagnostics.plotting import draw
     from dask_odm.diagnostics.summaries import listing
 
@@ -197,13 +216,60 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
         loaded = odm.load_model(model)
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
+            further = {} if scoring is None else scores_of(loaded, store, scoring.split(","))
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     if drawn == {"pictures": []}:
         say("of a regressor there is nothing to draw.")
-    result = {**found.facts(), **drawn, "seconds": seconds()}
+    result = {**found.facts(), **further, **drawn, "seconds": seconds()}
     in_table = ("classes", "confusion", "other_labels")
     told = {name: value for name, value in result.items() if name not in in_table}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("source", metavar="SRC")
+@click.argument("out")
+@row_options
+@place_options
+@click.option(
+    "--threshold",
+    metavar="SCORE|SHARE",
+    help="Move the boundary between two classes: to where a score of scikit-learn's, such as balanced_accuracy or f1, "
+    "is best, or so that this share of the rows is of the second class.",
+)
+@overwrite_option
+@json_option
+def calibrate(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, threshold: str | None,
+              overwrite: bool, as_json: bool) -> None:  # fmt: skip
+    """Fit the sets and the boundary of a MODEL to labelled rows SRC that it did not learn from, and write it to OUT.
+
+    Sets of classes (predict --sets) then hold a row's own class as often as promised. SRC is as for evaluate.
+    """
+    from dask_odm.data.store.records import check_target
+
+    check_target(out, "model", overwrite=overwrite)
+    with progress_shown() as seconds:
+        loaded = odm.load_model(model)
+        if not hasattr(loaded, "calibrate"):
+            raise InputError(f"{type(loaded).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
+        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+            if threshold is None:
+                loaded.calibrate(store.path)
+            else:
+                loaded.tune_threshold(_number(threshold), store.path)
+        loaded.save(out, overwrite=overwrite)
+    by = getattr(loaded, "threshold_", None)
+    told = "" if by is None else f", its boundary moved by {by:.3g}"
+    emit(as_json, {"path": out, "threshold": by, "seconds": seconds()}, f"{out}: calibrated{told}")
+
+
+def _number(text: str) -> float | str:
+    """Return a number, or the text if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @main.command()

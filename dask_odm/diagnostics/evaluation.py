@@ -23,6 +23,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
+from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import probabilities
@@ -64,6 +65,21 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
+
+
+def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
+    """Return scores by scikit-learn's scorers, by name, of the rows of a store whose label a classifier has.
+
+    Their decision values are held, a number per row and class. Raises InputError for a regressor, a scorer that does
+    not suit the classes, and one of probabilities if the model has none, or learned pairs of classes.
+    """
+    if not hasattr(model, "classes_"):
+        raise InputError("scoring is for classifiers; of a regressor R² and errors are told.")
+    scorers = scorers_of(scoring)
+    values, codes, weight = model._values_of_labelled(store.path, None, None)
+    link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
+    found = Scoring(scorers, model.classes_, getattr(model, "threshold_", 0.0), link, fits=False)
+    return dict(zip(scorers, found(values, codes, weight).tolist(), strict=True))
 
 
 def compare(model: Any, store: Store) -> Evaluation | Errors:

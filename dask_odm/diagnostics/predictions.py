@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TextIO
 
 import numpy as np
@@ -20,7 +21,7 @@ from dask_odm.typing import Array
 
 KIND = "prediction"
 STDOUT = "-"
-_NAMES = {"scores": "score", "probabilities": "probability"}  # names of arrays and columns
+_NAMES = {"scores": "score", "probabilities": "probability", "sets": "set"}  # names of arrays and columns
 
 
 def check_predictions(out: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -47,21 +48,27 @@ def check_file(path: str, *, overwrite: bool) -> None:
 
 
 def write_predictions(
-    model: Any, store: Store, out: str | os.PathLike[str], *, what: str = "labels", overwrite: bool = False
+    model: Any,
+    store: Store,
+    out: str | os.PathLike[str],
+    *,
+    what: str = "labels",
+    coverage: float = 0.9,
+    overwrite: bool = False,
 ) -> int:
     """Write a prediction for every row of a store, in their order, and return their number.
 
-    ``what`` are a classifier's labels, scores or probabilities. CSV has one column ``label``, ``score`` or
-    ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``. zarr has an array ``score``,
-    ``probability`` or ``y``, which for a classifier has codes, indices into ``classes`` of the group's attribute
-    ``content``. A file appears whole or not at all.
+    ``what`` are a classifier's labels, scores or probabilities, or sets of classes of a ``coverage``. CSV has one
+    column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``.
+    zarr has an array ``score``, ``probability``, ``set`` or ``y``, which for a classifier has codes, indices into
+    ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
 
     Raises InputError if the output exists or has another suffix, rows have another number of features, or the model has
     no ``what``, and StoreError if the disk is full or the store is damaged.
     """
     check_predictions(out, overwrite=overwrite)
     path = STDOUT if out == STDOUT else location_of(out)
-    lazy = require_method(model, what)(store.path)
+    lazy = require_method(model, what, coverage)(store.path)
     found = blocks(lazy, "predict")
     if path == STDOUT or path.endswith(".csv"):
         _write_csv(path, found, _titles(model, lazy, what))
@@ -73,11 +80,17 @@ def write_predictions(
     return store.rows
 
 
-def require_method(model: Any, what: str) -> Callable[[str], Any]:
+def require_method(model: Any, what: str, coverage: float = 0.9) -> Callable[[str], Any]:
     """Return the method of a model that predicts ``what``; raise InputError, with the way out, if it has none."""
     if not hasattr(model, "classes_") and what in _NAMES:
-        none = "decision function (--decision-function)" if what == "scores" else "probabilities (--proba)"
-        raise InputError(f"a regressor has no {none}: its predictions are numbers.")
+        none = {"scores": "decision function (--decision-function)", "sets": "sets of classes (--sets)"}
+        raise InputError(
+            f"a regressor has no {none.get(what, 'probabilities (--proba)')}: its predictions are numbers."
+        )
+    if what == "sets":
+        if not hasattr(model, "predict_set"):
+            raise InputError(f"{type(model).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
+        return partial(_sets, model, coverage)
     if what == "probabilities" and not hasattr(type(model), "predict_proba"):
         raise InputError(
             f"{type(model).__name__} has no probabilities; ODMClassifier and ODMClassifierCV (--estimator odm, or "
@@ -85,6 +98,11 @@ def require_method(model: Any, what: str) -> Callable[[str], Any]:
         )
     method = {"labels": "predict", "scores": "decision_function", "probabilities": "predict_proba"}[what]
     return getattr(model, method)
+
+
+def _sets(model: Any, coverage: float, X: Any) -> Any:
+    """Return 1 for every class in the set of a row, else 0."""
+    return model.predict_set(X, coverage).astype(np.int8)
 
 
 def _titles(model: Any, lazy: Any, what: str) -> list[str]:
@@ -101,7 +119,8 @@ def _stream(model: Any, store: Store, lazy: Any, found: Iterator[Array], what: s
     if what == "labels" and hasattr(model, "classes_"):
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))
-    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if what == "probabilities" else store.dtype)
+    own = what in ("probabilities", "sets")
+    return _Stream(found, (store.rows, *lazy.shape[1:]), lazy.dtype if own else store.dtype)
 
 
 def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:

@@ -54,12 +54,15 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 class Scoring:
     """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have.
 
-    Decision values of two classes are what is left after a ``threshold`` was taken off.
+    Decision values of two classes are what is left after a ``threshold`` was taken off. Probabilities are made
+    by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows.
     """
 
     scorers: Mapping[str, Scorer]
     classes: Array
     threshold: float = 0.0
+    link: Array | None = None
+    fits: bool = True
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
@@ -70,6 +73,10 @@ class Scoring:
         values, codes, weight = values[counted], codes[counted], weight[counted]
 
         def link() -> Array:
+            if self.link is not None:
+                return self.link
+            if not self.fits:
+                raise InputError("a score of probabilities needs a model fitted with loo=True (--loo), not of pairs.")
             several = values.ndim == 2
             positive = codes[:, None] == np.arange(values.shape[1]) if several else codes == 1
             shares = np.repeat(weight, values.shape[1]) if several else weight
@@ -87,7 +94,7 @@ class Scoring:
             score = float(as_input_error(lambda: scorer(known, rows, labels, **more)))
         if not np.isfinite(score):
             raise InputError(
-                f"scoring {name!r} is {score} for {len(codes)} left-out rows of {len(np.unique(codes))} classes: it "
+                f"scoring {name!r} is {score} for {len(codes)} rows of {len(np.unique(codes))} classes: it "
                 "needs rows of every class; use fewer folds, or another score."
             )
         return score
