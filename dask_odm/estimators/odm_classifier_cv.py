@@ -54,8 +54,8 @@ class ODMClassifierCV(ODMEstimator):
         rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
         scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
     scoring : str, callable, several of them, dict, or None, default=None
-        Score of left-out rows, or several: names or scorers of scikit-learn's, such as "roc_auc", "balanced_accuracy"
-        or "neg_log_loss"; `CostScorer` for costs. Scores are computed from the decision values of left-out rows,
+        Score of left-out rows, or several: names or scorers of scikit-learn's, such as "roc_auc" or "neg_log_loss".
+        `CostScorer` is for costs. Scores are computed from the decision values of left-out rows,
         without refits; probabilities follow from these values. None: accuracy.
     refit : str or None, default=None
         Name of that among several scores which decides. None: the first.

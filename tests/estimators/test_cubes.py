@@ -458,8 +458,10 @@ def test_groups_are_beside_the_rows(form, tmp_path):
 
 def test_groups_that_are_refused():
     X, y = plain_rows().training
-    with pytest.raises(InputError, match=r"groups are for a splitter as cv, such as GroupKFold\(5\). Got cv=None"):
-        ODMClassifierCV().fit(X, y, groups=y)
+    with pytest.raises(
+        InputError, match=r"groups are for cv=None, or a splitter as cv such as GroupKFold\(5\). Got cv=4"
+    ):
+        ODMClassifierCV(cv=4).fit(X, y, groups=y)
     with pytest.raises(InputError, match=r"groups must have shape \(\d+,\) as X has rows. Got \(3,\) instead"):
         ODMClassifierCV(cv=GroupKFold(2)).fit(X, y, groups=y[:3])
     with pytest.raises(InputError, match="groups has the dimension 'band', along which X has no rows"):

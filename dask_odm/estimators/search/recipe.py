@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -143,7 +144,7 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     resume, save = open_steps("search", data.fingerprint, fit, SearchState)
     require_state(fit, resume is None or _fits(resume, splits, 1 if fit.scorers is None else len(fit.scorers)))
     trials = _Trials(data, fit, splits)
-    search = Search(axes, trials.scores, splits.count, trials.goes_on, resume, save)
+    search = Search(axes, trials.scores, splits.count, trials.goes_on, resume, save, holds_back=not trials.sides)
     state = search.run()
     results = _results(state, trials, list(fit.scorers or ()))
     best = search.best
@@ -235,6 +236,12 @@ class _Trials(SampleTrials):
         return TUNING.more_landmarks if self._in_cells else super()._count(stage, setting)
 
     @property
+    def _many(self) -> bool:
+        """Whether the last stage is of all rows: the order of rows depends on what landmarks leave of the kernel."""
+        ordered = not self.sides and self._splits.cv is None and len(self._data.class_weights) == 2
+        return super()._many or ordered
+
+    @property
     def _in_cells(self) -> bool:
         return solver_word(self._fit.first.solver) == "cells"
 
@@ -261,9 +268,10 @@ class _Trials(SampleTrials):
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
-        left = choice.train(self._data, replace(fit, loo=True, groups=self._groups)).attributes[
-            "loo_decision_function_"
-        ]
+        with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
+            warnings.simplefilter("ignore")
+            trained = choice.train(self._data, replace(fit, loo=True, groups=self._groups))
+        left = trained.attributes["loo_decision_function_"]
         y, weight = self._data.columns()
         rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
         known = ~np.isnan(left[rows])

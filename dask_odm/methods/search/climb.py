@@ -150,7 +150,8 @@ class Search:
     ``tried(stage, settings)`` returns the scores (m, q, splits) of settings of the same kernel, γ and number of
     landmarks on the rows of a stage; the first of the q decides, by its mean over the first ``splits``.
     ``goes_on(setting)`` says whether the last stage is worth its time. That stage tries the best setting of the fine
-    stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ.
+    stage, and then larger γ as long as they are better, since more rows or landmarks support a larger γ. If it
+    ``holds_back``, it tries smaller λ first where the score fell, since more landmarks let it learn by heart.
     """
 
     axes: Axes
@@ -159,6 +160,7 @@ class Search:
     goes_on: Callable[[Setting], bool]
     resume: SearchState | None
     on_state: Callable[[SearchState], object]
+    holds_back: bool = False
     _trials: list[tuple[Array, SearchPoint, Record]] = field(init=False, default_factory=list)
     _found: dict[tuple[int, SearchPoint], float] = field(init=False, default_factory=dict)
     _expected: int = field(init=False, default=0)
@@ -220,8 +222,12 @@ class Search:
         return self._found[stage, self._best(stage)] >= 1.0 - TUNING.few_errors
 
     def _climb_further(self, at: SearchPoint) -> None:
-        """Try larger γ in the last stage, as long as they are better."""
+        """Try larger γ in the last stage, as long as they are better; before that smaller λ, if the score fell."""
         self._try(WHOLE, [at])
+        if self.holds_back and self._found[WHOLE, at] < self._found[FINE, at]:
+            for smaller in self.axes.along(at, "share")[: at.share][::-2]:
+                self._try(WHOLE, [smaller])
+            at = self._best(WHOLE)
         for larger in self.axes.along(at, "gamma")[at.gamma + 1 :][: TUNING.most_climbs]:
             self._try(WHOLE, [larger])
             if self._best(WHOLE) != larger:

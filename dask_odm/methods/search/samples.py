@@ -57,8 +57,7 @@ class SampleTrials:
         Of one split, the deciding scores of its parts, (m, 1, parts), follow behind those of all its rows.
         """
         values = [(each.share, each.upsilon, each.theta) for each in settings]
-        sides = self._score is accuracy
-        found = [rows.left_out(values, self._splits, sides=sides) for rows in self._seen(stage, settings[0])]
+        found = [rows.left_out(values, self._splits, sides=self.sides) for rows in self._seen(stage, settings[0])]
         splits = [LeftOut.joined(parts) for parts in zip(*found, strict=True)]
         scores = np.stack([split.scores(self._score) for split in splits], axis=-1)
         if len(splits) > 1:
@@ -114,6 +113,11 @@ class SampleTrials:
         if setting.n_landmarks is not None and stage != COARSE:
             return setting.n_landmarks
         return min((*TUNING.landmarks[:WHOLE], TUNING.more_landmarks)[stage], setting.n_landmarks or self._most)
+
+    @property
+    def sides(self) -> bool:
+        """Whether only the sides of decision values matter, and not their order."""
+        return self._score is accuracy
 
     @property
     def _many(self) -> bool:
