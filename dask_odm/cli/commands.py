@@ -216,10 +216,11 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
         loaded = odm.load_model(model)
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
             found = compare(loaded, store)
-            further = {} if scoring is None else scores_of(loaded, store, scoring.split(","))
+            scores = {} if scoring is None else scores_of(loaded, store, [name.strip() for name in scoring.split(",")])
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
     if drawn == {"pictures": []}:
         say("of a regressor there is nothing to draw.")
+    further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
     in_table = ("classes", "confusion", "other_labels")
     told = {name: value for name, value in result.items() if name not in in_table}
@@ -254,9 +255,8 @@ def calibrate(model: str, source: str, out: str, rows: RowOptions, runs_on: Plac
         if not hasattr(loaded, "calibrate"):
             raise InputError(f"{type(loaded).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
         with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
-            if threshold is None:
-                loaded.calibrate(store.path)
-            else:
+            loaded.calibrate(store.path)
+            if threshold is not None:
                 loaded.tune_threshold(_number(threshold), store.path)
         loaded.save(out, overwrite=overwrite)
     by = getattr(loaded, "threshold_", None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
+from sklearn.utils.validation import _num_samples
 
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -56,7 +59,7 @@ def learning_curve(
     model : ODMClassifier
         Its settings are taken; it need not be fitted, and stays as it is.
     X, y : array-like of shape (n, d) and (n,), or a store or its path
-        Rows in memory, or a store, of which up to ``max_rows`` are drawn.
+        Rows in memory, or a store, of which up to ``max_rows`` are drawn, whatever their weights.
     groups : array-like of shape (n,) or None
         Groups to leave out together, as `ODMClassifier.fit` takes them; of rows in memory only.
     scoring : str or callable
@@ -75,22 +78,33 @@ def learning_curve(
     Raises
     ------
     InputError
-        Shares that are none; groups of a store; or as `ODMClassifier.fit` and `loo_score`.
+        Another estimator than `ODMClassifier`; shares that are none; groups of a store; several scores; X, y and groups
+        of different lengths; or as `ODMClassifier.fit` and `loo_score`.
     """
+    if not hasattr(model, "loo") or not hasattr(model, "lam"):
+        raise InputError(f"learning curves are of an ODMClassifier. Got {type(model).__name__} instead.")
+    if not isinstance(scoring, str) and not callable(scoring):
+        raise InputError(f"a learning curve is of one score. Got {scoring!r} instead.")
+    shares = as_input_error(lambda: list(shares))
     if not len(shares) or not all(0.0 < a < b <= 1.0 for a, b in zip([1e-9, *shares], shares, strict=False)):
         raise InputError(f"shares must ascend in (0, 1]. Got {shares!r} instead.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     if y is None:
         if groups is not None:
             raise InputError("groups are for rows in memory: draw them with Store.sample.")
+        if not isinstance(X, Store | str | os.PathLike):
+            raise InputError("y is needed of rows in memory.")
         X, y = (X if isinstance(X, Store) else Store.open(X)).sample(max_rows, seed)
-    count = len(y)
+    elif isinstance(X, Store | str | os.PathLike):
+        raise InputError("a store has its own labels; leave y out.")
+    count = _num_samples(X)
+    as_input_error(lambda: check_consistent_length(X, y, groups))
     order = np.argsort(uniforms_of(np.arange(count), seed), kind="stable")
     rows, scores = [], []
     for share in shares:
         taken = np.sort(order[: max(2, round(share * count))])
         some = None if groups is None else _safe_indexing(groups, taken)
-        part = clone(model).set_params(loo=True, lam=model.lam * len(taken) / count)
+        part = clone(model).set_params(loo=True, lam=model.lam * len(taken) / count, checkpoint=None)
         part.fit(_safe_indexing(X, taken), _safe_indexing(y, taken), groups=some)
         rows.append(len(taken))
         scores.append(part.loo_score(scoring))

@@ -58,6 +58,8 @@ def spatial_blocks(coordinates: Any, size: Any) -> Any:
         return _of_dimensions(coordinates, size)
     places: Array = as_input_error(lambda: np.asarray(coordinates, dtype=np.float64))
     places = places[:, None] if places.ndim == 1 else places
+    if places.ndim != 2:
+        raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")
     return _numbers(_cells(places, size))
 
 
@@ -69,7 +71,8 @@ def _of_dimensions(given: Any, size: Any) -> Any:
     for name in size:
         if name not in given.dims or name not in given.coords:
             raise InputError(f"{name!r} is no dimension with coordinates of the data: {list(given.dims)}.")
-    along = [_cells(np.asarray(given[name], dtype=np.float64)[:, None], [length]) for name, length in size.items()]
+    places: list[Array] = as_input_error(lambda: [np.asarray(given[name], dtype=np.float64) for name in size])
+    along = [_cells(each[:, None], [length]) for each, length in zip(places, size.values(), strict=True)]
     grids = np.meshgrid(*(each[:, 0] for each in along), indexing="ij")
     found = _numbers(np.column_stack([grid.ravel() for grid in grids])).reshape(grids[0].shape)
     return xr.DataArray(found, {name: given[name] for name in size}, list(size), name="group")
@@ -80,7 +83,10 @@ def _cells(places: Array, size: Any) -> Array:
     lengths = as_input_error(lambda: np.broadcast_to(np.asarray(size, dtype=np.float64), places.shape[1:]))
     if not (lengths > 0).all() or not np.isfinite(lengths).all() or not np.isfinite(places).all():
         raise InputError(f"coordinates must be finite numbers, and size positive. Got size={size!r}.")
-    return np.floor((places - places.min(axis=0, initial=np.inf)) / lengths).astype(np.int64)
+    found: Array = np.floor((places - places.min(axis=0, initial=np.inf)) / lengths)
+    if found.max(initial=0.0) >= 2.0**53:
+        raise InputError(f"size={size!r} is too small for coordinates so far apart: there are too many blocks.")
+    return found.astype(np.int64)
 
 
 def _numbers(cells: Array) -> Array:

@@ -145,10 +145,14 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError(f"y must have shape ({len(values)},), as X has rows.")
         code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
         codes = np.array([code_of.get(label, -1) for label in labels.tolist()], np.int64)
-        counted = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+        counted: Array = as_input_error(lambda: np.asarray(1.0 if weight is None else weight, dtype=np.float64))
+        if weight is None:
+            counted = np.ones(len(codes))
+        if counted.shape != codes.shape or not np.isfinite(counted).all() or (counted < 0).any():
+            raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
         rows = np.flatnonzero(known & (codes >= 0) & (counted > 0))
         if not len(rows):
-            raise InputError(f"none of the rows has a label of the model's, {list(code_of)[:10]}.")
+            raise InputError(f"no row with a weight has a label of the model's, {list(code_of)[:10]}.")
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved) -> Any:

@@ -24,7 +24,7 @@ from dask_odm.estimators.base import map_blocks
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of
+from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import KernelParameters, PolynomialParameters
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
@@ -183,7 +183,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """Move the boundary between two classes to where a score of rows that were left out is best; no refit.
 
         Decision values are smaller by ``threshold_`` from then on. Those above 0 belong to ``classes_[1]`` as before,
-        in memory, over stores and in maps; a file keeps it. Probabilities stay what they are. The next fit has none.
+        in memory, over stores and in maps; a file keeps it. Probabilities and sets stay what they are. The next fit has
+        none.
         scikit-learn's `TunedThresholdClassifierCV` does the same by refits.
 
         Parameters
@@ -201,30 +202,29 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            More than two classes; a fit without ``loo`` and no rows; several scores; or as `score`.
+            More than two classes, or rows of one; a fit without ``loo`` and no rows; several scores, or one that does
+            not judge what is predicted; or as `score`.
         """
         check_is_fitted(self)
         if len(self.classes_) != 2:
             raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
-        given = X is not None
-        values, codes, weight = self._values_of_labelled(X, y, sample_weight) if given else self._rows_left_out()
+        if X is None and (y is not None or sample_weight is not None):
+            raise InputError("y and sample_weight are of rows X: give X, too, or none of them.")
+        values, codes, weight = self._rows_left_out() if X is None else self._values_of_labelled(X, y, sample_weight)
+        if len(np.unique(codes)) < 2:
+            raise InputError("a threshold needs rows of both classes, but there are those of one.")
         if isinstance(scoring, Real):
-            if not 0.0 < float(scoring) < 1.0:
-                raise InputError(f"scoring as a share of rows must be between 0 and 1. Got {scoring!r} instead.")
-            order = np.argsort(-values, kind="stable")
-            above = np.cumsum(weight[order]) / weight.sum()
-            last = min(int(np.searchsorted(above, float(scoring) * (1.0 + 1e-12), side="right")), len(values) - 1)
-            by = float(0.5 * (values[order[last]] + values[order[max(0, last - 1)]]))
-        else:
-            scorers = scorers_of(scoring)
-            if len(scorers) > 1:
-                raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
-            by = best_threshold(
-                lambda shifted: float(Scoring(scorers, self.classes_)(shifted, codes, weight)[0]), values
-            )
-        self._move_boundary(by)
-        if given:
-            self.conformity_ = conformity_table(values - by, codes, weight, 2)
+            self._move_boundary(share_threshold(values, weight, float(scoring)))
+            return self
+        scorers = scorers_of(scoring)
+        if len(scorers) > 1:
+            raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
+        for name, scorer in scorers.items():
+            asked = getattr(scorer, "_response_method", "predict")
+            if "predict" not in ([asked] if isinstance(asked, str) else asked):
+                raise InputError(f"a threshold changes what is predicted, which scoring={name!r} does not judge.")
+        score = Scoring(scorers, self.classes_)
+        self._move_boundary(best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values))
         return self
 
     @property
@@ -232,7 +232,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return getattr(self, "threshold_", 0.0)
 
     def _move_boundary(self, by: float) -> None:
-        """Make all decision values smaller, and what was made of left-out ones fit them."""
+        """Make all decision values smaller, those of left-out rows, too."""
         model: Any = self._model
         self._model = replace(model, intercept=model.intercept - by)
         self._file = None
@@ -243,7 +243,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             self.loo_decision_function_: Array = self.loo_decision_function_ - by
             values, codes, weight = self._rows_left_out()
             self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
-            self.conformity_ = conformity_table(values, codes, weight, 2)
+        elif hasattr(self, "loo_score_"):  # of a model from a file, whose rows are gone
+            del self.loo_score_
 
     @_NeedsLink
     def predict_proba(self, X: Any) -> Any:
@@ -298,7 +299,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
                 "there are more than two classes, or call calibrate(X, y)."
             )
         thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
-        return self._answered(X, sets, "set", bool, False, thresholds)
+        return self._answered(X, sets, "set", bool, False, thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take the thresholds of `predict_set` from rows that were held out of the fit.
@@ -318,7 +319,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             As `score`; no row of a class that the model has.
         """
         values, codes, weight = self._values_of_labelled(X, y, sample_weight)
-        self.conformity_ = conformity_table(values, codes, weight, len(self.classes_))
+        self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_))
         return self
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:

@@ -103,13 +103,34 @@ class Scoring:
 def best_threshold(score: Callable[[Array], float], values: Array) -> float:
     """Return the threshold for which ``score(values - threshold)`` is largest, of many the nearest to 0.
 
-    Tried are 0 and up to `THRESHOLDS` others, each between two values (n,), as far apart in ranks as can be.
+    Tried are 0, one on either side of all values (n,), and up to `THRESHOLDS` others, each between two values, as far
+    apart in ranks as can be.
     """
-    distinct = np.unique(values)
-    between = 0.5 * (distinct[1:] + distinct[:-1])
+    between = _between(values)
     chosen = between[np.unique(np.linspace(0, len(between) - 1, min(THRESHOLDS, len(between))).astype(np.int64))]
-    tried = np.concatenate([[0.0], chosen[np.argsort(np.abs(chosen), kind="stable")]])
+    tried = np.concatenate([[0.0], between[:1], between[-1:], chosen])
+    tried = tried[np.argsort(np.abs(tried), kind="stable")]
     return float(tried[np.argmax([score(values - threshold) for threshold in tried])])
+
+
+def share_threshold(values: Array, weight: Array, share: float) -> float:
+    """Return the threshold above which the ``values`` (n,) of a ``share`` of the ``weight`` (n,) are, or as near to it.
+
+    Raises InputError if the share is not between 0 and 1.
+    """
+    if not 0.0 < share < 1.0:
+        raise InputError(f"a share of the rows must be between 0 and 1. Got {share!r} instead.")
+    between = _between(values)
+    order = np.argsort(values, kind="stable")
+    below = np.concatenate([[0.0], np.cumsum(weight[order])])[np.searchsorted(values[order], between)]
+    return float(between[np.argmin(np.abs(1.0 - below / weight.sum() - share))])
+
+
+def _between(values: Array) -> Array:
+    """Return a number below all values, one between every two different ones, and one above all, ascending."""
+    distinct = np.unique(values)
+    beyond = 1e-3 * max(1.0, float(np.abs(distinct).max()))
+    return np.concatenate([[distinct[0] - beyond], 0.5 * (distinct[1:] + distinct[:-1]), [distinct[-1] + beyond]])
 
 
 def scorers_of(scoring: Any) -> dict[str, Scorer]:
@@ -123,6 +144,8 @@ def scorers_of(scoring: Any) -> dict[str, Scorer]:
     named = given.items() if isinstance(given, Mapping) else [(_name_of(each), each) for each in given]
     found: dict[str, Scorer] = {}
     for name, each in named:
+        if name in found:
+            raise InputError(f"two scorers are called {name!r}: give a dictionary, which names them.")
         if not callable(each) and not isinstance(each, str):
             raise InputError(
                 f"scoring must be a scorer of scikit-learn's or its name, or several. Got {each!r:.80} instead."
@@ -148,13 +171,21 @@ class CostScorer:
 
     def __init__(self, costs: Any) -> None:
         self.costs = as_input_error(lambda: np.array(costs, dtype=np.float64))
-        if self.costs.ndim != 2 or self.costs.shape[0] != self.costs.shape[1] or not np.isfinite(self.costs).all():
+        shaped = self.costs.ndim == 2 and self.costs.shape[0] == self.costs.shape[1] > 0
+        if not shaped or not np.isfinite(self.costs).all():
             raise InputError(f"costs must be a square of finite numbers. Got {costs!r:.80} instead.")
+
+    def __repr__(self) -> str:
+        return f"CostScorer({self.costs.tolist()})"
 
     def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the mean cost of what ``estimator`` predicts for rows X of classes y."""
         classes = np.asarray(estimator.classes_)
         if len(classes) != len(self.costs):
             raise InputError(f"costs are of {len(self.costs)} classes, but there are {len(classes)}.")
-        true, found = (np.searchsorted(classes, np.asarray(each)) for each in (y, estimator.predict(X)))
+        code = {label: i for i, label in enumerate(classes.tolist())}
+        try:
+            true, found = ([code[label] for label in np.asarray(each).tolist()] for each in (y, estimator.predict(X)))
+        except KeyError as error:
+            raise InputError(f"costs are of the classes {list(code)}, and there is a label {error}.") from error
         return -float(np.average(self.costs[true, found], weights=sample_weight))

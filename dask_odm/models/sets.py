@@ -48,15 +48,13 @@ def thresholds_of(table: Array, coverage: float, *, by_class: bool) -> Array:
     return column[:-1] if by_class else np.full(len(column) - 1, column[-1])
 
 
-def sets(values: Array, thresholds: Array) -> Array:
-    """Return whether each class is in the set of each row, bool (n, classes)."""
-    found: Array = _by_class(values) >= thresholds
+def sets(values: Array, thresholds: Array, moved: float = 0.0) -> Array:
+    """Return whether each class is in the set of each row, bool (n, classes).
+
+    ``moved`` was taken off the values of two classes, and is not in the thresholds.
+    """
+    found: Array = _by_class(values + moved) >= thresholds
     return found
-
-
-def set_sizes(values: Array, thresholds: Array) -> Array:
-    """Return the number of classes in the set of each row, int8 or int64 (n,)."""
-    return sets(values, thresholds).sum(axis=1)
 
 
 def is_table(table: Array) -> bool:

@@ -69,7 +69,9 @@ def test_a_model_without_left_out_rows_has_sets_once_it_is_calibrated(folder, tm
 def test_further_scores(folder):
     made, X, y = folder
     names = "roc_auc,neg_log_loss,matthews_corrcoef"
-    found = json.loads(run("evaluate", made / "loo.zarr", made / "rows.zarr", "--scoring", names, "--json").stdout)
+    found = json.loads(run("evaluate", made / "loo.zarr", made / "rows.zarr", "--scoring", names, "--json").stdout)[
+        "scores"
+    ]
     model = load_model(made / "loo.zarr")
     assert found["roc_auc"] == pytest.approx(roc_auc_score(y == "well", model.decision_function(X)))
     assert found["neg_log_loss"] == pytest.approx(-log_loss(y, model.predict_proba(X)), rel=1e-5)

@@ -112,7 +112,7 @@ def test_everything_follows_a_threshold(tmp_path):
     model, X, y = fitted(400, 2, rare=0.2)
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90).path
     values, shares, left = model.decision_function(X), model.predict_proba(X), model.loo_decision_function_
-    log_score = model.loo_score("neg_log_loss")
+    log_score, sets = model.loo_score("neg_log_loss"), model.predict_set(X, 0.8)
     assert model.tune_threshold("f1_macro") is model
     by = model.threshold_
     np.testing.assert_allclose(model.decision_function(X), values - by, atol=1e-6)
@@ -122,6 +122,7 @@ def test_everything_follows_a_threshold(tmp_path):
     np.testing.assert_array_equal(model.predict(X), expected)
     np.testing.assert_array_equal(model.predict(path).compute(), expected)
     np.testing.assert_allclose(model.predict_proba(X), shares, atol=1e-6)
+    np.testing.assert_array_equal(model.predict_set(X, 0.8), sets)
     assert model.loo_score_ == pytest.approx(np.mean((left > by) == (y == "b")))
     assert model.loo_score("f1_macro") == pytest.approx(f1_score(y, np.where(left > by, "b", "a"), average="macro"))
     assert model.loo_score("neg_log_loss") == pytest.approx(log_score)
@@ -160,6 +161,8 @@ def test_a_share_of_rows_above_the_threshold(tmp_path):
         (2, {"loo": False}, "accuracy", "loo=True"),
         (2, {}, ["f1", "accuracy"], "one score"),
         (2, {}, 1.5, "between 0 and 1"),
+        (2, {}, "roc_auc", "does not judge"),
+        (2, {}, "neg_log_loss", "does not judge"),
         (2, {}, "nonsense", "nonsense"),
     ],
 )
@@ -167,6 +170,26 @@ def test_thresholds_that_cannot_be_tuned(classes, more, scoring, message):
     model, _, _ = fitted(60, classes, **more)
     with pytest.raises(InputError, match=message):
         model.tune_threshold(scoring)
+
+
+def test_rows_that_are_given_are_checked():
+    model, X, y = fitted(100)
+    for arguments, message in (
+        ({"y": y}, "give X"),
+        ({"X": X[y == "a"], "y": y[y == "a"]}, "both classes"),
+        ({"X": X, "y": y, "sample_weight": np.full(100, np.nan)}, "sample_weight"),
+        ({"X": X, "y": y, "sample_weight": np.ones(99)}, "sample_weight"),
+        ({"X": X, "y": y, "sample_weight": ["x"] * 100}, "could not convert"),
+        ({"X": X, "y": np.full(100, "z")}, "no row"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.tune_threshold("accuracy", **arguments)
+
+
+def test_a_boundary_beyond_all_rows_where_one_class_costs_nearly_all():
+    model, _, _ = fitted(200, rare=0.5)
+    assert (model.tune_threshold(CostScorer([[1, 0], [1, 0]])).loo_decision_function_ > 0).all()
+    assert (model.tune_threshold(CostScorer([[0, 1], [0, 1]])).loo_decision_function_ < 0).all()
 
 
 def test_class_weights_are_a_population_with_other_shares_of_the_classes():

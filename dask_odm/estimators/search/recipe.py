@@ -102,7 +102,8 @@ class SearchFit:
         others = ("run", "first", "solvers", "scorers", "classes", "groups")
         plain = {name: value for name, value in vars(self).items() if name not in others}
         if self.scorers is not None:
-            plain["scoring"] = list(self.scorers)
+            told = {name: repr(scorer) for name, scorer in self.scorers.items()}
+            plain["scoring"] = {name: name if " at 0x" in text else text for name, text in told.items()}
         if self.groups is not None:
             plain["groups"] = sha256(self.groups.tobytes()).hexdigest()
         first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
