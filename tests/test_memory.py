@@ -177,3 +177,23 @@ def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, setti
         tracemalloc.stop()
     assert peak <= projected + CPU_COUNT * (5 << 20)  # blocks that threads work in
     assert projected <= 4 * peak, "a projection far too high refuses what would fit"
+
+
+def test_exact_pairs_of_many_classes_stay_within_their_projection():
+    """Of 90 classes there are 4,005 machines, whose solutions take more than the kernel values."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(90), 30)
+    X = (3.0 * rng.normal(size=(90, 4))[y] + rng.normal(size=(2700, 4))).astype(np.float32)
+    model = ODMClassifier(solver="exact", gamma=0.3, lam=2700.0, random_state=0)
+    with pytest.raises(MemoryLimitError) as refused:
+        model.set_params(memory_limit=1).fit(X, y)
+    projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
+    model.set_params(memory_limit=projected).fit(X[:150], y[:150])
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= projected + CPU_COUNT * (1 << 20)
+    assert projected <= 2 * peak

@@ -45,6 +45,7 @@ from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds
+SOLUTION_BYTES = 3 << 10  # of each pair, beside its numbers: the records of its steps, above all
 PAIRS_BYTES = 1 << 30  # bytes of matrices and model that "auto" takes if no limit is set
 PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
@@ -110,7 +111,9 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
     rows = 4 * 8 * data.rows * data.features
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
-    return own + data.cluster.threads * 4 * 8 * largest**2 + rows + coefficients  # of a pair that goes on by Newton
+    pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
+    newton = data.cluster.threads * 4 * 8 * largest**2  # of a pair that goes on by it
+    return own + newton + rows + coefficients + pairs
 
 
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
