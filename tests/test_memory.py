@@ -149,6 +149,21 @@ def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, 
     )
 
 
+def projected_and_taken(model: ODMClassifier, X: np.ndarray, y: np.ndarray, few: int) -> tuple[int, int]:
+    """Bytes that a fit says it needs, and those that it takes with so many."""
+    with pytest.raises(MemoryLimitError) as refused:
+        model.set_params(memory_limit=1).fit(X, y)
+    projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
+    model.set_params(memory_limit=projected).fit(X[:few], y[:few])  # what is loaded once is no part of a fit
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return projected, peak
+
+
 @pytest.mark.parametrize(
     ("classes", "settings"),
     [
@@ -165,16 +180,7 @@ def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, setti
     X = np.random.default_rng(0).standard_normal((30_000, 80)).astype(np.float32)
     y = X[:, :classes].argmax(axis=1)
     model = ODMClassifier(lam=1e3, random_state=0, scale="standard", **settings)
-    with pytest.raises(MemoryLimitError) as refused:
-        model.set_params(memory_limit=1).fit(X, y)
-    projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
-    model.set_params(memory_limit=projected).fit(X[:1000], y[:1000])  # what is loaded once is no part of a fit
-    tracemalloc.start()
-    try:
-        model.fit(X, y)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    projected, peak = projected_and_taken(model, X, y, 1000)
     assert peak <= projected + CPU_COUNT * (5 << 20)  # blocks that threads work in
     assert projected <= 4 * peak, "a projection far too high refuses what would fit"
 
@@ -185,15 +191,6 @@ def test_exact_pairs_of_many_classes_stay_within_their_projection():
     y = np.repeat(np.arange(90), 30)
     X = (3.0 * rng.normal(size=(90, 4))[y] + rng.normal(size=(2700, 4))).astype(np.float32)
     model = ODMClassifier(solver="exact", gamma=0.3, lam=2700.0, random_state=0)
-    with pytest.raises(MemoryLimitError) as refused:
-        model.set_params(memory_limit=1).fit(X, y)
-    projected = int(1.01 * parse_bytes(re.search(r"needs ([\d.]+ \w+)", str(refused.value))[1]))
-    model.set_params(memory_limit=projected).fit(X[:150], y[:150])
-    tracemalloc.start()
-    try:
-        model.fit(X, y)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    projected, peak = projected_and_taken(model, X, y, 150)
     assert peak <= projected + CPU_COUNT * (1 << 20)
     assert projected <= 2 * peak

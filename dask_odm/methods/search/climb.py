@@ -7,7 +7,7 @@ coarse   every second γ and λ of every kernel, with one band (υ, θ)
 fine     more rows and landmarks. It climbs from the best setting of each kernel to neighbouring γ, with the λ about
          them; then it tries other bands, then the neighbouring λ once more, unless nearly all rows are right already;
          then other numbers of landmarks
-whole    larger γ, with all rows or with more landmarks
+whole    larger γ, and for scores of order smaller λ, with all rows or with more landmarks
 
 Kernel values of one γ are computed once for all settings that a stage tries with it. The state of a run is all that it
 has tried, so that a resumed run takes the same way.
