@@ -5,7 +5,6 @@ Only this module and `watch`, which supervises whatever is waited for here, meet
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import sys
@@ -27,6 +26,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
+from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dask_odm")
 T = TypeVar("T")
 USABLE = 0.65  # share of a worker's memory limit: it pauses at 0.8, and the allocator takes its part
-_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 # Files of control groups, versions 1 and 2, in which Dask's workers look for their memory limit too.
 CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -226,7 +225,7 @@ class Cluster:
             watch = _watch(self.client)
             for future in watch.completed(futures):
                 (result,) = watch.wait(self.client.gather, [future])
-                yield number[future], result
+                yield number[future], aligned(result)
 
     def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
         """Return ``[function(*a) for a in arguments]``, one task each; task j prefers the same worker in every call."""
@@ -300,10 +299,11 @@ class Cluster:
         watch = _watch(self.client, keys)
         with watch.errors(), self.cancelled_on_error(futures):
             try:
-                return watch.results(futures)
+                results = watch.results(futures)
             except NoValidWorkerError:  # the preferred worker is gone, though any other would do
                 watch.rerun("no-worker", "erred", others=True)
-                return watch.results(futures)
+                results = watch.results(futures)
+        return list(map(aligned, results))
 
     def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
         """Return ``[function(*a) for a in arguments]`` in order, by tasks of a few items each; reports `Progress`."""
@@ -321,8 +321,9 @@ class Cluster:
         return [item for i in range(tasks) for item in results[i]]
 
 
+@worker_task
 def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-    with memory_returned(), single_threaded_blas:
+    with single_threaded_blas:
         return [function(*a) for a in while_wanted(arguments)]
 
 
@@ -338,25 +339,6 @@ def while_wanted(items: Iterable[T]) -> Iterator[T]:
         if task is not None and task.state == "cancelled":
             raise distributed.Reschedule  # the worker then forgets it, and logs nothing
         yield item
-
-
-def return_free_memory() -> None:
-    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
-
-    glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
-    """
-    trim = getattr(_LIBC, "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-@contextmanager
-def memory_returned() -> Iterator[None]:
-    """Call `return_free_memory` when the block, or the function that this decorates, has ended."""
-    try:
-        yield
-    finally:
-        return_free_memory()
 
 
 @cache

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, memory_returned, while_wanted
+from dask_odm.engine.cluster import Cluster, while_wanted
+from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
@@ -116,6 +117,7 @@ class StorePasses:
             return tree_sum([parts[i] for i in range(len(tasks))])
 
 
+@worker_task
 def sum_groups(
     store: Store,
     groups: Sequence[range],
@@ -135,7 +137,7 @@ def sum_groups(
         wanted = while_wanted(_blocks(store, group, piece_rows, columns, buffer))
         return wanted if meter is None else meter.over(wanted, len)
 
-    with memory_returned(), single_threaded_blas:
+    with single_threaded_blas:
         return tree_sum(
             method(query, blocks(group), *arguments, *argument) for group, argument in zip(groups, more, strict=True)
         )

@@ -17,17 +17,17 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from operator import add
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 from dask.sizeof import sizeof
 
 from dask_odm.data.storage.files import open_whole
-from dask_odm.engine.cluster import Cluster, memory_returned, return_free_memory
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.tasks import memory_returned, read_only, return_free_memory
 from dask_odm.errors import ClusterError
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 
@@ -224,25 +224,6 @@ def places(before: Sequence[str | None], workers: Sequence[str]) -> list[str | N
     return [next(free) if worker is None else worker for worker in chosen]
 
 
-def read_only(value: Any) -> Any:
-    """Return ``value`` with all its arrays as read-only views, also those in dicts, tuples, lists and dataclasses."""
-    if isinstance(value, np.ndarray):
-        view = value.view()
-        view.flags.writeable = False
-        return view
-    if isinstance(value, dict):
-        return {name: read_only(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [read_only(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if is_dataclass(value) and not isinstance(value, type):
-        viewed = copy.copy(value)
-        for field in fields(value):
-            object.__setattr__(viewed, field.name, read_only(getattr(value, field.name)))
-        return viewed
-    return value
-
-
 # Tasks --------------------------------------------------------------------------------------------------------
 
 
@@ -260,10 +241,10 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
         return read_only(function(*arguments))
 
 
-@memory_returned()
 def _tidily(function: Callable[..., Any], *arguments: Any) -> Any:
     """Run a task on a worker: make its arguments read-only, and return freed memory to the system afterwards."""
-    return function(*map(read_only, arguments))
+    with memory_returned():
+        return function(*map(read_only, arguments))
 
 
 def _hold(hold: Callable[[Any], Any] | None, shard: Any) -> Any:

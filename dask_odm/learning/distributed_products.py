@@ -21,7 +21,8 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.storage.files import load_array, map_array, reserve
-from dask_odm.engine.cluster import Cluster, return_free_memory
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import (
@@ -179,12 +180,14 @@ _KEPT = _Kept()
 def gram_part(active: ActiveRows, part: int, v: Array) -> Array:
     """Return one part's share of the product of the active rows' kernel matrix with ``v``. Runs as a task."""
     with single_threaded_blas:
+        v = aligned(v)
         if active.double_precision:
             return active.gram(part).matvec(v)
         with _KEPT.part(active, part) as gram:
             return gram.matvec(v)
 
 
+@worker_task
 def cross_task(
     kernel: Kernel, folder: str, targets: Array, sources: Array, v: Array, blocks: range, double_precision: bool
 ) -> Array:

@@ -14,7 +14,7 @@ import pytest
 import round_jobs as jobs
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.rounds import Rounds, places, read_only
+from dask_odm.engine.rounds import Rounds, places
 from dask_odm.errors import ClusterError
 
 HERE = Cluster(None, 1, 2, 10**9, 10**9)
@@ -222,11 +222,3 @@ def test_places():
     assert places(["b"] * 4, ["b", "c"]) == ["b", "b", "c", "c"], "who comes back gets its share again"
     assert places(["a", "b"], []) == [None, None]
     assert places(["a"], ["a", "b", "c"]) == ["a"]
-
-
-def test_read_only_reaches_arrays_in_records():
-    walk = jobs.Walk(np.zeros(3), 1)
-    frozen = read_only({"a": [walk, (np.ones(2), "b")]})
-    assert not frozen["a"][0].w.flags.writeable
-    assert not frozen["a"][1][0].flags.writeable
-    assert walk.w.flags.writeable, "the caller's own stays as it is"

@@ -20,7 +20,8 @@ import numpy as np
 
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.statistics import Statistics
-from dask_odm.engine.cluster import memory_returned, while_wanted
+from dask_odm.engine.cluster import while_wanted
+from dask_odm.engine.tasks import worker_task
 from dask_odm.errors import MemoryLimitError
 from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.problem.losses import ODMSettings
@@ -156,7 +157,7 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     )
 
 
-@memory_returned()
+@worker_task
 def solve_stored_bin(
     partitions: StoredPartitions, whole: KnownStatistics, settings: CellSettings, number: int, threads: int
 ) -> SolvedBin:

@@ -25,8 +25,9 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import Cluster, memory_returned
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import require_rows
+from dask_odm.engine.tasks import worker_task
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
@@ -131,20 +132,20 @@ def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
         at += sizes[piece]
 
 
-@memory_returned()
+@worker_task
 def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
     """Sum the loss and the dual image of partition k at w: one task of a full pass."""
     pieces = map(reader(job, k), range(len(job.piece_rows(k))))
     return Query(job.features, job.loss, np.array(w)).sums((RowBlock(*rows) for rows in pieces), "none")
 
 
-@memory_returned()
+@worker_task
 def stiffest_in(job: RingJob, k: int) -> float:
     """Return the largest ``c ‖φ‖²`` of partition k."""
     return stiffest_of(map(reader(job, k), range(len(job.piece_rows(k)))), job.loss, job.features.bias)
 
 
-@memory_returned()
+@worker_task
 def walk_partition(
     w: Array, job: RingJob, snapshot: Array, dual_image: Array, step: float, epoch: int, k: int
 ) -> Array:

@@ -17,8 +17,9 @@ import numpy as np
 from dask_odm.data.rows.row_sets import RowSet, merged_span
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import Partitions
-from dask_odm.engine.cluster import Cluster, memory_returned
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
+from dask_odm.engine.tasks import worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
@@ -71,7 +72,7 @@ def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> 
     return needed + threads * job.partitions.reading_bytes
 
 
-@memory_returned()
+@worker_task
 def solve_node(
     job: TreeJob,
     node: RowSet,
