@@ -81,6 +81,7 @@ class StoreEstimator(RunParameters):
     _saved: ClassVar[tuple[str, ...]] = ("history_", "n_iter_")
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _target: ClassVar[str] = "classes"  # kind of y: "classes" or "real"
+    _needs_labels: ClassVar[bool] = True  # whether y is learned from
     _model: Model
     _file: ModelFile | None
     _token: str
@@ -109,6 +110,10 @@ class StoreEstimator(RunParameters):
     def _stored_data(self, run: FitRun, store: Store) -> StoredData:
         """Return the training data of a store; raise InputError if the estimator cannot learn from it."""
         raise NotImplementedError
+
+    def _labels_of(self, store: Store) -> Array | None:
+        """Return the labels of the classes that a store tells apart; None for real targets."""
+        return None if store.classes is None else np.array(store.classes)
 
     def _of_model(self, model: Model) -> dict[str, Any]:
         """Return the fitted attributes that a model itself has.
@@ -165,7 +170,7 @@ class StoreEstimator(RunParameters):
     def _train(self, X: Any, y: Any, sample_weight: Any, groups: Any = None, **more: Any) -> tuple[Trained, Schema]:
         as_input_error(self._validate_params)
         check_callbacks(self.callbacks)
-        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit)
+        resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=self._needs_labels)
         if groups is not None:
             found = resolved.groups if isinstance(resolved, Given) and resolved.cube is not None else groups
             more["groups"] = np.asarray(found)
@@ -194,7 +199,7 @@ class StoreEstimator(RunParameters):
         dimension = resolved.feature_dimension if isinstance(resolved, Given | LazyArrays) else None
         if not isinstance(resolved, Given):
             with spooled(resolved, self._target) as store:
-                classes = None if store.classes is None else np.array(store.classes)
+                classes = self._labels_of(store)
                 cube = resolved.schema(store.rows) if isinstance(resolved, LargeCube) else None
                 schema = Schema(store.features, store.feature_names, dimension, classes, cube)
                 return self._learn_store(store, self._of_classes(fit, classes)), schema

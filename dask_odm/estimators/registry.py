@@ -31,6 +31,7 @@ def register(name: str, module: str, word: str) -> None:
 register("ODMClassifier", "dask_odm.estimators.odm_classifier", "odm")
 register("ODMClassifierCV", "dask_odm.estimators.odm_classifier_cv", "odm-cv")
 register("SaddleSVC", "dask_odm.estimators.saddle_svc", "saddle")
+register("OneClassODM", "dask_odm.estimators.one_class_odm", "one-class")
 register("MDDRidge", "dask_odm.estimators.mdd_ridge", "mdd-ridge")
 register("MDDKernelRidge", "dask_odm.estimators.mdd_ridge", "mdd-kernel-ridge")
 register("MixingClassifier", "dask_odm.estimators.mixing_classifier", "mixing")

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.data.store.schemas import Check, anything, each, mapping, real, scalar, whole
@@ -108,7 +107,7 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
 
 def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | None:
     """Return the labels of a model with so many ``outputs``; raise ValueError unless they are a classifier's."""
-    if not is_classifier(estimator):
+    if estimator._target != "classes":
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")
         return None

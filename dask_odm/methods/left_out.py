@@ -156,12 +156,17 @@ def left_out_values(
 def attributes_of(
     fit: ODMFit, given: TrainingData, solved: TrainingData, found: Array, groups_out: Array | None = None
 ) -> dict[str, Any]:
-    """Return the fitted attributes of leave-one-out for one machine; arguments as of `left_out_values`."""
+    """Return the fitted attributes of leave-one-out for one machine; arguments as of `left_out_values`.
+
+    If all rows are positive, there are none but these values: nothing is told apart.
+    """
     values = left_out_values(fit, given, solved, found, groups_out)
     _, weight = given.columns()
     total, numbers = given.row_numbers
     shares = spread(weight if weight.size else np.ones(given.rows), total, numbers)
     scores, positive, counted = values[OF_MACHINE]
+    if positive[counted > 0].all():
+        return values
     return values | of_two_classes(scores, positive, counted, shares, values["loo_parameters_"])
 
 

@@ -128,7 +128,7 @@ def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Arr
         )
         with _seen_from_here(f"model '{model.path}'", model.path, way_out):
             model = model.load()
-    return finite_values(model.values(np.require(X, requirements="CA"), threads))
+    return finite_values(model.values(np.require(X, requirements=["C", "A"]), threads))
 
 
 def answers_of_rows(

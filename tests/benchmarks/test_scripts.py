@@ -34,6 +34,7 @@ import saddle_store
 import scene
 import search_store
 import small_data
+import trust
 import versions
 from fuzz_cases import make_case
 from sklearn.datasets import load_iris
@@ -360,6 +361,16 @@ def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, w
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == 400
     assert abs(found.get("loo", 0.0) - found.get("folds", 0.0)) < 0.02
+
+
+def test_trust_measures_beside_refits_and_rivals(capsys: pytest.CaptureFixture[str], data_dir: Path) -> None:
+    trust.main(["--names", "svmguide1", "--rows", "200", "--data", str(data_dir)])
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| svmguide1")]
+    groups, thresholds, sets, outliers = ([float(each.strip(" |–") or 0) for each in row[1:]] for row in rows)
+    assert groups[0] < groups[1], "groups left out whole are nearer to refits without them"
+    assert min(thresholds[:3]) > 0.8
+    assert sets[0] > 0.8
+    assert abs(outliers[1] - 0.1) < 0.1
 
 
 def test_small_data_beside_its_rivals(capsys) -> None:

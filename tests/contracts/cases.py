@@ -19,7 +19,15 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC
+from dask_odm import (
+    MDDKernelRidge,
+    MDDRidge,
+    MixingClassifier,
+    ODMClassifier,
+    ODMClassifierCV,
+    OneClassODM,
+    SaddleSVC,
+)
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
@@ -35,6 +43,12 @@ def two_classes(n: int = 200) -> Rows:
     """Rows of three features in float64, labels "no" and "yes"."""
     X, y = blobs(n, 3, seed=5)
     return X, np.where(y > 0, "yes", "no")
+
+
+def outliers() -> Rows:
+    """The same rows, labels -1 and 1."""
+    X, y = two_classes()
+    return X, np.where(y == "yes", 1, -1)
 
 
 def three_classes() -> Rows:
@@ -76,7 +90,7 @@ class Case:
     tol : float
         How far scores may be from those of the same rows in another form, as a share of the largest.
     without : mapping of str to str
-        Contracts that it cannot keep, and why: "sparse", "passes", "checkpoint", "events", "memory limit",
+        Contracts that it cannot keep, and why: "targets", "sparse", "passes", "checkpoint", "events", "memory limit",
         "cluster", "weights".
     """
 
@@ -163,6 +177,9 @@ mixing = partial(
     tol=1e-3,
     without={"weights": "a step for each row goes by the order of the rows: two are not one of twice the weight"},
 )
+one_class = partial(
+    Case, kind=OneClassODM, word="one-class", other=LAM, rows=outliers, without={"targets": "it learns from no targets"}
+)
 TRIALS = {"checkpoint": "it is one of trials, which are no steps; its own tests go on from it"}
 GRID = {"gammas": [0.5], "lams": [50.0, 100.0], "upsilons": [0.3], "thetas": [0.1], "tol": 1e-8, "random_state": 0}
 linear = {"kernel": "linear", "lam": 100.0, "tol": 1e-8, "random_state": 0, "scale": "minmax", "max_iter": 4000}
@@ -227,6 +244,8 @@ CASES = [
     mddk("kernel landmarks", settings={"n_landmarks": 400, **KERNEL_RIDGE}, without={"checkpoint": "one solve"}),
     mixing("mixing", settings={"n_shards": 6, "max_iter": 12, "random_state": 0}),
     mixing("robust odm", settings={"local": "odm", "beta": 0.5, "n_shards": 7, "max_iter": 8, "random_state": 0}),
+    one_class("one class", settings={"solver": Landmark(200), **kernel}),
+    one_class("one class, linear", settings=linear),
     odm("csvrg", settings={"solver": CSVRG(coreset_size=1000), **linear}, tol=1e-3, without=MEMORY),
 ]
 # weights of a whole class shrink its hull, or leave it as it is; they do not move the offset towards the other
@@ -246,6 +265,9 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (MixingClassifier(max_iter=10, random_state=0), UNEVEN),
     (MixingClassifier("odm", mixing="kl", scale="minmax", max_iter=10, random_state=0), UNEVEN),
     (SaddleSVC(), HULLS),
+    (OneClassODM(), {}),
+    (OneClassODM(solver="landmark"), {}),
+    (OneClassODM(kernel="linear"), {}),
     (MDDRidge(), {}),
     (MDDRidge("loo", scale="standard"), {}),
     (MDDKernelRidge(), {}),

@@ -142,7 +142,25 @@ class RealValues:
         return np.where(keep, y, 0.0), weight
 
 
-Targets = TwoClasses | ManyClasses | OneOfMany | RealValues
+@dataclass(frozen=True)
+class OneClass:
+    """Every row is positive, whatever the y of the store is, if there is one. Rows of weight zero are dropped."""
+
+    keeps_all: ClassVar[bool] = True
+    y_type: ClassVar[str] = "int8"
+    class_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
+
+    def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
+        y = np.ones(len(block.X))
+        weight = y if block.weight is None else block.weight
+        return weight > NEGLIGIBLE_WEIGHT, y, weight
+
+    def columns(self, block: StoreBlock) -> tuple[Array, Array]:
+        """Return codes of 1, and weights, which are empty if all are 1, for a pass over all rows."""
+        return np.ones(len(block.X), np.int8), np.empty(0) if block.weight is None else block.weight
+
+
+Targets = TwoClasses | ManyClasses | OneOfMany | RealValues | OneClass
 
 
 def folds_of(numbers: Array, of: int, seed: int) -> npt.NDArray[np.int64]:

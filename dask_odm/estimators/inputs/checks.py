@@ -110,13 +110,24 @@ def check_regression(estimator: Any, X: Any, y: Any, sample_weight: Any, **optio
     return CheckedRows(X, targets, weight, names)
 
 
+@input_errors()
+def check_unlabelled(estimator: Any, X: Any, sample_weight: Any, classes: Array, **options: Any) -> CheckedRows:
+    """Check rows in memory that all are of the last of ``classes``, as `check_classification`."""
+    X, _, weight, names = _validated(estimator, X, None, sample_weight, options)
+    ones = np.ones(X.shape[0])
+    return CheckedRows(X, ones, weight, names, classes, ones.astype(np.int32))
+
+
 def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Any:
-    """Return rows, targets, weights and feature names as scikit-learn validates them."""
+    """Return rows, targets, weights and feature names as scikit-learn validates them; y is None without targets."""
     reader = copy(estimator)  # a copy, since scikit-learn's validation sets attributes
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
-    y = labels_of(y)
-    require_labels(y)
-    X, y = validate_data(reader, rows_of(X), y, **given)
+    if estimator._needs_labels:
+        y = labels_of(y)
+        require_labels(y)
+        X, y = validate_data(reader, rows_of(X), y, **given)
+    else:
+        X = validate_data(reader, rows_of(X), **given)
     if issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()  # entries that are stored in several parts are added up

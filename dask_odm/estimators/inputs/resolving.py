@@ -148,11 +148,13 @@ def resolve(
     groups: Any = None,
     model: Any = None,
     memory_limit: int | str | None = None,
+    needs_labels: bool = True,
 ) -> Resolved:
     """Return the store, the dask arrays or the rows in memory behind the arguments of `fit`.
 
     ``model`` is a fitted estimator, whose features identify the dimensions of an xarray X. ``groups`` matter to cubes
-    alone. Unknown chunk sizes are computed if there are y or weights.
+    alone. Unknown chunk sizes are computed if there are y or weights. A frame without y that seems to have labels among
+    its columns is refused if ``needs_labels``.
 
     Raises InputError if y or sample_weight are given besides a source that has its own, for input of a wrong kind, and
     if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
@@ -171,7 +173,7 @@ def resolve(
             "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
             "store with dask_odm.ingest."
         )
-    if y is None and model is None:
+    if y is None and model is None and needs_labels:
         refuse_labels_inside(X)
     if isinstance(y, str):
         X, y = column_by_name(X, y, "y")
@@ -188,14 +190,26 @@ def resolve(
 
 
 def resolve_training(
-    X: Any, y: Any, sample_weight: Any, groups: Any = None, memory_limit: int | str | None = None
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    groups: Any = None,
+    memory_limit: int | str | None = None,
+    *,
+    needs_labels: bool = True,
 ) -> Resolved:
-    """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory."""
-    resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit)
+    """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory.
+
+    Lazy arrays without y get one of zeros unless ``needs_labels``.
+    """
+    resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit, needs_labels=needs_labels)
     if not isinstance(resolved, LazyArrays):
         return resolved
     if resolved.y is None:
-        raise InputError("fit needs labels, but y is None.")
+        if needs_labels:
+            raise InputError("fit needs labels, but y is None.")
+        rows = _known(resolved.X)
+        resolved = replace(resolved, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
     if resolved.X.nbytes > read_limit():
         return resolved
     X, y, *weight = computed(*resolved.columns)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
-from dask_odm.data.rows.targets import ManyClasses, OneOfMany, Targets, TwoClasses, class_scales
+from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -51,6 +51,8 @@ class StoredData(TrainingData):
         if isinstance(self.targets, OneOfMany):
             counts = zip(self.store.class_counts or (), self.targets.class_weights, strict=True)
             return sum(count for count, weight in counts if weight > 0)
+        if isinstance(self.targets, OneClass):
+            return self.store.rows
         return self.store.known_rows
 
     @property
@@ -67,7 +69,7 @@ class StoredData(TrainingData):
 
     @property
     def class_weights(self) -> tuple[float, ...]:
-        if isinstance(self.targets, TwoClasses):
+        if isinstance(self.targets, TwoClasses | OneClass):
             return self.targets.class_weights
         if isinstance(self.targets, OneOfMany):
             return self.targets.pair_weights or (1.0, 1.0)
@@ -75,7 +77,7 @@ class StoredData(TrainingData):
 
     @cached_property
     def total_weight(self) -> float:
-        if not self.class_weights:
+        if isinstance(self.targets, OneClass | RealValues):
             return float(self.taking_part[2].sum())
         weights = self.targets.class_weights if isinstance(self.targets, OneOfMany) else self.class_weights
         return float(self.store.class_weights_total() @ np.array(weights))
@@ -125,7 +127,7 @@ class StoredData(TrainingData):
     def _statistics(self) -> Statistics:
         """Statistics of the rows that take part, those of the store itself if all do alike."""
         store = self.store
-        if not store.has_weight and store.known_rows == store.rows and self.targets.keeps_all:
+        if not store.has_weight and self.labelled_rows == store.rows and self.targets.keeps_all:
             return store.statistics
         chunks = [(store, self.targets, c) for c in range(store.n_chunks)]
         total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics")

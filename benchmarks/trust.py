@@ -1,0 +1,173 @@
+"""What is made of left-out values, beside refits, scikit-learn and MAPIE: groups, thresholds, sets, one class.
+
+    DASK_ODM_DATA=folder python benchmarks/trust.py [groups thresholds sets outliers] [--names a7a ...] [--rows N]
+
+prints a Markdown table for each. Data, splits and scaling are those of `linear_rivals.py`, settings those of
+`real_data.py`; of the training rows only ``--rows`` are learned from, and as many test rows are judged.
+
+groups
+    Rows in 30 clusters, each left out whole: mean distance of decision values in closed form from those of refits
+    without the cluster, and of those of rows that were left out singly; accuracy by all three.
+thresholds
+    Balanced accuracy on test rows with no threshold, with `tune_threshold`, and with `TunedThresholdClassifierCV`.
+sets
+    Coverage of test rows by sets for 90 %, and their mean size: `predict_set`, and MAPIE's `CrossConformalClassifier`
+    of the same classifier in five folds ("–" if MAPIE is not installed).
+outliers
+    One class is learned, and test rows of both are told apart: area under the ROC curve, and the share of rows of the
+    learned class that are false alarms where .1 is asked for, of `OneClassODM` and of `OneClassSVM`.
+
+Seconds are of the wall clock, after a fit of a few rows, which compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from linear_rivals import SETS, Data, published
+from real_data import DATA_SETS
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.model_selection import TunedThresholdClassifierCV
+from sklearn.svm import OneClassSVM
+
+from dask_odm import ODMClassifier, OneClassODM
+
+GROUPS = 30
+NU = 0.1
+Row = list[Any]
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What it returns, and its seconds."""
+    began = time.perf_counter()
+    return call(), time.perf_counter() - began
+
+
+def model_of(name: str, rows: int, train: int, **more: Any) -> ODMClassifier:
+    """The hand-tuned settings, with the weight that a row has among all training rows."""
+    given = DATA_SETS[name].landmark
+    settings = {key: given[key] for key in ("gamma", "lam", "upsilon", "theta")}
+    settings["lam"] *= rows / train
+    return ODMClassifier(**settings, random_state=0, **more)
+
+
+def groups(name: str, data: Data, train: int) -> Row:
+    """Whole groups that are left out, in closed form and by refits."""
+    X, y = data[:2]
+    group = KMeans(GROUPS, n_init=1, random_state=0).fit_predict(X)
+    model = model_of(name, len(y), train, solver="exact")
+    _, plain = timed(lambda: clone(model).fit(X, y))
+    model.set_params(loo=True)
+    singly = clone(model).fit(X, y)
+    _, closed = timed(lambda: model.fit(X, y, groups=group))
+
+    def by_refits() -> Any:
+        out = np.empty(len(y))
+        for each in range(GROUPS):
+            own = group == each
+            other = model_of(name, int((~own).sum()), train, solver="exact").fit(X[~own], y[~own])
+            out[own] = other.decision_function(X[own])
+        return out
+
+    true, refits = timed(by_refits)
+    values = model.loo_decision_function_, singly.loo_decision_function_
+    errors = [float(np.abs(each - true).mean()) for each in values]
+    right = [float(((each > 0) == (y == 1)).mean()) for each in (values[0], true, values[1])]
+    return [*errors, *right, plain, closed, refits]
+
+
+def thresholds(name: str, data: Data, train: int) -> Row:
+    """A threshold by left-out values, and by refits of folds."""
+    X, y, T, t = data
+    model, ours = timed(lambda: model_of(name, len(y), train, loo=True).fit(X, y))
+    untouched = balanced_accuracy_score(t, model.predict(T))
+    _, tuning = timed(lambda: model.tune_threshold("balanced_accuracy"))
+    folds = TunedThresholdClassifierCV(model_of(name, len(y), train), scoring="balanced_accuracy")
+    _, theirs = timed(lambda: folds.fit(X, y))
+    tuned = [balanced_accuracy_score(t, each.predict(T)) for each in (model, folds)]
+    return [untouched, *tuned, ours + tuning, theirs]
+
+
+def sets(name: str, data: Data, train: int) -> Row:
+    """Sets of classes by left-out values, and by folds."""
+    X, y, T, t = data
+    model, seconds = timed(lambda: model_of(name, len(y), train, loo=True).fit(X, y))
+    found = [model.predict_set(T)]
+    times = [seconds]
+    try:
+        from mapie.classification import CrossConformalClassifier
+    except ImportError:
+        return [*_of_sets(found[0], t), seconds, None, None, None]
+    rival = CrossConformalClassifier(clone(model), confidence_level=0.9, conformity_score="lac", cv=5, random_state=0)
+    _, seconds = timed(lambda: rival.fit_conformalize(X, y))
+    found.append(rival.predict_set(T)[1][:, :, 0])
+    return [*_of_sets(found[0], t), times[0], *_of_sets(found[1], t), seconds]
+
+
+def _of_sets(found: Any, t: Any) -> tuple[float, float]:
+    return float(found[np.arange(len(t)), t].mean()), float(found.sum(axis=1).mean())
+
+
+def outliers(name: str, data: Data, train: int) -> Row:
+    """The larger class alone is learned."""
+    X, y, T, t = data
+    own = int(y.mean() > 0.5)
+    X = X[y == own]
+    row: Row = []
+    models = OneClassODM(NU, gamma=DATA_SETS[name].landmark["gamma"], random_state=0), None
+    for ours in models:
+        model = OneClassSVM(nu=NU, gamma=models[0].gamma) if ours is None else ours
+        _, fit = timed(lambda model=model: model.fit(X))
+        values, predict = timed(lambda model=model: model.decision_function(T))
+        row += [roc_auc_score(t == own, values), float((values[t == own] < 0).mean()), fit, predict]
+    return row
+
+
+MEASURES: dict[str, tuple[Callable[[str, Data, int], Row], str]] = {
+    "groups": (
+        groups,
+        "error, groups | error, singly | accuracy, groups | refits | singly | fit, s | with groups, s | refits, s",
+    ),
+    "thresholds": (thresholds, "none | left out | TunedThresholdClassifierCV | s | its s"),
+    "sets": (sets, "coverage | size | s | MAPIE's coverage | size | s"),
+    "outliers": (
+        outliers,
+        "AUC | false alarms | fit, s | predict, s | OneClassSVM's AUC | false alarms | fit, s | predict, s",
+    ),
+}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", nargs="*", default=list(MEASURES))
+    parser.add_argument("--names", nargs="+", default=list(SETS))
+    parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--data", default=os.environ.get("DASK_ODM_DATA"), help="folder of the data sets")
+    given = parser.parse_args(argv)
+    if given.data is None:
+        parser.error("name the folder of the data sets by --data or DASK_ODM_DATA")
+    warnings.simplefilter("ignore")
+    held = {name: published(name, Path(given.data)) for name in given.names}
+    for what in given.what:
+        measure, head = MEASURES[what]
+        print(f"\n| {what} | {head} |\n|{'---|' * (head.count('|') + 2)}", flush=True)
+        for i, (name, (X, y, T, t)) in enumerate(held.items()):
+            if not i:
+                measure(name, (X[:200], y[:200], T[:200], t[:200]), len(y))  # compiles
+            rows = slice(0, given.rows)
+            row = measure(name, (X[rows], y[rows], T[rows], t[rows]), len(y))
+            print(f"| {name} | {' | '.join('–' if each is None else f'{each:.4g}' for each in row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The optimal margin distribution machine of one class as a scikit-learn outlier detector: parameters, offset.
+
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the recipes are those of `ODMClassifier`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import OutlierMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from dask_odm.data.rows.targets import OneClass
+from dask_odm.data.store.store import Store
+from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
+from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.estimators.scoring import share_threshold
+from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.learning.parameters import (
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    solver_object,
+    solver_word,
+    with_parameters,
+)
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE
+from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.recipes import choose_solver
+from dask_odm.methods.settings import Exact, Landmark, Newton
+from dask_odm.typing import Array
+
+INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows
+
+
+@with_parameters
+class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
+    """Novelty detection: learns what rows look like, and tells which others do not, with a known rate of false alarms.
+
+    It is the optimal margin distribution machine of rows that are all positive, and minimises
+    ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−f_i)₊² + υ (f_i−1−θ)₊²]`` over the scores ``f_i = w·φ(x_i)``, M the number of rows.
+    Scores are near 1 where there were rows, and fall to 0 far from them. A row is an outlier if its score is below
+    ``offset_``: a quantile of the scores that the training rows have *left out*, by models without them, in closed
+    form. So about a share ``nu`` of fresh rows of the same kind are outliers, however closely the model fits.
+
+    Parameters
+    ----------
+    nu : float, default=0.1
+        In (0, 1): the share of rows like those of the fit that are taken for outliers.
+    kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
+        How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁).
+    lam : float, default=1e4
+        λ > 0, weight of the loss; larger brings the scores of training rows nearer to 1.
+    upsilon : float, default=0.2
+        υ in [0, 1], weight of scores above the band against those below it.
+    theta : float, default=0.2
+        θ in [0, 1), half the width of the band of scores around 1 that cost nothing.
+    solver : {"auto", "exact", "landmark", "newton"} or solver object, default="auto"
+        As of `ODMClassifier`: "newton" for the linear kernel, else "exact" or "landmark", by the number of rows.
+    tol : float, default=1e-3
+        Relative duality gap to reach; of "landmark", over the span.
+    max_iter : int, default=200
+        Most steps of Newton.
+
+    Attributes
+    ----------
+    offset_ : float
+        The score below which a row is an outlier: `decision_function` is `score_samples` less this.
+    loo_decision_function_ : ndarray of shape (n,)
+        Decision value of every training row by the model without it; NaN for rows of weight zero. A share ``nu`` of
+        them is negative. A model from a file has none.
+    n_features_in_, feature_names_in_
+        As scikit-learn has them; the names where the training rows had any.
+    missing_rows_ : int
+        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
+    classes_ : ndarray of shape (2,)
+        −1 and 1, what `predict` returns.
+    support_, support_vectors_, dual_coef_
+        Numbers of the rows with a coefficient, those rows, raw, and their coefficients (1, n_support); not for the
+        linear kernel.
+    coef_, intercept_ : ndarray of shape (1, n_features_in_), and (1,)
+        Weights of raw features, linear kernel only. The intercept has the offset in it.
+    dual_gap_, history_, n_iter_, loo_parameters_
+        As `ODMClassifier` has them.
+
+    Notes
+    -----
+    Beside the one-class ν-SVM (`sklearn.svm.OneClassSVM`), whose offset is part of the problem and whose ν counts
+    training rows that the model has seen: with a narrow kernel all of these are inside, and fresh rows are not.
+
+    References
+    ----------
+    Schölkopf, Platt, Shawe-Taylor, Smola, Williamson: *Estimating the support of a high-dimensional distribution*,
+    Neural Computation 13, 2001, for the ν-SVM. With ``theta=0`` and ``upsilon=1`` it is the mean of a Gaussian process
+    whose targets are all 1, as in Kemmler, Rodner, Wacker, Denzler: *One-class classification with Gaussian processes*,
+    Pattern Recognition 46, 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from dask_odm import OneClassODM
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> benign, malignant = X[y == 1], X[y == 0]
+    >>> model = OneClassODM(0.05, scale="standard").fit(benign)
+    >>> bool((model.predict(malignant) == -1).mean() > 0.8)
+    True
+    """
+
+    _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "nu": [Interval(Real, 0.0, 1.0, closed="neither")],
+        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
+        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
+        "theta": [Interval(Real, 0.0, 1.0, closed="left")],
+        "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+    _saved: ClassVar[tuple[str, ...]] = (
+        "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
+    )  # fmt: skip
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
+    _needs_labels: ClassVar[bool] = False
+    fit_intercept: ClassVar[bool] = False  # a constant feature would bring all scores near 1, far from rows, too
+    loo: ClassVar[bool] = True
+
+    nu: float = 0.1
+    _: KW_ONLY
+    kernel: str = "rbf"
+    lam: float = 1e4
+    upsilon: float = 0.2
+    theta: float = 0.2
+    solver: str | SolverObject = "auto"
+    tol: float = 1e-3
+    max_iter: int = 200
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn what rows look like.
+
+        Parameters
+        ----------
+        X, sample_weight
+            As `StoreEstimator.fit` takes them.
+        y : ignored
+            But of a cube, where it tells which rows have a label, and are learned from.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError, MemoryLimitError, StoreError
+            As `StoreEstimator.fit`.
+        """
+        self._publish(*self._train(X, y, sample_weight))
+        return self
+
+    def score_samples(self, X: Any) -> Any:
+        """Return `decision_function` with ``offset_`` added: near 1 for rows like those of the fit, 0 far from them."""
+        return self.decision_function(X) + self.offset_
+
+    def _settings(self, run: FitRun, **more: Any) -> ODMFit:
+        return ODMFit.of(self, solver_object(self.solver, self._solvers) or Landmark(), run, ())
+
+    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+        return choose_solver(solver_word(self.solver), fit, rows, features)
+
+    def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        """Train, and take the offset from the left-out scores."""
+        trained = super()._trained(choice, data, fit)
+        scores, _, weight = trained.attributes[OF_MACHINE]
+        counted = np.flatnonzero(weight)
+        offset = share_threshold(scores[counted], weight[counted], 1.0 - float(self.nu))
+        model: Any = trained.model
+        attributes = {name: value for name, value in trained.attributes.items() if name not in {*LEFT_OUT, OF_MACHINE}}
+        attributes |= {
+            "offset_": offset,
+            "loo_parameters_": trained.attributes["loo_parameters_"],
+            "loo_decision_function_": scores - offset,
+        }
+        return replace(trained, model=replace(model, intercept=model.intercept - offset), attributes=attributes)
+
+    def _labels_of(self, store: Store) -> Array:
+        return np.array(INSIDE)
+
+    def _check_targets(self, given: Given) -> CheckedRows:
+        return check_unlabelled(self, given.X, given.weight, np.array(INSIDE), **self._reading())
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, OneClass().class_weights)
+
+    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
+        return StoredData(run, store, OneClass())

@@ -1,0 +1,118 @@
+"""One class: beside kernel ridge on targets of 1, refits, the one-class SVM, and rows that were not learned from."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import OneClassSVM
+
+import dask_odm as odm
+from dask_odm import OneClassODM
+from dask_odm.errors import InputError
+from dask_odm.solvers import Exact, Landmark
+from small_stores import store_of
+
+SQUARES = {"upsilon": 1.0, "theta": 0.0, "tol": 1e-10}  # the loss is (1 - f)^2
+RNG = np.random.default_rng(0)
+ROWS = RNG.standard_normal((300, 3))
+FRESH = RNG.standard_normal((20_000, 3))
+
+
+def test_without_a_band_it_is_ridge_on_targets_of_one():
+    ones = np.ones(len(ROWS))
+    model = OneClassODM(gamma=0.5, lam=300.0, **SQUARES).fit(ROWS)
+    expected = KernelRidge(alpha=1.0, kernel="rbf", gamma=0.5).fit(ROWS, ones).predict(FRESH)
+    np.testing.assert_allclose(model.score_samples(FRESH), expected, atol=1e-5)
+    linear = OneClassODM(kernel="linear", lam=300.0, **SQUARES).fit(ROWS + 2.0)
+    expected = Ridge(alpha=1.0, fit_intercept=False).fit(ROWS + 2.0, ones).predict(FRESH)
+    np.testing.assert_allclose(linear.score_samples(FRESH), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", [Exact(), Landmark(300)])
+def test_left_out_values_are_those_of_refits(solver):
+    model = OneClassODM(gamma=0.5, lam=3000.0, tol=1e-10, solver=solver, random_state=0).fit(ROWS)
+    rows = np.arange(0, len(ROWS), 6)
+    again = [  # lam / rows is the same
+        OneClassODM(gamma=0.5, lam=2990.0, tol=1e-10).fit(np.delete(ROWS, i, axis=0)).score_samples(ROWS[[i]])[0]
+        for i in rows
+    ]
+    errors = np.abs(model.loo_decision_function_[rows] + model.offset_ - again)
+    assert errors.mean() < 0.01
+    assert np.median(errors) < 1e-4, "exact where leaving a row out moves no other across the band"
+
+
+@pytest.mark.parametrize("gamma", [0.1, 2.0])
+@pytest.mark.parametrize("nu", [0.05, 0.3])
+def test_the_rate_of_false_alarms_holds_for_narrow_kernels_too(nu, gamma):
+    model = OneClassODM(nu, gamma=gamma, random_state=0).fit(ROWS)
+    assert np.mean(model.loo_decision_function_ < 0) == pytest.approx(nu, abs=1.0 / len(ROWS))
+    assert np.mean(model.predict(FRESH) == -1) == pytest.approx(nu, abs=3.0 * np.sqrt(nu * (1 - nu) / len(ROWS)))
+
+
+def known_and_others():
+    X, y = load_breast_cancer(return_X_y=True)
+    yield X[y == 1], X[y == 0]
+    X, y = load_digits(return_X_y=True)
+    yield from ((X[y == digit], X[y != digit]) for digit in (0, 1, 8))
+
+
+def test_it_finds_outliers_as_well_as_the_one_class_svm():
+    for own, others in known_and_others():
+        learned, fresh = train_test_split(own, test_size=0.4, random_state=0)
+        scaling = StandardScaler().fit(learned)
+        learned, rows = scaling.transform(learned), scaling.transform(np.concatenate([fresh, others]))
+        inside = np.arange(len(rows)) < len(fresh)
+        areas = [
+            roc_auc_score(inside, model.fit(learned).decision_function(rows))
+            for model in (OneClassODM(), OneClassSVM(nu=0.1))
+        ]
+        assert areas[0] > areas[1] - 0.01
+
+
+def test_stores_with_labels_and_without_and_lazy_rows_make_the_same_model(tmp_path):
+    labels = np.where(np.arange(len(ROWS)) % 3 == 0, "a", "b")
+    stores = [store_of(tmp_path / f"{i}.zarr", ROWS, y, chunk_rows=70) for i, y in enumerate((None, labels))]
+    made = OneClassODM(gamma=0.5, solver=Landmark(100), random_state=0)
+    expected = made.fit(ROWS).decision_function(FRESH)
+    for rows in (*stores, da.from_array(ROWS, chunks=(90, 3))):
+        np.testing.assert_allclose(made.fit(rows).decision_function(FRESH), expected, atol=1e-3)
+        np.testing.assert_array_equal(made.classes_, [-1, 1])
+    assert len(made.loo_decision_function_) == len(ROWS)
+
+
+def test_rows_of_weight_zero_take_no_part():
+    weight = np.r_[np.ones(300), np.zeros(20)]
+    model = OneClassODM(gamma=0.5).fit(np.concatenate([ROWS, 9.0 + ROWS[:20]]), sample_weight=weight)
+    expected = OneClassODM(gamma=0.5).fit(ROWS)
+    np.testing.assert_allclose(model.decision_function(FRESH), expected.decision_function(FRESH), atol=1e-6)
+    assert np.isnan(model.loo_decision_function_[300:]).all()
+
+
+def test_a_saved_model_predicts_the_same_and_keeps_its_offset(tmp_path):
+    model = OneClassODM(gamma=0.5).fit(ROWS)
+    model.save(tmp_path / "model.zarr")
+    loaded = odm.load_model(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(loaded.predict(FRESH), model.predict(FRESH))
+    assert loaded.offset_ == model.offset_
+    np.testing.assert_array_equal(loaded.score_samples(FRESH), model.score_samples(FRESH))
+
+
+def test_score_is_the_share_of_rows_that_are_told_apart():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = OneClassODM(0.05, scale="standard").fit(X[y == 1])
+    labels = np.where(y == 1, 1, -1)
+    assert model.score(X, labels) == pytest.approx(np.mean(model.predict(X) == labels))
+
+
+def test_bad_parameters_are_named():
+    with pytest.raises(InputError, match="nu"):
+        OneClassODM(1.0).fit(ROWS)
+    with pytest.raises(InputError, match="solver"):
+        OneClassODM(solver="cells").fit(ROWS)
