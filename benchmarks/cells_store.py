@@ -4,10 +4,10 @@
 
 Makes stores of a chessboard's rows (20 features, 50 squares along each side, `make_chessboard`), on which the best
 classifier is right for .95 of the rows, and fits each by so many worker processes under a limit of memory. Each row
-of the Markdown table is made in a process of its own. Memory is the most that each worker had, and the client, which
-gets the model. Accuracy is of rows that follow those of the largest store. The digest is of what was learned and
-predicted (`fingerprints`), which is the same whatever the number of workers. ``--variants landmarks:3000`` measures
-landmarks instead; variants are named as in `cells`.
+of the Markdown table is made in a process of its own, and timed after a fit of a few rows, which compiles. Memory is
+the most that each worker had, and the client, which gets the model. Accuracy is of rows that follow those of the
+largest store. The digest is of what was learned and predicted (`fingerprints`), which is the same whatever the number
+of workers. ``--variants landmarks:3000`` measures landmarks instead; variants are named as in `cells`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import dask
 import numpy as np
 from cells import NONE, TOL, own_process, shown_gap, solver_of, table_head
 from fingerprints import fingerprint
+from sklearn.base import clone
 
 import dask_odm as odm
 from dask_odm.data.store.store import Store
@@ -36,6 +37,7 @@ BOARD = {"n_features": 20, "n_squares": 50, "accuracy": BEST}
 SETTINGS = {"gamma": 8.0, "upsilon": 0.2, "theta": 0.3}
 WEIGHT = 0.1  # of a row, λ / M
 DIGEST_ROWS = 2000
+FEW_ROWS = 20_000  # of a fit before the one that is timed, as in a session that has fitted something
 HEAD = ("rows", "variant", "workers", "fit, s", "rows/s", "support", "gap", "accuracy", "best", "memory of workers, MB",
         "of the client, MB", "digest")  # fmt: skip
 Row = dict[str, Any]
@@ -49,18 +51,19 @@ def make(path: Path, rows: int, start: int = 0) -> None:
         print(f"made {path} in {time.perf_counter() - began:.1f} s", file=sys.stderr)
 
 
-def measure(path: str, test: str, variant: str, workers: int, memory: str) -> Row:
-    """Fit one store by workers of this process, and predict the test store here."""
+def measure(path: str, few: str, test: str, variant: str, workers: int, memory: str) -> Row:
+    """Fit one store by workers of this process, after a ``few`` rows, and predict the test store here."""
     dask.config.set({"dask_odm.read-into-memory": 0})
     rows = Store.open(path).rows
     model = odm.ODMClassifier(solver=solver_of(variant), lam=WEIGHT * rows, tol=TOL, random_state=0, **SETTINGS)
     with local_workers(workers, memory_limit=memory) as client:
+        clone(model).fit(few)
         began = time.perf_counter()
         model.fit(path)
         seconds = time.perf_counter() - began
         peaks = sorted(client.run(peak_bytes).values())
     fresh = Store.open(test)
-    few = fresh.read_rows(np.arange(min(DIGEST_ROWS, fresh.rows))).X
+    first = fresh.read_rows(np.arange(min(DIGEST_ROWS, fresh.rows))).X
     return {
         "fit": seconds,
         "rate": rows / seconds,
@@ -69,7 +72,7 @@ def measure(path: str, test: str, variant: str, workers: int, memory: str) -> Ro
         "accuracy": model.score(test),
         "peaks": peaks,
         "client": peak_bytes(),
-        "digest": fingerprint(model, few),
+        "digest": fingerprint(model, first),
     }
 
 
@@ -107,26 +110,30 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--variants", nargs="+", default=["cells:4000"])
     parser.add_argument("--test-rows", type=int, default=500_000, help="fresh rows that are predicted")
     parser.add_argument("--folder", help="where the stores are or will be kept; by default a temporary folder")
-    parser.add_argument("--one", nargs=5, metavar=("STORE", "TEST", "VARIANT", "WORKERS", "LIMIT"), help="one row")
+    parser.add_argument(
+        "--one", nargs=6, metavar=("STORE", "FEW", "TEST", "VARIANT", "WORKERS", "LIMIT"), help="one row"
+    )
     options = parser.parse_args(arguments)
     if options.one:
         warnings.simplefilter("ignore")
-        path, test, variant, workers, memory = options.one
+        path, few, test, variant, workers, memory = options.one
         if options.core_each:  # processes that this one starts inherit it
             os.sched_setaffinity(0, range(int(workers)))
-        print(json.dumps(measure(path, test, variant, int(workers), memory)))
+        print(json.dumps(measure(path, few, test, variant, int(workers), memory)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.folder or temporary)
         test = folder / f"chessboard-{options.test_rows}-from-{max(options.rows)}.zarr"
         make(test, options.test_rows, max(options.rows))
+        few = folder / f"chessboard-{FEW_ROWS}.zarr"
+        make(few, FEW_ROWS)
         print(table_head(HEAD), flush=True)
         for rows in options.rows:
             path = folder / f"chessboard-{rows}.zarr"
             make(path, rows)
             for variant in options.variants:
                 for workers in options.workers:
-                    one = [str(path), str(test), variant, str(workers), options.limit]
+                    one = [str(path), str(few), str(test), variant, str(workers), options.limit]
                     bound = ["--core-each"] if options.core_each else []
                     row = own_process([__file__, *bound, "--one", *one], options.timeout)
                     print(shown(rows, variant, workers, row), flush=True)

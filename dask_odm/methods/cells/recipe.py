@@ -20,6 +20,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from dask.delayed import delayed
@@ -45,6 +46,7 @@ from dask_odm.methods.cells.workers import (
     CellSettings,
     KnownStatistics,
     SolvedBin,
+    StoredBins,
     solve_bin,
     solve_stored_bin,
 )
@@ -229,10 +231,12 @@ def _solve_bins(
         cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell))
+        told = StoredBins(partitions, whole, settings, threads)
+        bins = delayed(told, name=f"bins-{uuid4().hex}", traverse=False)  # sent to a worker once, not with every task
         run = delayed(solve_stored_bin, pure=False)
         for i in range(0, len(left), group):
             some = left[i : i + group]
-            for j, each in cluster.results([run(partitions, whole, settings, k, threads) for k in some]):
+            for j, each in cluster.results([run(bins, k) for k in some]):
                 keep(some[j], each)
 
 

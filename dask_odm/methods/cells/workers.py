@@ -157,11 +157,20 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     )
 
 
+@dataclass(frozen=True, eq=False)
+class StoredBins:
+    """Bins whose rows are partitions on disk, and what all of them are solved by; each with so many ``threads``."""
+
+    partitions: StoredPartitions
+    whole: KnownStatistics
+    settings: CellSettings
+    threads: int
+
+
 @worker_task
-def solve_stored_bin(
-    partitions: StoredPartitions, whole: KnownStatistics, settings: CellSettings, number: int, threads: int
-) -> SolvedBin:
-    """Solve the cells of a bin whose rows are a partition on disk."""
+def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
+    """Solve the cells of a bin."""
+    partitions, whole, settings = bins.partitions, bins.whole, bins.settings
     y, weight = partitions.labels(number, number + 1)
     numbers = partitions.row_numbers(number, number + 1)
     order = np.argsort(numbers)
@@ -169,7 +178,7 @@ def solve_stored_bin(
     factors = tuple(1.0 for _ in settings.factors)
     rows = MemoryData(settings.fit.run, X, y[order], weight[order], factors, numbers[order], X, whole=whole)
     with single_threaded_blas:
-        return solve_bin(rows, settings, number, threads)
+        return solve_bin(rows, settings, number, bins.threads)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.cells import workers
 from dask_odm.methods.cells.recipe import row_bytes
-from dask_odm.methods.cells.workers import CellSettings, SolvedBin, solve_stored_bin
+from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_stored_bin
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -207,7 +207,7 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
     for _ in range(2):  # the first one loads loops
         tracemalloc.start()
         with pytest.raises(NameError):
-            solve_stored_bin(Stored(), held, settings, 0, 1)
+            solve_stored_bin(StoredBins(Stored(), held, settings, 1), 0)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert 0.6 * row_bytes(held) * rows < peak < row_bytes(held) * rows
