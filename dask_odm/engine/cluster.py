@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -305,16 +305,22 @@ class Cluster:
                 results = watch.results(futures)
         return list(map(aligned, results))
 
-    def map_chunks(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str) -> list[Any]:
-        """Return ``[function(*a) for a in arguments]`` in order, by tasks of a few items each; reports `Progress`."""
+    def map_chunks(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str, *shared: Any
+    ) -> list[Any]:
+        """Return ``[function(*shared, *a) for a in arguments]`` in order, by tasks of a few items each.
+
+        What they share is sent to each worker once, not with every task. Reports `Progress`.
+        """
         tasks = min(len(arguments), 4 * self.slots)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
-        run = delayed(_run_group, pure=False)
+        run = delayed(partial(_run_group, function), pure=False, traverse=False)
         results: dict[int, list[Any]] = {}
         report(Progress(phase, 0, len(arguments)))
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
-        started = [run(function, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
+        sent = delayed(shared, name=f"{phase}-{serial}", traverse=False)
+        started = [run(sent, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
         for i, result in self.results(started):
             results[i] = result
             report(Progress(phase, sum(map(len, results.values())), len(arguments)))
@@ -322,9 +328,11 @@ class Cluster:
 
 
 @worker_task
-def _run_group(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _run_group(
+    function: Callable[..., Any], shared: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]
+) -> list[Any]:
     with single_threaded_blas:
-        return [function(*a) for a in while_wanted(arguments)]
+        return [function(*shared, *a) for a in while_wanted(arguments)]
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:

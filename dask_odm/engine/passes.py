@@ -107,10 +107,10 @@ class StorePasses:
             if self.cluster.client is None:  # threads report progress
                 here: Callable[..., Any] = partial(sum_groups, meter=meter)
                 return tree_sum(run_threads(lambda a: here(*a), told, self.cluster.threads))
-            task = delayed(sum_groups, pure=False)
             serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
             name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
-            tasks = [task(*a, dask_key_name=f"{name}-{run.start}") for run, a in zip(runs, told, strict=True)]
+            calls = [delayed(partial(sum_groups, *a), pure=False, traverse=False) for a in told]
+            tasks = [call(dask_key_name=f"{name}-{run.start}") for run, call in zip(runs, calls, strict=True)]
             if len(tasks) * nbytes > CLIENT_BYTES:
                 tasks = [tree_sum(tasks)]
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
@@ -209,11 +209,10 @@ class StorePivots:
         self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
 
     def run(self, race: Race) -> Proposals:
-        # the race is a task of its own, so that it goes to each worker once, with a name that no other fit has
-        sent = delayed(race, name=f"landmarks-{uuid4().hex}", traverse=False)
         chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.tasks))
-        arguments = [(self.store, self.labelling, self.scaling, self.type_name, sent, part.tolist()) for part in chunks]
-        return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks"), race.most)
+        shared = self.store, self.labelling, self.scaling, self.type_name, race
+        arguments = [(part.tolist(),) for part in chunks]
+        return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks", *shared), race.most)
 
     def take(self, numbers: Array) -> Array:
         return self.scaling(self.raw(numbers))
@@ -222,7 +221,7 @@ class StorePivots:
         """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
         order = np.argsort(numbers)
         parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
-        read = self.cluster.map_chunks(Store.read_rows, [(self.store, part) for part in parts], "landmarks")
+        read = self.cluster.map_chunks(Store.read_rows, [(part,) for part in parts], "landmarks", self.store)
         rows = np.empty((len(numbers), self.store.features), self.dtype)
         rows[order] = np.concatenate([block.X for block in read])
         return rows

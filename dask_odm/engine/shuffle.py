@@ -11,10 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
-from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
@@ -85,8 +83,7 @@ class Shuffle:
         if groups.count == 1:
             counted = self._over_chunks("labels", count_kept)
         else:
-            # the groups are a task of their own, so that they go to each worker once, with a name that no other fit has
-            group_of = delayed(partial(groups_of_scaled, scaling, groups), name=f"groups-{uuid4().hex}", traverse=False)
+            group_of = partial(groups_of_scaled, scaling, groups)
             counted = self._over_chunks("strata", count_groups, group_of, groups.count, self.folder)
         rows = np.sum(counted)
         if 0 < rows < partitioner.n_partitions:
@@ -107,8 +104,8 @@ class Shuffle:
 
     def _over_chunks(self, phase: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return what a function of store, targets, ``arguments`` and the number of a chunk returns for all chunks."""
-        told = [(self.store, self.targets, *arguments, c) for c in range(self.store.n_chunks)]
-        return self.cluster.map_chunks(function, told, phase)
+        chunks = [(c,) for c in range(self.store.n_chunks)]
+        return self.cluster.map_chunks(function, chunks, phase, self.store, self.targets, *arguments)
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Return raw rows to make groups from, about as many from every chunk."""
@@ -128,11 +125,11 @@ class Shuffle:
         dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
-        told = [(self.store, self.targets, partitions, self.folder, c, dealer.assign, b) for c, b in enumerate(before)]
+        shared = self.store, self.targets, partitions, self.folder, dealer.assign
         written = np.zeros(len(dealer.counts), np.uint32)
-        for sums in self.cluster.map_chunks(scatter, told, "shuffle"):
+        for sums in self.cluster.map_chunks(scatter, list(enumerate(before)), "shuffle", *shared):
             written += sums
-        self.cluster.map_chunks(seal, [(partitions, k, int(total)) for k, total in enumerate(written)], "seal")
+        self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
 
 

@@ -248,8 +248,8 @@ def scatter(
     targets: Targets,
     partitions: StoredPartitions,
     folder: str,
-    chunk: int,
     assign: Callable[[Array, Array], tuple[Array, Array]],
+    chunk: int,
     before: Array,
 ) -> Array:
     """Write the rows of a chunk to their places, and return the sum of the written words per partition, for `seal`.

@@ -129,8 +129,8 @@ class StoredData(TrainingData):
         store = self.store
         if not store.has_weight and self.labelled_rows == store.rows and self.targets.keeps_all:
             return store.statistics
-        chunks = [(store, self.targets, c) for c in range(store.n_chunks)]
-        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics")
+        chunks = [(c,) for c in range(store.n_chunks)]
+        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics", store, self.targets)
         for part in rest:
             total.merge(part)
         if not total.count:

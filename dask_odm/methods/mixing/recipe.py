@@ -317,8 +317,9 @@ def _on_disk(data: StoredData, fit: MixingFit, folder: str) -> tuple[StoredParti
         if fit.senders is not None:
             names, values = _named(fit.senders, store.rows)
         else:
-            chunks = [(store, targets, feature, c) for c in range(store.n_chunks)]
-            values = np.unique(np.concatenate(cluster.map_chunks(distinct_values, chunks, "shards")))
+            chunks = [(c,) for c in range(store.n_chunks)]
+            found = cluster.map_chunks(distinct_values, chunks, "shards", store, targets, feature)
+            values = np.unique(np.concatenate(found))
             names = _names_of_values(values)
         partitions = shuffle.by_label(values, feature, len(names), fit.run.seed)
         _require_rows(names, partitions.counts)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -185,8 +184,9 @@ class Reclustering:
         rng = np.random.default_rng(np.random.SeedSequence(level_seed, spawn_key=(0,)))
         chosen = RowSet.at(np.sort(rng.choice(sum(counts), count, replace=False)), counts)
         groups = level.groups(np.concatenate(list(slabs(chosen.rows(self.partitions, self.scaling, 0)[0]))))
-        arguments: list[Any] = [(self.partitions, self.scaling, groups, k) for k in range(len(counts))]
-        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, arguments, "clusters"))
+        numbers = [(k,) for k in range(len(counts))]
+        shared = self.partitions, self.scaling, groups
+        of_row = np.concatenate(self.cluster.map_chunks(groups_of_partition, numbers, "clusters", *shared))
         found = (np.flatnonzero(of_row == g) for g in range(groups.count))
         self.groups = groups
         return [RowSet.at(positions, counts) for positions in found if len(positions)]

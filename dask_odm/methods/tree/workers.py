@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import uuid4
@@ -201,7 +202,7 @@ def _run_level(
     """
     memory, threads = cluster.share(len(nodes))
     certify = len(nodes) == 1
-    solve = delayed(solve_node, pure=False)
+    solve = delayed(partial(solve_node, job), pure=False, traverse=False)
     tasks = []
     for i, (node, children) in enumerate(zip(nodes, overlaps(nodes, below), strict=True)):
         seed = int(np.random.SeedSequence([job.solver.seed, number, i]).generate_state(1)[0])
@@ -209,13 +210,14 @@ def _run_level(
         name = f"solve_{len(nodes)}_partitions-{uuid4().hex}"
         rows = [below[c] for c in children]
         started = [states[c] for c in children]
-        tasks.append(solve(job, node, seed, memory, threads, certify, rows, started, dask_key_name=name))
+        tasks.append(solve(node, seed, memory, threads, certify, rows, started, dask_key_name=name))
     with Meter(f"level {depth}", len(nodes), "partitions") as meter:
         solved = cluster.persist(tasks, meter.add)
         figures: list[Any] = [None] * len(solved)
         passed = [0] * len(solved)
         with cluster.cancelled_on_error(solved):
-            looks = [delayed(read_figures, pure=False)(job.pass_up, s) for s in solved]
+            look = delayed(partial(read_figures, job.pass_up), pure=False, traverse=False)
+            looks = [look(s) for s in solved]
             for i, (solution, rows_up) in cluster.results(looks):
                 figures[i], passed[i] = solution, rows_up
                 meter.add(cluster.client is not None)  # without a client they were counted when they were solved
