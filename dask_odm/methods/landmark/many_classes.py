@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,15 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import taken
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.named import Linear
 from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, span_bytes
 from dask_odm.learning.solution import Record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import (
     Machines,
     Trained,
@@ -32,6 +36,7 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
 from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, machine_pass_bytes
@@ -47,6 +52,7 @@ from dask_odm.methods.landmark.recipe import (
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.pairs.recipe import Pairs, pairs_attributes, pairs_bytes, pairs_dtype, short_pairs, suits_pairs
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
@@ -72,6 +78,10 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     preconditioned = rows >= MEANS_ROWS * count and _means_bytes(data, 1, count) <= MEANS_BYTES
     if preconditioned:
         most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= MEANS_BYTES)
+    elif pairs and isinstance(data, MemoryData) and suits_pairs(data, fit):
+        kept = data.rows * count * pairs_dtype(data, fit).itemsize
+        if kept + span_bytes(count, data.features) * CPU_COUNT + pairs_bytes(data, fit) <= data.cluster.memory:
+            return _train_small_pairs(data, fit, count, pairs)
     spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
@@ -111,6 +121,34 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
     return Trained(model, attributes | {"support_": numbers} | left, warning)
+
+
+def _train_small_pairs(data: MemoryData, fit: ODMFit, count: int, pairs: int) -> Trained:
+    """Train pairs of few rows by descent in their dual, from products of the rows' Nyström features.
+
+    The products have the bias in them, which descent treats for itself: it is taken off and added again.
+    """
+    dtype = pairs_dtype(data, fit)
+    with rescaling_advised():
+        seen = data.seen_by(fit.kernel)
+        landmarks = _landmarks(seen, count, fit)
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
+        features = coordinates(landmarks, rows, dtype, CPU_COUNT)
+        bias = landmarks.kernel.bias
+        of_class = [np.flatnonzero(data.y == code) for code in range(pairs)]
+        work = Pairs(Linear(), 0.0, features, data.total_weights, of_class, fit, dtype)
+        found, double = work.solve()
+    weights = np.zeros((len(found), len(landmarks)))
+    for w, each, two in zip(weights, found, combinations(of_class, 2), strict=True):
+        used = np.flatnonzero(each.coefficients)
+        w[:] = each.coefficients[used] @ features[np.concatenate(two)[used]]
+    coefficients = np.ascontiguousarray(landmark_weights(landmarks, weights.T).T)
+    require_finite_solution(coefficients, [each.point.gap for each in found])
+    kernel = replace(landmarks.kernel, bias=0.0)
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, bias * coefficients.sum(axis=1), pairs, double)
+    attributes = pairs_attributes(found) | {"dual_gap_": float("nan"), "support_": numbers}
+    return Trained(model, attributes, short_pairs(found, fit))
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:

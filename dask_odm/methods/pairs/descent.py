@@ -193,7 +193,8 @@ def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, term
     n = len(negative)
     upsilon = band[2]
     for i in range(stiffness.size):
-        own = negative[i, i] if i < n else positive[i - n, i - n]
+        # in the span of landmarks the bias may exceed a row's value by rounding
+        own = max(negative[i, i] if i < n else positive[i - n, i - n], 0.0)
         c = stiffness[i]
         terms[0, i], terms[1, i] = -1.0 if i < n else 1.0, own
         terms[2, i], terms[4, i] = c / (1.0 + own * c), own + 1.0 / c

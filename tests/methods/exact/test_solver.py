@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.learning.problem.losses import ODMSettings, RowLosses
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.exact import solver as exact
 from dask_odm.methods.exact.gram import ActiveFactor
 from dask_odm.methods.exact.preconditioners import BlockPreconditioner, Woodbury, blocks_of
-from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
 from dask_odm.methods.exact.systems import ExactLimits, ProductSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
@@ -306,3 +307,16 @@ def test_rows_on_disk_are_gathered_once_for_all_cells():
     blocks = BlockPreconditioner(products, np.zeros((4000, 1), np.float32), cells, 1)
     blocks.on(np.arange(0, 4000, 2), np.where(np.arange(4000) % 2, 0.0, 1.0))
     assert sum(read) <= 4001
+
+
+@pytest.mark.parametrize("seed", [637, 1310, 3122])
+def test_a_step_that_is_cut_short_is_not_taken_for_rounding(seed):
+    """Just above the tolerance it lowers P by next to nothing, and the next step ends at the optimum."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(20, 60)), int(rng.integers(2, 10))
+    y = np.where(np.arange(n) < n // 2, -1.0, 1.0)
+    X = rng.normal(size=(n, d)) + 0.3 * y[:, None]
+    K = np.exp(-rng.uniform(0.02, 2) * ((X[:, None] - X[None]) ** 2).sum(2)) + 1
+    losses = RowLosses(ODMSettings(10 ** rng.uniform(2, 6), 0.2, 0.1), y, np.ones(n))
+    start = y * np.maximum(rng.normal(size=n) * 10 ** rng.uniform(-1, 2), 0) * (rng.random(n) < 0.6)
+    assert solve_gram(losses, K, SolverSettings(0.01, 200, 0), start=start).point.gap <= 0.01

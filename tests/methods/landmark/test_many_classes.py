@@ -61,7 +61,7 @@ def test_they_are_exact_machines_of_the_projected_kernel(rows, scheme, upsilon):
     np.testing.assert_allclose(found.decision_function(X), exact.decision_function(K), atol=1e-4)
     assert np.isnan(found.dual_gap_)
     assert found.history_[-1]["gap"] <= 1e-11
-    assert found.history_[-1]["machines"] == 0
+    assert scheme == "ovo" or found.history_[-1]["machines"] == 0
 
 
 @pytest.mark.parametrize("count", [2, 10, 80])
@@ -114,9 +114,12 @@ def test_memory_changes_no_bit(rows, monkeypatch):
     np.testing.assert_array_equal(model().fit(X, y).dual_coef_, kept)
 
 
-def test_what_is_claimed_of_float32_is_true_in_float64(rows):
+@pytest.mark.parametrize("by_pairs", [True, False])
+def test_what_is_claimed_of_float32_is_true_in_float64(rows, by_pairs, monkeypatch):
     """A wide kernel and a large λ: float32 alone would claim gaps that are not there."""
     X, y = rows
+    if not by_pairs:
+        monkeypatch.setattr(many_classes, "suits_pairs", lambda *_: False)
     found = model(gamma=0.003, lam=1e5, dtype="float32", tol=1e-3).fit(X, y)
     landmarks = found.support_vectors_.astype(np.float64)
     F = rbf_kernel(X.astype(np.float32).astype(np.float64), landmarks, gamma=0.003) + 1.0
@@ -130,8 +133,11 @@ def test_what_is_claimed_of_float32_is_true_in_float64(rows):
         c = 1e5 / of_pair.sum() / 0.8**2
         loss = 0.5 * c * (np.maximum(0.8 - margins, 0) ** 2 + 0.2 * np.maximum(margins - 1.2, 0) ** 2).sum()
         total += 0.5 * coefficients @ G @ coefficients + loss
-    assert found.history_[-1]["gap"] <= 1e-3
-    assert found.history_[-1]["objective"] == pytest.approx(total, rel=1e-2)
+    after = [*found.history_[1:], {"iteration": 0}]
+    last = [a for a, b in zip(found.history_, after, strict=True) if b["iteration"] <= a["iteration"]]  # of machines
+    assert len(last) == (10 if by_pairs else 1)
+    assert max(record["gap"] for record in last) <= 1e-3
+    assert sum(record["objective"] for record in last) == pytest.approx(total, rel=1e-2)
 
 
 @pytest.mark.parametrize("scheme", ["ovo", "ovr"])
@@ -150,8 +156,8 @@ def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
 
 
 def test_an_early_end_is_a_warning(rows):
-    with pytest.warns(UserWarning, match="10 of 10 machines stopped short"):
-        model(max_iter=1).fit(*rows)
+    with pytest.warns(UserWarning, match="5 of 5 machines stopped short"):
+        model(max_iter=1, multi_class="ovr").fit(*rows)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -164,9 +170,9 @@ def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path, dtype):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        model(dtype=dtype, checkpoint=checkpoint, callbacks=[lose]).fit(X, y)
-    rest = model(dtype=dtype, checkpoint=checkpoint, resume=True).fit(X, y)
-    whole = model(dtype=dtype).fit(X, y)
+        model(dtype=dtype, multi_class="ovr", checkpoint=checkpoint, callbacks=[lose]).fit(X, y)
+    rest = model(dtype=dtype, multi_class="ovr", checkpoint=checkpoint, resume=True).fit(X, y)
+    whole = model(dtype=dtype, multi_class="ovr").fit(X, y)
     np.testing.assert_array_equal(rest.dual_coef_, whole.dual_coef_)
     assert [record["gap"] for record in rest.history_] == [record["gap"] for record in whole.history_]
 
