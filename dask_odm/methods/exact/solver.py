@@ -257,7 +257,7 @@ class _Run:
         if state.double and stalled and gap > self.tol and halved:
             # the scores had drifted, so that their steps ended: others follow from those found anew
             return found.changed(exactness=1.0, double_since=len(found.history) - 1)
-        # the systems of a matrix in memory are exact, so that a gap that does not halve is rounding; or the step was cut
+        # systems of a matrix in memory are exact, so that a gap that does not halve is rounding; or the step was cut
         # short, which still lowers P
         gains = len(found.history) > 1 and found.history[-1]["objective"] < found.history[-2]["objective"]
         exact = isinstance(self.system, GramSystem) and not (state.double and gains)
