@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from dask_odm.data.ingest import ingest as ingest
     from dask_odm.data.store.interchange import open_store as open_store
     from dask_odm.data.store.store import Store as Store
+    from dask_odm.diagnostics.importance import permutation_importance as permutation_importance
     from dask_odm.diagnostics.learning_curve import learning_curve as learning_curve
     from dask_odm.diagnostics.plotting import plot_confusion as plot_confusion
+    from dask_odm.diagnostics.plotting import plot_importance as plot_importance
     from dask_odm.diagnostics.plotting import plot_learning_curve as plot_learning_curve
     from dask_odm.diagnostics.plotting import plot_margin_distribution as plot_margin_distribution
     from dask_odm.diagnostics.plotting import plot_reliability as plot_reliability
@@ -52,10 +54,11 @@ _NAMES = {
     "dask_odm.data.ingest": ("ingest",),
     "dask_odm.data.store.interchange": ("open_store",),
     "dask_odm.data.store.store": ("Store",),
+    "dask_odm.diagnostics.importance": ("permutation_importance",),
     "dask_odm.diagnostics.learning_curve": ("learning_curve",),
     "dask_odm.diagnostics.plotting": (
-        "plot_confusion", "plot_learning_curve", "plot_margin_distribution", "plot_reliability", "plot_roc",
-        "plot_shard_weights",
+        "plot_confusion", "plot_importance", "plot_learning_curve", "plot_margin_distribution", "plot_reliability",
+        "plot_roc", "plot_shard_weights",
     ),
     "dask_odm.estimators.saving": ("load_model",),
     "dask_odm.estimators.groups": ("spatial_blocks",),

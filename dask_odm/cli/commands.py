@@ -230,6 +230,37 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
 @main.command()
 @click.argument("model")
 @click.argument("source", metavar="SRC")
+@row_options
+@place_options
+@click.option("--repeats", type=click.IntRange(1), default=5, help="How often each feature is taken from other rows.")
+@click.option("--random-state", type=click.IntRange(0), default=0, help="Draws these rows.")
+@json_option
+def importance(model: str, source: str, rows: RowOptions, runs_on: Place, repeats: int, random_state: int,
+               as_json: bool) -> None:  # fmt: skip
+    """Tell which features a MODEL needs: what its score on SRC loses if one of them is taken from other rows.
+
+    The score is accuracy or, of a regressor, R². SRC has labels or targets, and is as for evaluate. Take rows that the
+    model did not learn from.
+    """
+    with progress_shown() as seconds:
+        loaded = odm.load_model(model)
+        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+            found = odm.permutation_importance(loaded, store, n_repeats=repeats, random_state=random_state)
+    each = zip(found.feature_names, found.importances_mean.tolist(), found.importances_std.tolist(), strict=True)
+    features = sorted(each, key=lambda feature: -feature[1])
+    facts = {
+        "score": found.score,
+        "features": [{"name": name, "lost": mean, "deviation": deviation} for name, mean, deviation in features],
+        "seconds": seconds(),
+    }
+    width = max(map(len, found.feature_names))
+    lines = [f"{name:{width}}  {mean:8.4f} ± {deviation:.4f}" for name, mean, deviation in features]
+    emit(as_json, facts, "\n".join([*lines, "", f"lost of a score of {found.score:.4f}, {facts['seconds']:.2f} s"]))
+
+
+@main.command()
+@click.argument("model")
+@click.argument("source", metavar="SRC")
 @click.argument("out")
 @row_options
 @place_options

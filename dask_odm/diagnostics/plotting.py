@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from dask_odm.diagnostics.evaluation import Evaluation
+    from dask_odm.diagnostics.importance import Importance
     from dask_odm.diagnostics.learning_curve import LearningCurve
 
 
@@ -202,6 +203,26 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("rows")
     ax.set_ylabel("score")
     ax.legend()
+    return ax
+
+
+def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20) -> Axes:
+    """Draw what a model's score loses by each feature, the largest first, with standard deviations over the repeats.
+
+    Parameters
+    ----------
+    found : Importance
+        As `dask_odm.permutation_importance` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a figure of its own.
+    most : int, default=20
+        Most features that are drawn.
+    """
+    ax = _new_axes() if ax is None else ax
+    order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
+    names = [found.feature_names[j] for j in order]
+    ax.barh(names, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    ax.set_xlabel(f"lost of a score of {found.score:.3f}")
     return ax
 
 

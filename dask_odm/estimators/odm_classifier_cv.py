@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm_classifier import ODMClassifier, ODMEstimator
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters

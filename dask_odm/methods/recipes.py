@@ -111,7 +111,7 @@ def choose_by_regions(
     What is chosen depends on data and seed, and on memory alone if cells would not fit. Returns the settings of the fit
     with the solver object of the choice.
     """
-    if choice.solver != "landmark" or not are_possible(data, fit):
+    if choice.solver != "landmark" or not are_possible(data, fit, pairs=pairs):
         return choice, fit
     # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
     times = 0.5 * len(data.class_weights) if pairs else 1.0

@@ -66,9 +66,10 @@ class Cells(SolverObject):
 
     Parameters
     ----------
-    cell_rows : int, default=4000
-        Most rows of a region. More come closer to one machine for all rows; time grows with them. Equal rows stay in
-        one region, however many they are.
+    cell_rows : int or None, default=None
+        Most rows of a region. More come closer to one machine for all rows; time grows with them. None: 4,000, or 8,000
+        if every two of many classes have a machine, which sees few of them. Equal rows stay in one region, however many
+        they are.
     overlap : float, default=0.0
         Regions also learn from rows this near beyond a plane, in standard deviations of the rows that it divides.
     settings : {"shared", "each"}, default="shared"
@@ -81,15 +82,19 @@ class Cells(SolverObject):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "cell_rows": _COUNT,
+        "cell_rows": _COUNT_OR_NONE,
         "overlap": [Interval(Real, 0.0, None, closed="left")],
         "settings": [StrOptions({"shared", "each"})],
     }
 
-    cell_rows: int = 4000
+    cell_rows: int | None = None
     _: KW_ONLY
     overlap: float = 0.0
     settings: str = "shared"
+
+    def most_rows(self, *, pairs: bool) -> int:
+        """Return the most rows of a region, for machines of all ``pairs`` of classes or for others."""
+        return self.cell_rows or (8000 if pairs else 4000)
 
 
 @with_parameters

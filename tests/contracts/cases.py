@@ -195,7 +195,7 @@ CASES = [
     odm("dip", settings={"solver": DiP(4, fan_in=2, n_clusters=6), **kernel}),
     odm("dc", settings={"solver": DC(4, fan_in=2), **kernel}),
     odm("newton", settings={"solver": "newton", **linear}),
-    odm("landmark, many", settings={"solver": Landmark(200), **kernel}, rows=three_classes),
+    odm("landmark, many", settings={"solver": Landmark(200), "multi_class": "ovr", **kernel}, rows=three_classes),
     odm("newton, pairs", settings={"solver": "newton", "multi_class": "ovo", **linear}, rows=three_classes),
     odm("dsvrg", settings={"solver": DSVRG(n_partitions=4), **linear}, tol=1e-3),
     odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),

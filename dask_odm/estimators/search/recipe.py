@@ -211,7 +211,8 @@ class _Trials(SampleTrials):
         if not self._in_cells:
             return super()._drawn(stage)
         solver = self._fit.first.solver
-        most = (solver if isinstance(solver, Cells) else Cells()).cell_rows // (4 if stage == COARSE else 1)
+        most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
+        most //= 4 if stage == COARSE else 1
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
         return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)

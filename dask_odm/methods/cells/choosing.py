@@ -36,12 +36,12 @@ WORK = 150
 SAMPLED = 4  # rows per landmark in the sample that landmarks and regions come from
 
 
-def are_possible(data: TrainingData, fit: ODMFit) -> bool:
-    """Return whether cells could take the place of landmarks.
+def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> bool:
+    """Return whether cells could take the place of landmarks, with machines for all ``pairs`` of classes or others.
 
     The kernel must have a name, a sample more rows than a cell, and workers the memory that landmarks do without.
     """
-    cell_rows = min(Cells().cell_rows, data.labelled_rows)
+    cell_rows = min(Cells().most_rows(pairs=pairs), data.labelled_rows)
     if not fit.kernel.is_named or rows_of_bytes(data) < cell_rows:
         return False
     needed = cell_bytes(cell_rows, data, fit) + (0 if data.in_memory else 3 * COPIED_BYTES)
@@ -81,7 +81,7 @@ def _region_rows(data: TrainingData, fit: ODMFit) -> int:
     """Return how many rows a region has, about."""
     machines = max(1.0, 0.5 * len(data.class_weights))
     found = round((data.labelled_rows * fit.own.n_landmarks**2 / (WORK * machines)) ** (1 / 3))
-    return min(Cells().cell_rows, max(1, found))
+    return min(Cells().most_rows(pairs=False), max(1, found))
 
 
 def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float) -> tuple[float, float]:

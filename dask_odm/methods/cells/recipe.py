@@ -116,7 +116,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
-    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.cell_rows, fit.own.overlap)
+    settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.most_rows(pairs=pairs), fit.own.overlap)
     rows = data.labelled_rows
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
     bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS

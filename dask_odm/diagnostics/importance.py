@@ -1,0 +1,130 @@
+"""Which features a model needs: how much worse it predicts the rows of a store if one feature is another row's."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
+from dask_odm.errors import InputError
+from dask_odm.models.models import Model
+from dask_odm.models.predict import ModelFile, label_block, values_of_block
+from dask_odm.typing import Array
+
+DRAWN_ROWS = 10_000  # rows whose values take the place of others'
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """What a score loses by each of d features, named as scikit-learn's `permutation_importance` has it.
+
+    ``importances`` are those of every repeat, (d, n_repeats); ``score`` is that of the rows as they are.
+    """
+
+    feature_names: list[str]
+    score: float
+    importances: Array
+
+    @property
+    def importances_mean(self) -> Array:
+        """Mean loss by each feature, (d,)."""
+        return self.importances.mean(axis=1)
+
+    @property
+    def importances_std(self) -> Array:
+        """Standard deviation of the loss over the repeats, (d,)."""
+        return self.importances.std(axis=1)
+
+
+def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0) -> Importance:
+    """Score a model on a store again and again, each time with one feature taken from rows drawn at random.
+
+    Accuracy or, of a regressor, R² counts. Rows are read and predicted a chunk at a time, on the workers of the current
+    client if there is one; any number of them gives the same bits. A feature may count for little because others tell
+    the same. Take rows that the model did not learn from. For rows in memory, and other scores, there is scikit-learn's
+    `permutation_importance`.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        A classifier, or a regressor of one target.
+    store : Store, str or path
+        Rows with labels or targets; those without do not count. Row weights do.
+    n_repeats : int, default=5
+        How often each feature is taken from other rows.
+    random_state : int, default=0
+        Draws the other rows, at most 10,000 of the store's.
+
+    Returns
+    -------
+    Importance
+
+    Raises
+    ------
+    InputError
+        No store; no labels or targets; other features; several targets; no repeats.
+    StoreError
+        A damaged store.
+    """
+    if not isinstance(store, Store | str | os.PathLike):
+        raise InputError(
+            f"permutation_importance takes a store. Got {type(store).__name__} instead; for rows in memory there is "
+            "sklearn.inspection.permutation_importance."
+        )
+    if n_repeats < 1:
+        raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
+    resolved = model._resolve(store)
+    classes = getattr(model, "classes_", None)
+    if classes is None and model._model.outputs > 1:
+        raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
+    model.score(resolved)  # raises whatever does not fit
+    drawn, _ = resolved.sample(DRAWN_ROWS, random_state)
+    shared = model._for_tasks(), resolved, classes, drawn, n_repeats, random_state
+    chunks = [(i,) for i in range(resolved.n_chunks)]
+    found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
+    lost, moments = (np.array(each) for each in zip(*found, strict=True))
+    losses = np.array([math.fsum(column) for column in lost.reshape(len(found), -1).T])
+    total, first, second = (math.fsum(column) for column in moments.T)
+    least = total if classes is not None else second - first**2 / total  # of a constant prediction, for R²
+    scores = 1.0 - losses / least
+    names = resolved.feature_names or [str(j) for j in range(resolved.features)]
+    return Importance(list(map(str, names)), float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+
+
+def chunk_losses(
+    model: Model | ModelFile, store: Store, classes: Array | None, drawn: Array, n_repeats: int, seed: int, chunk: int
+) -> tuple[Array, Array]:
+    """Return losses (1 + d · n_repeats,) of a chunk's rows, and sums of weights, weighted y and weighted y². A task.
+
+    The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first is of the rows as
+    they are.
+    """
+    block = store.read(chunk)
+    assert block.y is not None
+    known = np.flatnonzero(block.y >= 0 if classes is not None else block.y == block.y)
+    X = block.X[known]
+    y = store.labels(block.y[known])
+    weight = np.ones(len(known)) if block.weight is None else block.weight[known]
+    if isinstance(model, ModelFile):
+        model = model.load()
+
+    def loss(rows: Array) -> float:
+        values = values_of_block(model, rows)
+        wrong = label_block(values, classes) != y if classes is not None else np.square(values - y)
+        return float((weight * wrong).sum())
+
+    found = [loss(X)]
+    others = [np.random.default_rng([seed, r, chunk]).integers(len(drawn), size=len(X)) for r in range(n_repeats)]
+    for j in range(X.shape[1]):
+        own = X[:, j].copy()
+        for rows in others:
+            X[:, j] = drawn[rows, j]
+            found.append(loss(X))
+        X[:, j] = own
+    real = np.zeros(len(y)) if classes is not None else y.astype(np.float64)
+    return np.array(found), np.array([weight.sum(), (weight * real).sum(), (weight * real**2).sum()])

@@ -1,0 +1,340 @@
+"""What classifiers can say once they know each training row's left-out value: probabilities, sets, thresholds, scores.
+
+`dask_odm.estimators.base.StoreEstimator` has `fit`; left-out values come from `dask_odm.methods.left_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import KW_ONLY, replace
+from numbers import Integral, Real
+from types import MethodType
+from typing import Any, ClassVar, Self, cast
+from uuid import uuid4
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import map_blocks
+from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
+from dask_odm.estimators.shared_parameters import PolynomialParameters
+from dask_odm.learning.parameters import (
+    with_parameters,
+)
+from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
+from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
+from dask_odm.models.sets import conformity_table, sets, thresholds_of
+from dask_odm.typing import Array
+
+
+class NoProbabilitiesError(InputError, AttributeError):
+    """The model was fitted without what probabilities need."""
+
+
+class _NeedsLink:
+    """A method that only models with a link have, like scikit-learn's `available_if`, but the error has the way out."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self._method
+        if not (hasattr(model, "probability_link_") if hasattr(model, "classes_") else model.loo):
+            raise NoProbabilitiesError(
+                f"{self._method.__name__} needs leave-one-out scores, which this {type(model).__name__} is fitted "
+                "without; fit it with loo=True (--loo)."
+            )
+        return MethodType(self._method, model)
+
+
+@with_parameters
+class ODMEstimator(PolynomialParameters, StoreClassifier):
+    """A classifier that has probabilities if it was fitted with ``loo``.
+
+    Parameters
+    ----------
+    tol : float, default=1e-3
+        Relative duality gap to reach; of "landmark", over the span.
+    max_iter : int, default=200
+        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
+    loo : bool, default=False
+        Find what the model would say of each training row without having learned from it; probabilities need it.
+    fit_intercept : bool, default=True
+        Adds 1 to the kernel: a regularised intercept. The papers have none.
+    class_weight : dict, "balanced" or None, default=None
+        What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight.
+    multi_class : {"ovr", "ovo"} or None, default=None
+        How more than two classes are learned: each against the rest, or every two. None: "ovr" for the linear kernel
+        and with ``loo``, else "ovo".
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "tol": [Interval(Real, 0.0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "loo": ["boolean"],
+        "fit_intercept": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "multi_class": [StrOptions({"ovr", "ovo"}), None],
+    }
+    _instead: ClassVar[dict[str, str]] = {
+        "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
+    }
+    _saved: ClassVar[tuple[str, ...]] = (
+        "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_", *LEFT_OUT
+    )  # fmt: skip
+    _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
+
+    _: KW_ONLY
+    tol: float = 1e-3
+    max_iter: int = 200
+    loo: bool = False
+    fit_intercept: bool = True
+    class_weight: dict[Any, float] | str | None = None
+    multi_class: str | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn from rows and labels.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `StoreEstimator.fit` takes them.
+        groups : array-like of shape (n,), DataArray, str or None
+            With ``loo``, the group of each row: a patient, a field, a station. Left-out values are then by the model
+            without any row of the group, in closed form, and so are the score and the probabilities that follow from
+            them. Rows that resemble their group's others make the model look better than it is if left out singly.
+            Of a cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `StoreEstimator.fit`; groups without ``loo``, fewer than two of them, or of another number of rows.
+        """
+        self._publish(*self._train(X, y, sample_weight, groups))
+        return self
+
+    def loo_score(self, scoring: Any = "accuracy") -> Any:
+        """Score the training rows as they were left out, by any scorer of scikit-learn's; no refit.
+
+        Parameters
+        ----------
+        scoring : str, callable, several of them, or dict, default="accuracy"
+            As ``scoring`` of `ODMClassifierCV`.
+
+        Returns
+        -------
+        score : float, or dict of float
+            Of several scorers, by name.
+
+        Raises
+        ------
+        InputError
+            A fit without ``loo``, of pairs of classes, or by a version before this one; a model from a file, which has
+            no values of rows; a scorer that does not suit the classes.
+        """
+        values, codes, weight = self._rows_left_out()
+        scorers = scorers_of(scoring)
+        score = Scoring(scorers, self.classes_, self._threshold)
+        found = score(values, codes, weight).tolist()
+        return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
+
+    def _rows_left_out(self) -> tuple[Array, Array, Array]:
+        """Return decision values, codes of classes and weights of the training rows, left out; InputError without."""
+        check_is_fitted(self)
+        if not hasattr(self, LEFT_OUT_ROWS):
+            raise InputError(
+                "there are no left-out values of rows: fit with loo=True, and with multi_class='ovr' if there are more "
+                "than two classes. A model from a file has none."
+            )
+        codes, weight = getattr(self, LEFT_OUT_ROWS)
+        counted = np.flatnonzero(weight)
+        return self.loo_decision_function_[counted], codes[counted], weight[counted]
+
+    def tune_threshold(
+        self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Move the boundary between two classes to where a score of rows that were left out is best; no refit.
+
+        Decision values are smaller by ``threshold_`` from then on. Those above 0 belong to ``classes_[1]`` as before,
+        in memory, over stores and in maps; a file keeps it. Probabilities and sets stay what they are. The next fit has
+        none.
+        scikit-learn's `TunedThresholdClassifierCV` does the same by refits.
+
+        Parameters
+        ----------
+        scoring : str, callable or float, default="balanced_accuracy"
+            Score to be largest, as one of ``scoring`` of `ODMClassifierCV`, such as "f1" or `CostScorer`; or the share
+            of the rows, between 0 and 1, that is to be predicted ``classes_[1]``.
+        X, y, sample_weight
+            Rows that were held out of the fit, as `score` takes them. By default the training rows, left out.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            More than two classes, or rows of one; a fit without ``loo`` and no rows; several scores, or one that does
+            not judge what is predicted; or as `score`.
+        """
+        check_is_fitted(self)
+        if len(self.classes_) != 2:
+            raise InputError(f"a threshold is between two classes, but there are {len(self.classes_)}.")
+        if X is None and (y is not None or sample_weight is not None):
+            raise InputError("y and sample_weight are of rows X: give X, too, or none of them.")
+        values, codes, weight = self._rows_left_out() if X is None else self._values_of_labelled(X, y, sample_weight)
+        if len(np.unique(codes)) < 2:
+            raise InputError("a threshold needs rows of both classes, but there are those of one.")
+        if isinstance(scoring, Real):
+            self._move_boundary(share_threshold(values, weight, float(scoring)))
+            return self
+        scorers = scorers_of(scoring)
+        if len(scorers) > 1:
+            raise InputError(f"a threshold is tuned by one score. Got {list(scorers)} instead.")
+        for name, scorer in scorers.items():
+            asked = getattr(scorer, "_response_method", "predict")
+            if "predict" not in ([asked] if isinstance(asked, str) else asked):
+                raise InputError(f"a threshold changes what is predicted, which scoring={name!r} does not judge.")
+        score = Scoring(scorers, self.classes_)
+        self._move_boundary(best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values))
+        return self
+
+    @property
+    def _threshold(self) -> float:
+        return getattr(self, "threshold_", 0.0)
+
+    def _move_boundary(self, by: float) -> None:
+        """Make all decision values smaller, those of left-out rows, too."""
+        model: Any = self._model
+        self._model = replace(model, intercept=model.intercept - by)
+        self._file = None
+        self._token = uuid4().hex
+        self.intercept_ = self._model.intercept.copy()
+        self.threshold_ = self._threshold + by
+        if hasattr(self, LEFT_OUT_ROWS):
+            self.loo_decision_function_: Array = self.loo_decision_function_ - by
+            values, codes, weight = self._rows_left_out()
+            self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
+        elif hasattr(self, "loo_score_"):  # of a model from a file, whose rows are gone
+            del self.loo_score_
+
+    @_NeedsLink
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of every class, (n, n_classes), float64, in the form of `decision_function`.
+
+        A DataArray is named "probability". The most probable class is the one that `predict` returns, except for pairs
+        of classes whose votes are close. ``docs/left_out.md`` tells how probabilities are made of leave-one-out
+        decision values. With ``class_weight`` or ``sample_weight``, they are those of rows drawn by these weights.
+
+        Raises
+        ------
+        NoProbabilitiesError
+            The model was fitted without leave-one-out scores; an AttributeError, and an InputError.
+        InputError
+            As `decision_function`.
+        """
+        return self._linked(X, probabilities, coupled, "probability")
+
+    @_NeedsLink
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0."""
+        return self._linked(X, log_probabilities, log_coupled, "log_probability")
+
+    def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
+        """Return which classes may be a row's own, bool (n, n_classes), in the form of `decision_function`.
+
+        A row's set holds its class with a probability of about ``coverage``; it is larger where the model is less sure,
+        and may be empty where nothing resembles what was learned. Thresholds are quantiles of the left-out decision
+        values of the training rows' own classes, or those of other rows after `calibrate`; the guarantee is exact only
+        for the latter. ``docs/left_out.md`` says more.
+
+        Parameters
+        ----------
+        X : rows
+            As `decision_function` takes them. A DataArray that is returned is named "set".
+        coverage : float, default=0.9
+            Probability in (0, 1) that the set holds the class.
+        by_class : bool, default=False
+            Whether it holds for every class by itself, instead of for all rows together. Sets are larger then.
+
+        Raises
+        ------
+        InputError
+            As `decision_function`; another coverage; a fit without ``loo``, or of pairs of classes, before `calibrate`.
+        """
+        check_is_fitted(self)
+        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
+            raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
+        if not hasattr(self, "conformity_"):
+            raise InputError(
+                "sets need rows that the model did not learn from: fit with loo=True, and with multi_class='ovr' if "
+                "there are more than two classes, or call calibrate(X, y)."
+            )
+        thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
+        return self._answered(X, sets, "set", bool, False, thresholds, self._threshold)
+
+    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take the thresholds of `predict_set` from rows that were held out of the fit.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `score` takes them: rows in memory or a store, with their labels.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `score`; no row of a class that the model has.
+        """
+        values, codes, weight = self._values_of_labelled(X, y, sample_weight)
+        self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_))
+        return self
+
+    def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
+        """Apply a function of decision values and the link, or that of pairs, for a column for every class."""
+        if getattr(self._model, "pairs", 0):
+            more = self.probability_link_, len(self.classes_)
+            return self._of_machines()._answered(X, of_pairs, name, np.float64, np.nan, *more)
+        return self._answered(X, plain, name, np.float64, np.nan, self.probability_link_, self._threshold)
+
+    def _answered(
+        self, X: Any, function: Callable[..., Array], name: str, dtype: Any, fill: Any, *arguments: Any
+    ) -> Any:
+        """Return ``function(values, *arguments)`` of all rows' decision values, a column for every class.
+
+        ``fill`` stands in cells of a cube that miss a feature.
+        """
+        cube = self._cube_to_predict(X)
+        columns = len(self.classes_)
+        if cube is not None:
+            answers = AnswerFormat(np.dtype(dtype), fill, columns)
+            return self._mapped(cube, answers, name, function, *arguments, classes=self.classes_)
+        values = self._values(self._resolve(X))
+        if isinstance(values, np.ndarray):
+            found: Any = function(values, *arguments)
+        else:
+            found = map_blocks(function, values, dtype, *arguments, columns=columns)
+        return self._like(X, found, name, self.classes_)
+
+    def _of_machines(self) -> ODMEstimator:
+        """Return this classifier with the values of its machines in place of the classes' scores."""
+        other = copy(self)
+        other._model = replace(cast(Any, self._model), pairs=0)
+        other._file = None
+        other._token = f"{self._token}-machines"
+        return other

@@ -1,0 +1,100 @@
+"""Importance of features over stores: beside scikit-learn's, closed forms, any workers, the shell."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.inspection import permutation_importance as of_scikit_learn
+from sklearn.metrics import r2_score
+
+import dask_odm as odm
+from dask_odm.cli import main
+from dask_odm.errors import InputError
+from small_stores import store_of
+
+NAMES = ["height", "weight", "noise"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Labels of which the first feature tells most, the second some, and the third nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    return X, np.where(2.0 * X[:, 0] + X[:, 1] + rng.normal(size=len(X)) > 0, "tall", "small")
+
+
+@pytest.fixture(scope="module")
+def model(rows):
+    return odm.ODMClassifier("linear", lam=100.0).fit(*rows)
+
+
+@pytest.fixture(scope="module")
+def store(rows, tmp_path_factory):
+    """Rows sorted by label, so that those of a chunk are all alike: others are drawn from all of the store."""
+    X, y = rows
+    order = np.argsort(y, kind="stable")
+    return store_of(tmp_path_factory.mktemp("store") / "rows.zarr", X[order], y[order], chunk_rows=300, names=NAMES)
+
+
+def test_it_is_that_of_scikit_learn(rows, model, store):
+    found = odm.permutation_importance(model, store, n_repeats=20)
+    expected = of_scikit_learn(model, *rows, n_repeats=20, random_state=0)
+    np.testing.assert_allclose(found.importances_mean, expected.importances_mean, atol=0.01)
+    np.testing.assert_allclose(found.importances_std, expected.importances_std, atol=0.005)
+    assert found.importances.shape == (3, 20)
+    assert found.score == pytest.approx(model.score(store))
+    assert found.feature_names == NAMES
+
+
+def test_of_a_linear_regression_it_is_twice_the_share_of_the_variance(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 3)).astype(np.float32)
+    y = X @ np.array([2.0, 1.0, 0.0]) + rng.normal(size=len(X))
+    y[7] = np.nan  # takes no part
+    weight = rng.uniform(0.5, 2.0, len(y))
+    store = store_of(tmp_path / "rows.zarr", X, y, weight=weight, chunk_rows=700, real=True)
+    model = odm.MDDRidge().fit(store)
+    found = odm.permutation_importance(model, store, n_repeats=10)
+    known = np.arange(len(y)) != 7
+    assert found.score == pytest.approx(r2_score(y[known], model.predict(X[known]), sample_weight=weight[known]))
+    expected = 2.0 * model.coef_**2 * X.var(axis=0) / np.var(y[known])
+    np.testing.assert_allclose(found.importances_mean, expected, atol=0.03)
+
+
+@pytest.mark.slow
+def test_any_workers_give_the_same_bits(model, store, start_workers):
+    expected = odm.permutation_importance(model, store)
+    with start_workers(2):
+        np.testing.assert_array_equal(odm.permutation_importance(model, store).importances, expected.importances)
+
+
+def test_in_the_shell(model, store, tmp_path):
+    model.save(tmp_path / "m.zarr")
+    path = str(tmp_path / "m.zarr")
+    told = CliRunner().invoke(main, ["importance", path, store.path, "--json"], catch_exceptions=False).stdout
+    found = json.loads(told)
+    assert [each["name"] for each in found["features"]] == NAMES
+    assert found["features"][0]["lost"] == odm.permutation_importance(model, store).importances_mean[0]
+    shown = CliRunner().invoke(main, ["importance", path, store.path], catch_exceptions=False).stdout
+    assert "height" in shown.splitlines()[0]
+
+
+def test_it_is_drawn(model, store):
+    ax = odm.plot_importance(odm.permutation_importance(model, store, n_repeats=2), most=2)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["weight", "height"]
+
+
+def test_what_it_refuses(rows, model, store, tmp_path):
+    with pytest.raises(InputError, match="takes a store"):
+        odm.permutation_importance(model, rows[0])
+    with pytest.raises(InputError, match="n_repeats"):
+        odm.permutation_importance(model, store, n_repeats=0)
+    bare = store_of(tmp_path / "bare.zarr", rows[0], None, names=NAMES)
+    with pytest.raises(InputError, match="labels"):
+        odm.permutation_importance(model, bare)
+    several = odm.MDDRidge().fit(rows[0], rows[0][:, :2])
+    with pytest.raises(InputError, match="one target"):
+        odm.permutation_importance(several, store)
