@@ -58,7 +58,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         In (0, 1): the share of rows like those of the fit that are taken for outliers.
     kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
         How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁).
-    lam : float, default=1e4
+    lam : float, default=1e3
         λ > 0, weight of the loss; larger brings the scores of training rows nearer to 1.
     upsilon : float, default=0.2
         υ in [0, 1], weight of scores above the band against those below it.
@@ -137,7 +137,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     nu: float = 0.1
     _: KW_ONLY
     kernel: str = "rbf"
-    lam: float = 1e4
+    lam: float = 1e3
     upsilon: float = 0.2
     theta: float = 0.2
     solver: str | SolverObject = "auto"
