@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dask_odm.diagnostics.plotting import plot_reliability as plot_reliability
     from dask_odm.diagnostics.plotting import plot_roc as plot_roc
     from dask_odm.diagnostics.plotting import plot_shard_weights as plot_shard_weights
+    from dask_odm.diagnostics.report import report as report
     from dask_odm.errors import ClusterError as ClusterError
     from dask_odm.errors import DaskODMError as DaskODMError
     from dask_odm.errors import InputError as InputError
@@ -56,6 +57,7 @@ _NAMES = {
     "dask_odm.data.store.store": ("Store",),
     "dask_odm.diagnostics.importance": ("permutation_importance",),
     "dask_odm.diagnostics.learning_curve": ("learning_curve",),
+    "dask_odm.diagnostics.report": ("report",),
     "dask_odm.diagnostics.plotting": (
         "plot_confusion", "plot_importance", "plot_learning_curve", "plot_margin_distribution", "plot_reliability",
         "plot_roc", "plot_shard_weights",

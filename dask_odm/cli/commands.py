@@ -230,6 +230,31 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
 @main.command()
 @click.argument("model")
 @click.argument("source", metavar="SRC")
+@click.argument("out")
+@row_options
+@place_options
+@click.option("--importance/--no-importance", default=None, help="Tell which features matter; by default, if few.")
+@overwrite_option
+@json_option
+def report(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, importance: bool | None,
+           overwrite: bool, as_json: bool) -> None:  # fmt: skip
+    """Write a page OUT of HTML: what a MODEL learned and how, how well it predicts the labelled rows of SRC.
+
+    The page holds all its pictures, and loads nothing. SRC is as for evaluate.
+    """
+    from dask_odm.data.storage.locations import location_of
+
+    with progress_shown() as seconds:
+        loaded = odm.load_model(model)
+        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+            odm.report(loaded, store, out, importance=importance, overwrite=overwrite)
+    result = {"path": location_of(out), "seconds": seconds()}
+    emit(as_json, result, f"{out}: {result['seconds']:.2f} s")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("source", metavar="SRC")
 @row_options
 @place_options
 @click.option("--repeats", type=click.IntRange(1), default=5, help="How often each feature is taken from other rows.")

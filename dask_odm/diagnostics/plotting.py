@@ -56,7 +56,7 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
             "The 'theta' parameter of plot_margin_distribution must be a float in the range [0.0, 1.0). "
             f"Got {theta!r} instead."
         )
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     ax.axvspan(1.0 - theta, 1.0 + theta, color="tab:green", alpha=0.2, label=f"free band, 1 ± {theta:g}")
     ax.hist(values, bins=bins, color="tab:blue")
     wrong = f"{100.0 * (values < 0).mean():.3g} % misclassified"
@@ -86,7 +86,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     weights = getattr(model, "shard_weights_", None)
     if weights is None:
         raise InputError(f"{type(model).__name__} has no shard_weights_: fit a MixingClassifier, and plot that.")
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     shares = np.maximum(weights * weights.shape[1], least)
     bad = np.isin(np.arange(weights.shape[1]), [model.shards_.index(name) for name in model.suspects_])
     epochs = np.arange(1, len(shares) + 1)
@@ -118,7 +118,7 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     """
     if evaluation.roc is None or evaluation.roc.area is None:
         raise InputError("a ROC is one of two classes, each with rows.")
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     from sklearn.metrics import RocCurveDisplay
 
     false, true = evaluation.roc.curve()
@@ -141,7 +141,7 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     counts = evaluation.confusion[:classes]
     few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay
 
     shown = ConfusionMatrixDisplay(shares, display_labels=[str(label) for label in evaluation.classes]).plot(
@@ -174,7 +174,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     counts = evaluation.probabilities
     if counts is None or not counts.weight:
         raise InputError("the model has no probabilities: fit it with loo=True.")
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     from sklearn.calibration import CalibrationDisplay
 
     said, found, _ = counts.reliability()
@@ -194,7 +194,7 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     """
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     ax.plot(curve.rows, curve.scores, "o-", color="tab:blue", label="left-out rows")
     if np.isfinite(curve.twice):
         ends = [curve.rows[-1], 2 * curve.rows[-1]], [curve.scores[-1], curve.twice]
@@ -218,7 +218,7 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     most : int, default=20
         Most features that are drawn.
     """
-    ax = _new_axes() if ax is None else ax
+    ax = new_axes() if ax is None else ax
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
     names = [found.feature_names[j] for j in order]
     ax.barh(names, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
@@ -240,7 +240,8 @@ def draw(found: Any, folder: str) -> list[str]:
     return drawn
 
 
-def _new_axes() -> Any:
+def new_axes() -> Any:
+    """Return the axes of a figure of its own, to which no pyplot state refers."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -30,8 +30,8 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
 COMMANDS = (
-    "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "calibrate", "importance", "cluster", "retire",
-    "warmup", "demo",
+    "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "calibrate", "importance", "report", "cluster",
+    "retire", "warmup", "demo",
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")
