@@ -51,7 +51,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     strangers = [label for label in labels if label not in code]
     row = code | {label: i for i, label in enumerate(strangers, len(code))}
     table = np.array([*(row[label] for label in labels), -1])
-    theta = getattr(model, "theta", None)
+    # the band of one class is about scores, from which an offset was taken
+    theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
     found = Evaluation(
         model.classes_.tolist(),
         None if theta is None else float(theta),

@@ -12,8 +12,9 @@ import numpy as np
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import check_features
 from dask_odm.models.models import Model
-from dask_odm.models.predict import ModelFile, label_block, values_of_block
+from dask_odm.models.predict import ModelFile, label_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
 DRAWN_ROWS = 10_000  # rows whose values take the place of others'
@@ -82,36 +83,53 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
         raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
-    model.score(resolved)  # raises whatever does not fit
-    drawn, _ = resolved.sample(DRAWN_ROWS, random_state)
-    shared = model._for_tasks(), resolved, classes, drawn, n_repeats, random_state
+    if classes is None:
+        resolved.require_targets("permutation_importance")
+    else:
+        resolved.require_classes("permutation_importance")
+    check_features(model, resolved)
+    drawn, targets = resolved.sample(DRAWN_ROWS, random_state)
+    if not len(drawn):
+        raise InputError(f"{resolved.name} has no row with a label or target.")
+    near = 0.0 if classes is not None or targets is None else float(targets.mean())
+    shared = model._for_tasks(), resolved, classes, near, drawn, n_repeats, random_state
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
     losses = np.array([math.fsum(column) for column in lost.reshape(len(found), -1).T])
     total, first, second = (math.fsum(column) for column in moments.T)
-    least = total if classes is not None else second - first**2 / total  # of a constant prediction, for R²
-    scores = 1.0 - losses / least
+    of_mean = total if classes is not None or not total else second - first**2 / total  # loss of the mean, for R²
+    if not of_mean > 0:
+        raise InputError(f"no row of {resolved.name} has a weight, or all targets are the same.")
+    scores = 1.0 - losses / of_mean
     names = resolved.feature_names or [str(j) for j in range(resolved.features)]
     return Importance(list(map(str, names)), float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
 
 
 def chunk_losses(
-    model: Model | ModelFile, store: Store, classes: Array | None, drawn: Array, n_repeats: int, seed: int, chunk: int
+    model: Model | ModelFile,
+    store: Store,
+    classes: Array | None,
+    near: float,
+    drawn: Array,
+    n_repeats: int,
+    seed: int,
+    chunk: int,
 ) -> tuple[Array, Array]:
     """Return losses (1 + d · n_repeats,) of a chunk's rows, and sums of weights, weighted y and weighted y². A task.
+
+    Of real targets, these sums are of what they have above ``near``.
 
     The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first is of the rows as
     they are.
     """
-    block = store.read(chunk)
+    with store_seen_from_here(store):
+        block = store.read(chunk)
     assert block.y is not None
     known = np.flatnonzero(block.y >= 0 if classes is not None else block.y == block.y)
     X = block.X[known]
     y = store.labels(block.y[known])
     weight = np.ones(len(known)) if block.weight is None else block.weight[known]
-    if isinstance(model, ModelFile):
-        model = model.load()
 
     def loss(rows: Array) -> float:
         values = values_of_block(model, rows)
@@ -126,5 +144,5 @@ def chunk_losses(
             X[:, j] = drawn[rows, j]
             found.append(loss(X))
         X[:, j] = own
-    real = np.zeros(len(y)) if classes is not None else y.astype(np.float64)
+    real = np.zeros(len(y)) if classes is not None else y.astype(np.float64) - near
     return np.array(found), np.array([weight.sum(), (weight * real).sum(), (weight * real**2).sum()])

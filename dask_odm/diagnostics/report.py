@@ -14,7 +14,6 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.store import Store
@@ -32,6 +31,7 @@ from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
+MOST_MARGINS = 5_000_000  # rows whose margins are held
 MOST_LINES = 60  # of a table
 STYLE = """
 :root { color-scheme: light dark; }
@@ -50,8 +50,9 @@ def report(
     """Write a page that tells what a model learned, and how well it predicts the rows of a store.
 
     It has the settings, the solver and why it was taken, the certificate, the score of the training rows as they were
-    left out beside that of the store, precision and recall, confusion, margins, and of two classes the ROC; how sure
-    probabilities are, the steps of the fit, and which features matter. Every picture has its numbers in a table.
+    left out beside that of the store, precision and recall, confusion, margins (of up to five million rows), and of two
+    classes the ROC; how sure probabilities are, the steps of the fit, and which features matter. Every picture has its
+    numbers in a table.
     Pictures need matplotlib.
 
     Parameters
@@ -78,9 +79,11 @@ def report(
     resolved = model._resolve(store)
     if not isinstance(resolved, Store):
         raise InputError(f"report takes a store. Got {type(store).__name__} instead; dask_odm.ingest makes one.")
-    found = evaluate(model, resolved, keep_margins=True) if hasattr(model, "classes_") else compare(model, resolved)
-    few = resolved.rows * resolved.features**2 <= MOST_VALUES and model._model.outputs <= 1 + hasattr(model, "classes_")
-    needed = few if importance is None else importance
+    keeps = resolved.rows <= MOST_MARGINS
+    found = evaluate(model, resolved, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, resolved)
+    few = resolved.rows * resolved.features**2 <= MOST_VALUES
+    possible = hasattr(model, "classes_") or model._model.outputs == 1
+    needed = few and possible if importance is None else importance
     matters = permutation_importance(model, resolved, n_repeats=2) if needed else None
     parts = [
         *_learned(model),
@@ -120,7 +123,7 @@ def _learned(model: Any) -> Iterable[str]:
     ]
     yield _heading("What was learned")
     yield _table([], [fact for fact in facts if fact[1] is not None])
-    defaults = clone(model).__class__().get_params(deep=False)
+    defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     other = [(name, value) for name, value in given.items() if repr(value) != repr(defaults[name])]
     best = list(getattr(model, "best_params_", {}).items())
@@ -176,7 +179,9 @@ def _of_classes(found: Evaluation) -> Iterable[str]:
     if found.margins:
         margins = np.concatenate(found.margins)
         yield _heading("Margins")
-        yield _picture(lambda: plot_margin_distribution(margins, found.theta or 0.0))
+        theta = found.theta
+        if theta is not None:
+            yield _picture(lambda: plot_margin_distribution(margins, theta))
         quantiles = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
         at_most = zip(quantiles, np.quantile(margins, quantiles), strict=True)
         yield _table(["share of the rows", "margin at most"], list(at_most))

@@ -200,17 +200,22 @@ class StoreEstimator(RunParameters):
         if not isinstance(resolved, Given):
             with spooled(resolved, self._target) as store:
                 classes = self._labels_of(store)
-                cube = resolved.schema(store.rows) if isinstance(resolved, LargeCube) else None
+                cube = self._learned_cube(resolved.schema(store.rows)) if isinstance(resolved, LargeCube) else None
                 schema = Schema(store.features, store.feature_names, dimension, classes, cube)
                 return self._learn_store(store, self._of_classes(fit, classes)), schema
         rows = self._check_targets(resolved)
         fit = self._of_classes(fit, rows.classes)
-        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, resolved.cube)
+        cube = None if resolved.cube is None else self._learned_cube(resolved.cube)
+        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, cube)
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
             return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
         with spooled(rows, self._target) as store:
             return self._learn_store(store, fit), schema
+
+    def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
+        """Return what is kept of a cube: the meanings of its labels only if these are learned."""
+        return cube if self._needs_labels else replace(cube, words={})
 
     def _of_classes(self, fit: Any, classes: Array | None) -> Any:
         """Return the settings of a fit of these classes, which are known once rows are read."""

@@ -265,6 +265,8 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
             As `predict` does; no targets, or targets or weights of other lengths.
         """
         resolved = self._resolve(X, y, sample_weight)
+        if isinstance(resolved, Store) and resolved.y_kind is not None:
+            resolved.require_targets("score")
         predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")

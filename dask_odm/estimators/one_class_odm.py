@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from dask_odm.data.rows.targets import OneClass
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
-from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.estimators.inputs.resolving import Given, is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import KernelParameters
@@ -65,7 +65,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     theta : float, default=0.2
         θ in [0, 1), half the width of the band of scores around 1 that cost nothing.
     solver : {"auto", "exact", "landmark", "newton"} or solver object, default="auto"
-        As of `ODMClassifier`: "newton" for the linear kernel, else "exact" or "landmark", by the number of rows.
+        As of `ODMClassifier`: "newton" for the linear kernel, of up to 2,048 features; else "exact" or "landmark", by
+        the number of rows.
     tol : float, default=1e-3
         Relative duality gap to reach; of "landmark", over the span.
     max_iter : int, default=200
@@ -168,7 +169,14 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
 
     def score_samples(self, X: Any) -> Any:
         """Return `decision_function` with ``offset_`` added: near 1 for rows like those of the fit, 0 far from them."""
-        return self.decision_function(X) + self.offset_
+        values = self.decision_function(X) + self.offset_
+        return values.rename("score_samples") if is_xarray(values) else values
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False
+        tags.classifier_tags = None
+        return tags
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         return ODMFit.of(self, solver_object(self.solver, self._solvers) or Landmark(), run, ())

@@ -165,6 +165,7 @@ _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
     "threshold_": real(),
+    "offset_": real(),
     "loo_score_": real(finite=False),
     "loo_parameters_": real(finite=False),
     "history_": each(_HISTORY),

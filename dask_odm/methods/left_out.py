@@ -161,6 +161,7 @@ def attributes_of(
     If all rows are positive, there are none but these values: nothing is told apart.
     """
     values = left_out_values(fit, given, solved, found, groups_out)
+    warn_if_hopeful(values["loo_parameters_"], int(np.count_nonzero(values[OF_MACHINE][2])))
     _, weight = given.columns()
     total, numbers = given.row_numbers
     shares = spread(weight if weight.size else np.ones(given.rows), total, numbers)
@@ -176,13 +177,6 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
     ``counted`` are the rows' weights with class weights, and ``shares`` without.
     """
     taking = counted > 0
-    if parameters > 0.5 * taking.sum():  # the closed form is too optimistic
-        warnings.warn(
-            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for "
-            f"{int(taking.sum())} rows. Choose a smaller lam or gamma, or validate by other rows.",
-            UserWarning,
-            stacklevel=2,
-        )
     own = positive > 0
     right = ((scores > 0) == own) & taking
     return {
@@ -193,6 +187,17 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
         "conformity_": conformity_table(scores[taking], own[taking].astype(np.int64), counted[taking], 2),
         LEFT_OUT_ROWS: (own.astype(np.int64), np.where(taking, shares, 0.0)),
     }
+
+
+def warn_if_hopeful(parameters: float, rows: int) -> None:
+    """Warn of a model with so many effective parameters that the closed form is too optimistic."""
+    if parameters > 0.5 * rows:
+        warnings.warn(
+            f"leave-one-out is too hopeful here: the model has {parameters:.0f} effective parameters for "
+            f"{rows} rows. Choose a smaller lam or gamma, or validate by other rows.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[str, Any]:

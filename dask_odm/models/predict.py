@@ -106,7 +106,7 @@ class ModelFile:
 
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
     """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
-    with _store_seen_from_here(store):
+    with store_seen_from_here(store):
         X = store.read_chunk(store.layout.X, i)
     return values_of_block(model, X)
 
@@ -139,7 +139,7 @@ def answers_of_rows(
     return values if then is None else then(values, *more)
 
 
-def _store_seen_from_here(store: Store) -> AbstractContextManager[None]:
+def store_seen_from_here(store: Store) -> AbstractContextManager[None]:
     return _seen_from_here(f"store '{store.path}'", store.path, "Put it where every worker sees it under this path")
 
 
@@ -176,7 +176,7 @@ def label_block(scores: Array, classes: Array) -> Array:
 def count_chunk(model: Model | ModelFile, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
     """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
     store.require_classes("score")
-    with _store_seen_from_here(store):
+    with store_seen_from_here(store):
         block = store.read(i)
     assert block.y is not None
     weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)

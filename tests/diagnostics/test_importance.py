@@ -64,6 +64,18 @@ def test_of_a_linear_regression_it_is_twice_the_share_of_the_variance(tmp_path):
     np.testing.assert_allclose(found.importances_mean, expected, atol=0.03)
 
 
+def test_targets_far_from_zero_lose_no_digits(tmp_path):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(500, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=len(X))
+    found = []
+    for k, shift in enumerate((0.0, 1e7)):
+        store = store_of(tmp_path / f"{k}.zarr", X, y + shift, chunk_rows=90, real=True)
+        found.append(odm.permutation_importance(odm.MDDRidge(1e-9).fit(store), store))
+    assert found[1].score == pytest.approx(found[0].score, abs=1e-4)
+    np.testing.assert_allclose(found[1].importances, found[0].importances, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_any_workers_give_the_same_bits(model, store, start_workers):
     expected = odm.permutation_importance(model, store)
@@ -95,6 +107,14 @@ def test_what_it_refuses(rows, model, store, tmp_path):
     bare = store_of(tmp_path / "bare.zarr", rows[0], None, names=NAMES)
     with pytest.raises(InputError, match="labels"):
         odm.permutation_importance(model, bare)
+    ridge = odm.MDDRidge().fit(rows[0], rows[0][:, 0])
+    with pytest.raises(InputError, match="needs real targets"):
+        odm.permutation_importance(ridge, store)
+    with pytest.raises(InputError, match="needs real targets"):
+        ridge.score(store)
+    same = store_of(tmp_path / "same.zarr", rows[0], np.full(len(rows[0]), 3.0), names=NAMES, real=True)
+    with pytest.raises(InputError, match="all targets are the same"):
+        odm.permutation_importance(ridge, same)
     several = odm.MDDRidge().fit(rows[0], rows[0][:, :2])
     with pytest.raises(InputError, match="one target"):
         odm.permutation_importance(several, store)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
@@ -81,10 +83,29 @@ def test_stores_with_labels_and_without_and_lazy_rows_make_the_same_model(tmp_pa
     stores = [store_of(tmp_path / f"{i}.zarr", ROWS, y, chunk_rows=70) for i, y in enumerate((None, labels))]
     made = OneClassODM(gamma=0.5, solver=Landmark(100), random_state=0)
     expected = made.fit(ROWS).decision_function(FRESH)
-    for rows in (*stores, da.from_array(ROWS, chunks=(90, 3))):
+    lazy = da.from_array(ROWS, chunks=(90, 3))
+    for rows in (*stores, lazy):
         np.testing.assert_allclose(made.fit(rows).decision_function(FRESH), expected, atol=1e-3)
         np.testing.assert_array_equal(made.classes_, [-1, 1])
     assert len(made.loo_decision_function_) == len(ROWS)
+    with dask.config.set({"dask_odm.read-into-memory": 0}):  # so that it is written to a store
+        numbers = da.from_array(np.arange(300.0) / 7, chunks=90)
+        np.testing.assert_allclose(made.fit(lazy, numbers).decision_function(FRESH), expected, atol=1e-3)
+
+
+def test_maps_name_no_labels_that_were_not_learned():
+    cube = xr.DataArray(ROWS.reshape(15, 20, 3), dims=("y", "x", "band"))
+    forest = xr.DataArray(np.ones((15, 20)), dims=("y", "x"), attrs={"flag_values": [1.0], "flag_meanings": "forest"})
+    model = OneClassODM(gamma=0.5).fit(cube, forest)
+    assert "forest" not in str(model.predict(cube).attrs)
+    scores = model.score_samples(cube)
+    assert scores.name == "score_samples"
+    np.testing.assert_allclose(scores.values.ravel(), model.score_samples(ROWS))
+
+
+def test_leaving_out_warns_where_it_is_too_hopeful():
+    with pytest.warns(UserWarning, match="too hopeful"):
+        OneClassODM(gamma=50.0, lam=1e6).fit(ROWS)
 
 
 def test_rows_of_weight_zero_take_no_part():

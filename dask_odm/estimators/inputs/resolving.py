@@ -200,14 +200,14 @@ def resolve_training(
 ) -> Resolved:
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory.
 
-    Lazy arrays without y get one of zeros unless ``needs_labels``.
+    The y of lazy arrays is zeros unless ``needs_labels``.
     """
     resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit, needs_labels=needs_labels)
     if not isinstance(resolved, LazyArrays):
         return resolved
-    if resolved.y is None:
-        if needs_labels:
-            raise InputError("fit needs labels, but y is None.")
+    if resolved.y is None and needs_labels:
+        raise InputError("fit needs labels, but y is None.")
+    if not needs_labels:
         rows = _known(resolved.X)
         resolved = replace(resolved, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
     if resolved.X.nbytes > read_limit():

@@ -52,7 +52,7 @@ from dask_odm.methods.cells.workers import (
 )
 from dask_odm.methods.exact.recipe import leaving_bytes
 from dask_odm.methods.exact.systems import solver_bytes
-from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes
+from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
 from dask_odm.methods.search.trials import trial_bytes
@@ -379,6 +379,7 @@ def _left_out(data: TrainingData, bins: list[SolvedBin], settings: CellSettings)
     parameters = float(sum(each.parameters.sum() for each in bins))
     if settings.machines == 1:
         shares = counted / np.array(settings.factors)[codes]
+        warn_if_hopeful(parameters, int(np.count_nonzero(counted)))
         return of_two_classes(scores[0], codes == 1, counted, shares, parameters)
     classes = len(settings.factors)
     positive = list(range(classes))

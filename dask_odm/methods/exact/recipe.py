@@ -26,7 +26,7 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 NEWTON = Purpose("Newton", solver_bytes)
-LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False."
+LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 

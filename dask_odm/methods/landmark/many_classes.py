@@ -126,7 +126,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
 def _train_small_pairs(data: MemoryData, fit: ODMFit, count: int, pairs: int) -> Trained:
     """Train pairs of few rows by descent in their dual, from products of the rows' Nyström features.
 
-    The products have the bias in them, which descent treats for itself: it is taken off and added again.
+    The features have the bias in them: a span need not have the constant that descent would treat for itself.
     """
     dtype = pairs_dtype(data, fit)
     with rescaling_advised():
@@ -135,7 +135,6 @@ def _train_small_pairs(data: MemoryData, fit: ODMFit, count: int, pairs: int) ->
         raw, numbers = seen.chosen_pivots(landmarks.index)
         rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
         features = coordinates(landmarks, rows, dtype, CPU_COUNT)
-        bias = landmarks.kernel.bias
         of_class = [np.flatnonzero(data.y == code) for code in range(pairs)]
         work = Pairs(Linear(), 0.0, features, data.total_weights, of_class, fit, dtype)
         found, double = work.solve()
@@ -146,7 +145,9 @@ def _train_small_pairs(data: MemoryData, fit: ODMFit, count: int, pairs: int) ->
     coefficients = np.ascontiguousarray(landmark_weights(landmarks, weights.T).T)
     require_finite_solution(coefficients, [each.point.gap for each in found])
     kernel = replace(landmarks.kernel, bias=0.0)
-    model = KernelModel(kernel, seen.scaling, raw, coefficients, bias * coefficients.sum(axis=1), pairs, double)
+    intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
+    double = double or dtype != data.dtype
+    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs, double)
     attributes = pairs_attributes(found) | {"dual_gap_": float("nan"), "support_": numbers}
     return Trained(model, attributes, short_pairs(found, fit))
 

@@ -52,8 +52,8 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
         data.cluster.require(needed, 1, f"Newton over {features.k} weights")
     if fit.loo and not (problem.k <= EXACT_FEATURES if exact is None else exact):
         raise InputError(
-            f"loo=True needs the Hessian of the features, and {problem.k} are too many: set loo to False, or take "
-            f"fewer than {EXACT_FEATURES} features, or workers with more memory."
+            f"leaving rows out needs the Hessian of the features, and {problem.k} are too many: take fewer than "
+            f"{EXACT_FEATURES} features, or workers with more memory, or loo=False where it is a choice."
         )
     return _solve_path(problem, features, data, fit, exact)
 

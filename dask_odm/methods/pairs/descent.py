@@ -193,8 +193,7 @@ def _terms(negative: Array, positive: Array, stiffness: Array, band: Array, term
     n = len(negative)
     upsilon = band[2]
     for i in range(stiffness.size):
-        # in the span of landmarks the bias may exceed a row's value by rounding
-        own = max(negative[i, i] if i < n else positive[i - n, i - n], 0.0)
+        own = negative[i, i] if i < n else positive[i - n, i - n]
         c = stiffness[i]
         terms[0, i], terms[1, i] = -1.0 if i < n else 1.0, own
         terms[2, i], terms[4, i] = c / (1.0 + own * c), own + 1.0 / c
