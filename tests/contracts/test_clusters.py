@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contracts.cases import CASES, assert_equal, each_case, steps
+from contracts.cases import CASES, assert_equal, steps
 
 pytestmark = pytest.mark.usefixtures("over_passes")
 
@@ -23,15 +23,18 @@ def alone_of(without_workers, path_of):
     return fit
 
 
-@each_case
-def test_workers_give_the_same_bits(case, client, path_of, alone_of):
-    case.require("cluster")
-    assert_equal(case.fit(path_of(case)), alone_of(case))
-
-
 # One for each way in which work is spread: whoever spreads it brings lost workers' work back, whatever is learned.
 SPREAD = ("exact", "landmark", "sodm", "dc", "newton", "dsvrg", "saddle point by clients", "kernel shards", "mixing")
 BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name in SPREAD else pytest.mark.slow, id=case.name) for case in CASES],
+)
+def test_workers_give_the_same_bits(case, client, path_of, alone_of):
+    case.require("cluster")
+    assert_equal(case.fit(path_of(case)), alone_of(case))
 
 
 @pytest.mark.slow

@@ -93,7 +93,14 @@ def minus_cost(y, predicted):
     return -np.mean(np.where(y == predicted, 0, np.where(y == "b", 8, 1)))
 
 
-@pytest.mark.parametrize("scoring", ["balanced_accuracy", "f1_macro", CostScorer([[0, 1], [8, 0]])])
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        pytest.param("balanced_accuracy", marks=pytest.mark.slow),
+        pytest.param("f1_macro", marks=pytest.mark.slow),
+        CostScorer([[0, 1], [8, 0]]),
+    ],
+)
 def test_a_threshold_is_as_good_as_one_from_refits(scoring):
     ours, theirs, before = [], [], []
     for seed in range(4):
