@@ -289,7 +289,8 @@ def require_finite_values(model: Model) -> None:
         return
     support = model.raw_support
     size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
-    rows = support[np.argsort(-size, kind="stable")[:EXTREME_ROWS]]
+    largest = np.argpartition(size, -EXTREME_ROWS)[-EXTREME_ROWS:] if len(size) > EXTREME_ROWS else np.arange(len(size))
+    rows = support[np.sort(largest)]
     with np.errstate(over="ignore", invalid="ignore"):
         finite = rows.shape[0] == 0 or model.are_finite(rows)
     if not finite:
