@@ -118,10 +118,8 @@ def chunk_losses(
 ) -> tuple[Array, Array]:
     """Return losses (1 + d · n_repeats,) of a chunk's rows, and sums of weights, weighted y and weighted y². A task.
 
-    Of real targets, these sums are of what they have above ``near``.
-
-    The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first is of the rows as
-    they are.
+    The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first loss is of the rows
+    as they are. Sums of real targets are of what these have above ``near``, so that no digits are lost.
     """
     with store_seen_from_here(store):
         block = store.read(chunk)
