@@ -18,7 +18,7 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
-from dask_odm.engine.passes import StorePasses, StorePivots
+from dask_odm.engine.passes import StorePasses, StorePivots, gathered
 from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
@@ -105,9 +105,10 @@ class StoredData(TrainingData):
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
         numbers, y, _ = self._rows_where(lambda numbers, y: uniforms_of(numbers, seed) < share)
-        rows = self.store.read_rows(numbers)
-        weight = np.ones(len(y)) if rows.weight is None else rows.weight
-        drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
+        blocks = gathered(self.store, self.cluster, numbers, "sample")
+        X = np.concatenate([block.X.astype(self.dtype, copy=False) for block in blocks])
+        weight = np.concatenate([np.ones(len(b.X)) if b.weight is None else b.weight for b in blocks])
+        drawn = MemoryData.of(self.run, X, y, weight, self.class_weights)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
     def drawn_by_class(self, count: int, least: int, seed: int) -> Array:

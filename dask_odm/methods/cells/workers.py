@@ -22,7 +22,7 @@ from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import while_wanted
 from dask_odm.engine.tasks import worker_task
-from dask_odm.errors import MemoryLimitError
+from dask_odm.errors import MemoryLimitError, StoreError
 from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
@@ -179,6 +179,19 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
     rows = MemoryData(settings.fit.run, X, y[order], weight[order], factors, numbers[order], X, whole=whole)
     with single_threaded_blas:
         return solve_bin(rows, settings, number, bins.threads)
+
+
+def support_rows(partitions: StoredPartitions, number: int, solved: SolvedBin) -> Array:
+    """Return the raw support rows of a bin, which is a partition on disk.
+
+    Raises StoreError if it lacks one of them, as of a checkpoint that is not what it says.
+    """
+    numbers = partitions.row_numbers(number, number + 1)
+    order = np.argsort(numbers)
+    places = order[np.searchsorted(numbers, solved.numbers, sorter=order) % len(order)]
+    if not np.array_equal(numbers[places], solved.numbers):
+        raise StoreError(f"the checkpoint has support rows of another bin in bin {number}; remove it, and fit again.")
+    return partitions.raw(number, number + 1, np.arange(len(numbers)))[places]
 
 
 @dataclass(frozen=True, eq=False)
