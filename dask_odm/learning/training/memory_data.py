@@ -151,6 +151,9 @@ class MemoryData(TrainingData):
         rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
         return replace(self, **rows, copies=None)
 
+    def given_rows(self, numbers: Array) -> Any:
+        return self.given[numbers]
+
     def raw(self, index: Array) -> Any:
         """Return raw rows at ``index``, which a model keeps: dense, or as `SparseRows`."""
         return SparseRows(self.X[index]) if issparse(self.X) else self.X[index]

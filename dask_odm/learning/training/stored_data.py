@@ -167,6 +167,9 @@ class StoredData(TrainingData):
     def taking_part(self) -> tuple[Array, Array, Array]:
         return self._rows_where(lambda numbers, y: np.ones(len(numbers), bool))
 
+    def given_rows(self, numbers: Array) -> Any:
+        return self.store.read_rows(numbers).X
+
     def _rows_where(self, chosen: Callable[[Array, Array], Array]) -> tuple[Array, Array, Array]:
         """Return numbers, targets and weights of the rows that take part and are ``chosen`` by number and target."""
         found: list[tuple[Array, ...]] = []

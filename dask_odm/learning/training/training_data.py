@@ -117,6 +117,10 @@ class TrainingData(ABC):
     def taking_part(self) -> tuple[Array, Array, Array]:
         """Ascending numbers of the rows that take part, as `KernelData.pivots` count them, targets, whole weights."""
 
+    @abstractmethod
+    def given_rows(self, numbers: Array) -> Any:
+        """Return the raw rows at ascending ``numbers`` of the given data, dense or as a CSR array."""
+
     @property
     @abstractmethod
     def cluster(self) -> Cluster:

@@ -13,6 +13,7 @@ support vector machines* (ICML 2014), whose early prediction is the same with ke
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +39,7 @@ from dask_odm.learning.training.recipe import Machines, Trained, report_step, re
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.cells.growing import grow, levels_of, slabs_of
+from dask_odm.methods.cells.growing import grow, levels_of, places_in, slabs_of
 from dask_odm.methods.cells.workers import (
     CHOSEN,
     FIGURES,
@@ -46,6 +47,7 @@ from dask_odm.methods.cells.workers import (
     KnownStatistics,
     SolvedBin,
     StoredBins,
+    save_start,
     solve_bin,
     solve_stored_bin,
     support_rows,
@@ -115,14 +117,19 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     began = time.perf_counter()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
-    plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
+    last = fit.last if fit.last is not None and fit.last.was_of(data) else None
+    plain = replace(fit, own=None, last=last, run=replace(fit.run, checkpoint=None, resume=False))
     settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.most_rows(pairs=pairs), fit.own.overlap)
+    fit.require_machines(settings.machines)
     rows = data.labelled_rows
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
     bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
-    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
+    known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
+    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
+    if known is not None:
+        settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
     history: list[Record] = []
@@ -237,8 +244,15 @@ def _solve_bins(
         available, threads = cluster.share(group)
         cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
-        settings = replace(settings, fit=replace(settings.fit, run=of_cell))
-        told = StoredBins(partitions, whole, settings, threads)
+        last = settings.fit.last
+        start = ""
+        if last is not None:
+            start = os.path.join(partitions.path, "start-")
+            spans = slabs_of(last.rows)
+            of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), spans, CPU_COUNT)
+            save_start(start, last, np.concatenate(of_rows), top.count)
+        settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
+        told = StoredBins(partitions, whole, settings, threads, start)
         bins = delayed(told, name=f"bins-{uuid4().hex}", traverse=False)  # sent to a worker once, not with every task
         run = delayed(solve_stored_bin, pure=False)
         support = {k: support_rows(partitions, k, each) for k, each in solved.items()}
