@@ -16,7 +16,8 @@ Each method has a process of its own, which is ended after ``--limit`` seconds. 
 begins none after `SEED_SECONDS`. A seed draws the split where none is published, the tries, and what a method draws.
 Features are scaled to [0, 1], then all by one number. All methods learn from the same float32 rows, after a fit of a
 few, which compiles and loads. Memory is the most that the process had by the end of the first prediction, libraries
-and data included. ODM's log loss is of probabilities by leave-one-out, from a second fit that is not timed.
+and data included. ODM's log loss is of probabilities by leave-one-out, from a second fit that is not timed,
+if the first took less than half of `SEED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from cells import NAMES, NONE, own_process, prepare, table_head
+from cells import NAMES, own_process, prepare
 from many_classes import clocked
-from matplotlib.figure import Figure
+from rivals_shown import plot, strongest, table
 from scipy.stats.qmc import LatinHypercube
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -58,14 +58,11 @@ TUNED_ROWS = 2500
 JUDGED_ROWS = 2500
 TUNED_SIZE = 300  # at most; more components take most of the time
 TUNING_SECONDS = 20.0  # of a method and seed
-SEED_SECONDS = 20.0
-WARM_ROWS = 500
+SEED_SECONDS = 20.0  # after which a process begins no other seed
+WARM_ROWS = 1200  # below some 1,000, exact fits need not all of their loops
 TEST_ROWS = 30_000  # an SVC takes minutes to predict all that covtype leaves
-AS_ACCURATE = 0.002  # accuracy by which a rival that is called as accurate may be behind
 ALL = 0  # the size of a method that has none, or learns from all rows
 GROWTH = 1.5  # of a sample that is to take a number of seconds
-COSTS = ("fit", "predict", "memory")
-FIGURES = ("rows", "accuracy", "balanced", "AUC", "log loss", *COSTS)
 Row = dict[str, Any]
 
 
@@ -98,9 +95,9 @@ def _svc(library: str) -> Callable[..., Any]:
     return lambda size, rows, seed, **own: import_module(library).SVC(cache_size=2000, **own)
 
 
-def _nystroem(last: Callable[[float, int], Any]) -> Callable[..., Any]:
+def _nystroem(last: Any) -> Callable[..., Any]:
     return lambda size, rows, seed, gamma, C: make_pipeline(
-        Nystroem(gamma=gamma, n_components=min(size, rows), random_state=seed), last(C, seed)
+        Nystroem(gamma=gamma, n_components=min(size, rows), random_state=seed), clone(last).set_params(C=C)
     )
 
 
@@ -113,21 +110,15 @@ def _trees(size: int, rows: int, seed: int, max_leaf_nodes: float, **own: float)
     return HistGradientBoostingClassifier(max_iter=size, max_leaf_nodes=round(max_leaf_nodes), random_state=seed, **own)
 
 
-def _linear_svc(C: float, seed: int) -> Any:
-    return LinearSVC(C=C, dual=False, random_state=seed)
-
-
-def _logistic(C: float, seed: int) -> Any:
-    return LogisticRegression(C=C, max_iter=500)
-
-
 GAMMA = (2.0**-2, 2.0**7)
 WITH_C = {"gamma": GAMMA, "C": (2.0**-3, 2.0**7)}
 OURS = {"gamma": GAMMA, "lam": (2.0**-4, 2.0**6), "theta": (0.1, 0.6)}
 TREES = {"learning_rate": (0.03, 0.5), "max_leaf_nodes": (8.0, 256.0), "l2_regularization": (1e-4, 10.0)}
+LINEAR_SVC = LinearSVC(dual=False, random_state=0)
+LOGISTIC = LogisticRegression(max_iter=500)
 METHODS = {
     "ODM": Method(_odm(lambda size: "auto"), OURS),
-    "ODM exact": Method(_odm(lambda size: "exact"), OURS, tuned_as="ODM", most=25_000),
+    "ODM exact": Method(_odm(lambda size: "exact"), OURS, tuned_as="ODM", most=20_000),
     "ODM landmarks": Method(_odm(odm.solvers.Landmark), OURS, 1000, (100, 300, 1000, 3000), "ODM"),
     "ODM cells": Method(
         _odm(lambda size: odm.solvers.Cells(size or None)), OURS, ALL, (500, 1000, 2000, 4000, 8000, ALL), "ODM"
@@ -135,12 +126,14 @@ METHODS = {
     "SVC": Method(_svc("sklearn.svm"), WITH_C),
     "intelex SVC": Method(_svc("sklearnex.svm"), WITH_C, ALL, (1000, 3000, 10_000, 30_000, ALL), "SVC", samples=True),
     "intelex SVC, in ODM's time": Method(_svc("sklearnex.svm"), WITH_C, tuned_as="SVC", in_time=True),
-    "Nystroem, LinearSVC": Method(_nystroem(_linear_svc), WITH_C, 300, (100, 300, 1000)),
-    "Nystroem, LogisticRegression": Method(_nystroem(_logistic), WITH_C, 1000, (100, 300, 1000, 3000)),
+    "Nystroem, LinearSVC": Method(_nystroem(LINEAR_SVC), WITH_C, 300, (100, 300, 1000)),
+    "Nystroem, LogisticRegression": Method(_nystroem(LOGISTIC), WITH_C, 1000, (100, 300, 1000, 3000)),
     "RBFSampler, SGD": Method(_fourier, {"gamma": GAMMA, "alpha": (1e-7, 1e-3)}, 1000, (300, 1000, 3000)),
     "HistGradientBoosting": Method(_trees, TREES, 100, (30, 100, 300, 1000)),
-    "LinearSVC": Method(lambda size, rows, seed, C: _linear_svc(C, seed), {"C": (2.0**-4, 2.0**8)}),
-    "LogisticRegression": Method(lambda size, rows, seed, C: _logistic(C, seed), {"C": (2.0**-4, 2.0**12)}),
+    "LinearSVC": Method(lambda size, rows, seed, C: clone(LINEAR_SVC).set_params(C=C), {"C": (2.0**-4, 2.0**8)}),
+    "LogisticRegression": Method(
+        lambda size, rows, seed, C: clone(LOGISTIC).set_params(C=C), {"C": (2.0**-4, 2.0**12)}
+    ),
 }
 
 
@@ -180,15 +173,16 @@ def measure(paths: list[str], name: str, size: int, settings: list[dict[str, flo
             break
         X, y, test, y_test = split_of(path)
         some = np.random.default_rng([seed, 3]).permutation(len(y))
+        few = some[:WARM_ROWS]
+        _warm(METHODS[name].make(size, len(few), seed, **settings[seed]), X[few], y[few])
         model = METHODS[name].make(size, len(y), seed, **settings[seed])
-        clone(model).fit(X[some[:WARM_ROWS]], y[some[:WARM_ROWS]]).predict(test[:2])
         if METHODS[name].in_time:
             model, some, fit = _fit_in_time(model, X, y, some, budgets[seed])
         else:
             some = some[:size] if METHODS[name].samples and size != ALL else np.arange(len(y))
             _, fit, _ = clocked(lambda model=model, X=X[some], y=y[some]: model.fit(X, y))
         row = {"seed": seed, "rows": len(some), "fit": fit} | _figures(model, test, y_test)
-        if isinstance(model, odm.ODMClassifier) and size == METHODS[name].size:
+        if isinstance(model, odm.ODMClassifier) and size == METHODS[name].size and fit < SEED_SECONDS / 2:
             model = clone(model).set_params(loo=True).fit(X, y)
         if hasattr(model, "predict_proba"):
             row["log loss"] = float(log_loss(y_test, model.predict_proba(test), labels=model.classes_))
@@ -196,6 +190,14 @@ def measure(paths: list[str], name: str, size: int, settings: list[dict[str, flo
     for row in rows[1:]:
         del row["memory"]  # of a process that has learned before
     return {"rows": rows}
+
+
+def _warm(model: Any, X: Any, y: Any) -> None:
+    """Compile and load what fits need; that of ODM by default may be of any of three kinds."""
+    kinds = ("exact", odm.solvers.Landmark(100), odm.solvers.Cells(400))
+    for solver in kinds if getattr(model, "solver", None) == "auto" else ():
+        clone(model).set_params(solver=solver).fit(X, y).predict(X)
+    clone(model).fit(X, y).predict(X)
 
 
 def _fit_in_time(model: Any, X: Any, y: Any, order: Any, budget: float) -> tuple[Any, Any, float]:
@@ -325,81 +327,6 @@ def lines_of(path: Path, name: str | None = None) -> list[Row]:
     return [line for line in lines if name in (None, line.get("data"))]
 
 
-def groups_of(path: Path) -> Any:
-    """Return what the table shows, grouped by data set and method."""
-    rows = [row for row in lines_of(path) if "method" in row and row["size"] == METHODS[row["method"]].size]
-    frame = pd.DataFrame(rows, columns=["data", "method", "failed", *FIGURES])
-    return frame.groupby(["data", "method"], sort=False)
-
-
-def table(path: Path) -> str:
-    """Return the means over seeds, with standard errors of the figures that are no costs, as Markdown."""
-    groups = groups_of(path)
-    means, errors = groups[list(FIGURES)].mean(), groups[list(FIGURES)].sem()
-    failed = groups["failed"].first()
-    lines = [table_head(("data", "method", *FIGURES[:-3], "fit, s", "predict, s", "memory, MB"))]
-    for (data, method), row in means.iterrows():
-        size = METHODS[method].size
-        cells = [shown(name, mean, errors.loc[(data, method), name]) for name, mean in row.items()]
-        if isinstance(failed[data, method], str):
-            cells[1] = failed[data, method].replace("|", "/")
-        lines.append(f"| {' | '.join([data, f'{method}, {size:,}' if size else method, *cells])} |")
-    return "\n".join(lines)
-
-
-def shown(figure: str, mean: float, error: float) -> str:
-    """Return a figure as the table has it."""
-    if np.isnan(mean):
-        return NONE
-    if figure == "rows":
-        return f"{mean:,.0f}"
-    if figure in COSTS:
-        return f"{mean:.3g}"
-    return f"{mean:.4f}" if np.isnan(error) else f"{mean:.4f} ± {error:.4f}"
-
-
-def strongest(path: Path) -> str:
-    """Return ODM by default beside the most accurate rival and the quickest one as accurate, as Markdown.
-
-    Of each: accuracy, seconds of the fit and of prediction; those of rivals are in times ODM's.
-    """
-    means = groups_of(path)[list(FIGURES)].mean().dropna(subset="accuracy")
-    lines = [table_head(("data", "ODM", "most accurate rival", "quickest rival as accurate"))]
-    for data in means.index.unique("data"):
-        found = means.loc[data]
-        if "ODM" not in found.index:
-            continue
-        ours = found.loc["ODM"]
-        cells = [f"{ours['accuracy']:.4f}, {ours['fit']:.3g} s, {ours['predict']:.3g} s", NONE, NONE]
-        rivals = found[~found.index.str.startswith("ODM")]
-        as_accurate = rivals[rivals["accuracy"] >= ours["accuracy"] - AS_ACCURATE]
-        named = [*rivals.nlargest(1, "accuracy").iterrows(), *as_accurate.nsmallest(1, "fit").iterrows()]
-        for i, (name, row) in enumerate(named, 1):
-            times = row / ours
-            cells[i] = f"{name} {row['accuracy']:.4f}, × {times['fit']:.3g}, × {times['predict']:.3g}"
-        lines.append(f"| {' | '.join([data, *cells])} |")
-    return "\n".join(lines)
-
-
-def plot(path: Path, image: Path) -> None:
-    """Draw the first seed's error against the seconds of its fit, both on logarithmic scales, a panel for each set."""
-    rows = pd.DataFrame([line for line in lines_of(path) if line.get("seed") == 0])
-    sets = rows["data"].unique()
-    figure = Figure((11, 3.6 * -(-len(sets) // 2)))
-    panels = figure.subplots(-(-len(sets) // 2), 2, squeeze=False)
-    for panel in panels.flat[len(sets) :]:
-        panel.set_axis_off()
-    for panel, name in zip(panels.flat, sets, strict=False):
-        for i, method in enumerate(METHODS):
-            points = rows[(rows["data"] == name) & (rows["method"] == method)].sort_values("fit")
-            style = "o-" if method.startswith("ODM") else "s--"
-            panel.plot(points["fit"], 1.0 - points["accuracy"], style, color=f"C{i % 10}", label=method, markersize=4)
-        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds of the fit", ylabel="error")
-    figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="lower center", ncols=4)
-    figure.tight_layout(rect=(0, 0.3 / len(panels), 1, 1))
-    figure.savefig(image, dpi=90)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Measure, and show."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -428,11 +355,13 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.out.exists():
             keep(options.out, {"machine": f"{os.cpu_count()} cores; {machine()}"})
         run(options.names or SETS, options)
+    lines = lines_of(options.out)
+    rows = [line for line in lines if "method" in line]
     if options.what == "curves":
-        plot(options.out, options.image)
+        plot(rows, options.image)
         return
-    print(*(line["machine"] for line in lines_of(options.out) if "machine" in line), sep="\n")
-    print(f"\n{table(options.out)}\n\n{strongest(options.out)}")
+    rows = [row for row in rows if row["size"] == METHODS[row["method"]].size]
+    print(lines[0]["machine"], table(rows), strongest(rows), sep="\n\n")
 
 
 if __name__ == "__main__":
