@@ -160,6 +160,7 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "shard_errors_": ("f", 1),
     "probability_link_": ("f", 2),
     "conformity_": ("f", 2),
+    "moments_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
