@@ -90,7 +90,7 @@ def plot_classes(found: CubeMap) -> Any:
     ax = _drawn(found, picture)
     if count <= 20:
         patches = [Patch(color=colors(place[i]), label=name) for i, name in enumerate(found.classes)]
-        ax.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        ax.figure.legend(handles=patches, loc="outside right upper")
     return ax
 
 
