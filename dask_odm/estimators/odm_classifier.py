@@ -32,7 +32,7 @@ from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_n
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
+from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
 from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
@@ -103,6 +103,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         With ``loo``: the decision value of every row by the model without it, the accuracy of these, the effective
         number of parameters, and the decision values and log-odds that probabilities are made of.
+    loo_group_scores_ : ndarray of shape (n_groups,)
+        With groups that were left out, the accuracy of each one's rows, in the order in which groups first occur.
 
     References
     ----------
@@ -214,7 +216,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             many = len(data.class_weights) > 2
             choice = choose_for_machines(choice, data, fit, self._scheme) if many else choice
             choice, fit = choose_by_regions(choice, data, fit, pairs=many and self._scheme == "ovo")
-        return super()._trained(choice, data, fit)
+        trained = super()._trained(choice, data, fit)
+        if fit.groups is not None:
+            trained.attributes.update(group_scores(trained.attributes, fit.groups))
+        return trained
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(solver_word(self.solver), fit, rows, features)

@@ -94,10 +94,14 @@ class StoredData(TrainingData):
         y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
         return np.concatenate(y), np.concatenate(weight)
 
-    def origin(self) -> tuple[Array, Array]:
-        keep, y, _ = self.targets(self.store.read_columns(0))
-        near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
-        return near, np.array([y[keep].mean() if keep.any() else 0.0])
+    def first_rows(self, count: int) -> tuple[Array, Array, Array]:
+        block = self.store.read_rows(np.arange(min(count, self.rows)))
+        keep, y, weight = self.targets(block)
+        return block.X, y[:, None], np.where(keep, weight, 0.0)
+
+    @property
+    def block_rows(self) -> int:
+        return self.store.chunk_rows
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
