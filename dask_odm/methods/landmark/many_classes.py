@@ -94,7 +94,8 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
                 samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
                 means = ClassMeans.of(samples, len(data.class_weights), landmarks, inverse, CPU_COUNT)
             groups = [left[start : start + most] for start in range(0, len(left), most)]
-            for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
+            ahead = len(history)  # descent has the first checkpoint
+            for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
                 part = replace(problem, query=problem.query.of_machines(group))
                 resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
                 classes, m = part.query.stiffness.shape
@@ -127,22 +128,32 @@ def _descended(
 ) -> tuple[list[PrimalSolution[None]], list[Record]]:
     """Return coordinates of all machines (r,) in the span, from descent in their dual, and its record.
 
-    They are zero, without a record, if the rows' features are too many to be kept.
+    They are zero, without a record, if there is no descent.
     """
     m = query.stiffness.shape[1]
     if not _descends(seen.data, len(landmarks)):
         return [PrimalSolution(np.zeros(len(landmarks)), np.inf, np.inf, False, [], 0)] * m, []
+    resume, save = open_steps(f"descent {pairs}", seen.data.fingerprint, fit, LockstepState)
+    require_state(fit, resume is None or resume.at.shape == (m, len(landmarks)))
+    if resume is not None:
+        figures = (getattr(resume, name).tolist() for name in ("primal", "gap", "open", "steps"))
+        each = zip(resume.at, *figures, strict=True)
+        held = [PrimalSolution[None](x, p, gap, not left, [], int(steps)) for x, p, gap, left, steps in each]
+        return held, list(resume.history)
     scaled = seen.scaled
     rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
     features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT)
     codes, weight = seen.data.columns()
     descent = FeatureDescent(query, features, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
     found = descent.run(pairs)
-    gap = max(each.gap for each in found)
-    primal = sum(each.primal for each in found)
-    sweeps = max(each.steps for each in found)
-    left = sum(not each.converged for each in found)
-    record = step_record(0, gap, primal, float(sweeps), time.perf_counter() - began, machines=left)
+    state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
+    primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
+    left = np.array([not each.converged for each in found], np.float64)
+    seconds = time.perf_counter() - began
+    record = step_record(
+        0, float(gap.max()), float(primal.sum()), float(steps.max()), seconds, machines=int(left.sum())
+    )
+    save(replace(state, primal=primal, gap=gap, steps=steps, open=left, history=[record]))
     report_step(record)
     return found, [record]
 

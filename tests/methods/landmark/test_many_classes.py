@@ -170,10 +170,9 @@ def test_an_early_end_is_a_warning(rows):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path, dtype):
-    """After descent, which ends early for a wide kernel and a large λ."""
     X, y = rows
     checkpoint = str(tmp_path / "c")
-    settings = {"dtype": dtype, "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}
+    settings = {"dtype": dtype, "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}  # descent ends early
 
     def lose(event: object) -> None:
         if isinstance(event, IterationFinished) and event.iteration == 3:
