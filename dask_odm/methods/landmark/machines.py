@@ -106,7 +106,7 @@ class MachineQuery:
         image = np.zeros(A.shape)
         curvatures = np.zeros(self.stiffness.T.shape)
         outside = np.zeros((2, len(block), -(-self.width // 8)), np.uint8)
-        settings = self._settings
+        settings = self.settings
         A = A.astype(self.span.dtype, copy=False)
         for rows, code, K in self._tiles(block):
             own = self.machines[code]
@@ -145,7 +145,7 @@ class MachineQuery:
                 own = self.machines[code]
                 at = columns[code]
                 bits = np.unpackbits(planes[:, rows], axis=2, count=len(own)).astype(K.dtype)
-                curvature = (bits[0] + K.dtype.type(self._settings.upsilon) * bits[1])[:, at]
+                curvature = (bits[0] + K.dtype.type(self.settings.upsilon) * bits[1])[:, at]
                 curvature *= self._row_stiffness(block, rows, code, own[at])
                 part = np.zeros((len(at), self.span.r))
                 span_products(K, curvature, P[place[own[at]]], part)
@@ -169,7 +169,7 @@ class MachineQuery:
         return np.asarray(rows.toarray() if issparse(rows) else rows)
 
     @property
-    def _settings(self) -> ODMSettings:
+    def settings(self) -> ODMSettings:
         assert isinstance(self.span.loss, BandLoss)
         return self.span.loss.settings
 
