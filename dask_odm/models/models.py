@@ -193,7 +193,7 @@ class KernelModel(Model):
     @cached_property
     def is_sparse(self) -> bool:
         """Whether kernel values of sparse rows are computed by sparse products, as the first support rows tell."""
-        if not self.kernel.takes_csr:
+        if not self.kernel.takes_csr or not self.support.shape[0]:
             return False
         some = slice(0, max(1, min(512, PANEL_BYTES // (self.features * self.support.dtype.itemsize))))
         X = self._sparse_support(some)
