@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import SparseRows
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
@@ -76,6 +77,12 @@ class CellTree:
             right = along > self.thresholds[node] - margins[node]
             left = ~(along > self.thresholds[node] + margins[node])
             waiting += [(rows[left], int(self.children[node, 0])), (rows[right], int(self.children[node, 1]))]
+
+    def rescaled(self, before: Scaling, after: Scaling) -> CellTree:
+        """Return the tree that divides rows of another scaling as this one divides those of the scaling ``before``."""
+        raw = self.planes * before.factor
+        planes = np.divide(raw, after.factor, out=np.zeros_like(raw), where=after.factor != 0)
+        return CellTree(planes, self.thresholds + raw @ (before.shift - after.shift), self.children)
 
     def grafted(self, below: list[CellTree]) -> CellTree:
         """Return the tree in which cell i is divided by the tree ``below[i]``; cells are numbered in their order."""

@@ -24,7 +24,7 @@ from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
-from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
+from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
@@ -141,11 +141,14 @@ class MemoryData(TrainingData):
         X = self.X
         return (X.data, X.indices, X.indptr) if issparse(X) else (X,)
 
-    def origin(self) -> tuple[Array, Array]:
-        X = self.X[:1024]  # near enough
-        y = self.y[:1024].reshape(X.shape[0], -1)
-        near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
-        return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
+    def first_rows(self, count: int) -> tuple[Any, Array, Array]:
+        y = self.y[:count]
+        return self.X[:count], y.reshape(len(y), -1), self.weight[:count]
+
+    @property
+    def block_rows(self) -> int:
+        least = SPARSE_ROWS if issparse(self.X) else block_rows(self.features, self.X)
+        return max(least, self.features)  # sums of a block have the square of that many entries
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(repr((self.X.shape, self.X.dtype, self.factors)).encode())
@@ -157,6 +160,9 @@ class MemoryData(TrainingData):
         """Return the rows at ``index``."""
         rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
         return replace(self, **rows, copies=None)
+
+    def given_rows(self, numbers: Array) -> Any:
+        return self.given[numbers]
 
     def raw(self, index: Array) -> Any:
         """Return raw rows at ``index``, which a model keeps: dense, or as `SparseRows`."""
@@ -204,8 +210,10 @@ class MemoryData(TrainingData):
         return found if len(seen) == self.rows else found._at(seen)
 
     def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> ThreadPasses:
-        step = min(block_rows(self.features, self.X), most_rows or self.rows)
         most = group_count(weights, full=full)
+        if full:
+            return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
+        step = min(block_rows(self.features, self.X), most_rows or self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

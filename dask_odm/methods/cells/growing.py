@@ -23,22 +23,28 @@ DIRECTIONS = 4  # principal directions that are tried, one after the other
 DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are so wide that they take `COPIED_BYTES`
 
 
-def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
+def grow(rows: Any, most: int, seed: int, known: CellTree | None = None, at: int = 0) -> tuple[CellTree, Array, Array]:
     """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
 
     Equal rows stay together, so that a cell with many of them may have more. For every node, the second array
-    has the standard deviation of its rows along its direction, the third the seconds that dividing them took.
+    has the standard deviation of its rows along its direction, the third the seconds that dividing them took. Rows are
+    divided by the planes of a ``known`` tree, from its node ``at`` on, as far as it goes.
     """
     nodes: list[tuple[Array, float, float, float]] = []  # planes, thresholds, widths and seconds
     children: list[list[int]] = []
     cells = 0
-    # nodes to divide: their rows, and the node above with the side they are on
-    waiting: list[tuple[Array, int, int]] = [(np.arange(len(rows)), -1, 0)]
+    # nodes to divide: their rows, the node above with the side they are on, and their place in the known tree
+    waiting: list[tuple[Array, int, int, int]] = [(np.arange(len(rows)), -1, 0, at if _root(known) == 0 else -1)]
     while waiting:
-        index, above, side = waiting.pop()
+        index, above, side, place = waiting.pop()
         number = len(nodes)
         began = time.perf_counter()
-        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
+        found = None
+        if len(index) > most:
+            found = _known_plane(rows, index, known, place)
+            if found is None:
+                place = -1
+                found = _plane(rows, index, most, np.random.default_rng([seed, number]))
         if above >= 0:
             children[above][side] = -1 - cells if found is None else number
         if found is None:
@@ -47,11 +53,45 @@ def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
         plane, threshold, width, right = found
         nodes.append((plane, threshold, width, time.perf_counter() - began))
         children.append([0, 0])
-        waiting += [(index[right], number, 1), (index[~right], number, 0)]
+        left_place, right_place = (-1, -1) if known is None or place < 0 else known.children[place].tolist()
+        waiting += [(index[right], number, 1, right_place), (index[~right], number, 0, left_place)]
     if not nodes:
         return CellTree.single(rows.shape[1]), np.empty(0), np.empty(0)
     planes, thresholds, widths, seconds = (np.array(each) for each in zip(*nodes, strict=True))
     return CellTree(planes, thresholds, np.array(children, np.int64)), widths, seconds
+
+
+def _root(tree: CellTree | None) -> int:
+    """Return the number of a tree's first node, or −1 if there is none."""
+    return 0 if tree is not None and len(tree.thresholds) else -1
+
+
+def _known_plane(
+    rows: Any, index: Array, known: CellTree | None, place: int
+) -> tuple[Array, float, float, Array] | None:
+    """Return what `_plane` does, of the plane at a node of a known tree; None without one, or if it divides nothing."""
+    if known is None or place < 0:
+        return None
+    along = _along(rows, index, known.planes[place])
+    right = along > known.thresholds[place]
+    return (
+        None
+        if right.all() or not right.any()
+        else (known.planes[place], float(known.thresholds[place]), float(along.std()), right)
+    )
+
+
+def places_in(known: CellTree, tree: CellTree) -> Array:
+    """Return the node of a ``known`` tree where each cell of a ``tree`` is that was grown by it, or −1 if none is."""
+    found = np.full(tree.count, -1)
+    waiting = [(_root(tree), _root(known))]
+    while waiting:
+        node, place = waiting.pop()
+        if node < 0:
+            found[-1 - node] = place
+        elif place >= 0 and np.array_equal(tree.planes[node], known.planes[place]):
+            waiting += zip(tree.children[node].tolist(), known.children[place].tolist(), strict=True)
+    return found
 
 
 def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str, Any]]:
@@ -123,20 +163,24 @@ def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tupl
     """
     count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * row_width(rows))))
     some = index[np.sort(rng.choice(len(index), count, replace=False))]
-    along = np.empty(len(index))
     directions = [(plane, LEAST_SHARE * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
     for plane, least in (*directions, (rng.standard_normal(rows.shape[1]), most / 2)):
-        for span in slabs_of(rows, len(index)):
-            some_rows = rows[index[span]]
-            if isinstance(some_rows, CSRRows):
-                along[span] = some_rows.along(plane)
-            else:
-                _project(some_rows, plane, along[span])
+        along = _along(rows, index, plane)
         threshold = _median(along)
         right = along > threshold
         if least <= np.count_nonzero(right) <= len(right) - least:
             return plane, threshold, float(along.std()), right
     return None
+
+
+def _along(rows: Any, index: Array, plane: Array) -> Array:
+    """Return the products of the plane and the rows at ``index``."""
+    if isinstance(rows, CSRRows):
+        return rows[index].along(plane)
+    along = np.empty(len(index))
+    for span in slabs_of(rows, len(index)):
+        _project(rows[index[span]], plane, along[span])
+    return along
 
 
 @compiled_in_order
@@ -151,7 +195,7 @@ def _project(X: Array, plane: Array, out: Array) -> None:
 
 def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
     """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are read."""
-    n = len(scaled)
+    n = scaled.shape[0]
     step = max(1, PANEL_BYTES // (row_width(scaled) * scaled.dtype.itemsize))
     return [slice(start, start + step) for start in range(0, n if count is None else count, step)]
 
