@@ -75,6 +75,7 @@ WARM = {
     "cells": {"solver": Cells(cell_rows=400)},
     "cells that overlap": {"solver": Cells(cell_rows=400, overlap=0.2)},
     "three classes": {"solver": "exact", "multi_class": "ovr"},
+    "three classes over landmarks": {"solver": Landmark(n_landmarks=150)},
     "three classes in cells": {"solver": Cells(cell_rows=400), "multi_class": "ovr"},
 }
 

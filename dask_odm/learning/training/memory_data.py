@@ -29,6 +29,7 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.linalg.csr_rows import CSRRows, is_sparse
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
@@ -48,6 +49,7 @@ class MemoryData(TrainingData):
     kept: Array  # number of each row in the given data, (n,)
     given: Any  # all rows as they were given, from which a precomputed kernel reads its values
     copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
+    stays_sparse: bool = False  # whether kernels see the rows as `CSRRows`, as decided for all rows of the fit
     whole: HasStatistics | None = None
 
     @classmethod
@@ -56,7 +58,7 @@ class MemoryData(TrainingData):
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X)
+        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X, stays_sparse=issparse(X) and is_sparse(X))
         total = made.total_weights
         least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
         if not total.min(initial=np.inf) > least:
@@ -78,6 +80,11 @@ class MemoryData(TrainingData):
     @property
     def features(self) -> int:
         return int(self.X.shape[1])
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a row as a kernel sees it, on average."""
+        return 2 + 2 * (int(self.X.nnz) // self.rows) if self.stays_sparse else self.features
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -220,8 +227,12 @@ class MemoryData(TrainingData):
         statistics = self.statistics()
         scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
-        # sparse rows, and many dense ones, are scaled on reading
-        scaled: Any = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
+        square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())
+        scaled: Any
+        if self.stays_sparse and kernel.takes_csr and not scaling.moves_far(square):
+            scaled = scaling.of_csr(self.X)
+        else:  # other sparse rows, and many dense ones, are scaled on reading
+            scaled = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)
         return MemoryKernelData(self, kernel, scaling, scaled)
@@ -263,10 +274,10 @@ class MemoryKernelData(KernelData):
         Workers compute, and read the rows from a file, if there are workers and many rows and the kernel has a name.
         """
         run = self.data.run
-        few = isinstance(rows, SparseRows) or len(rows) <= WORKER_ROWS
+        few = isinstance(rows, SparseRows | CSRRows) or len(rows) <= WORKER_ROWS
         if few or run.threads or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
             # rows that are scaled on reading are no copies
-            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
+            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray | CSRRows))
             yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)
             return
         with scratch_folder() as folder:

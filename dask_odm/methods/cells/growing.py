@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.kernels.blocks import PANEL_BYTES
+from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
@@ -110,11 +111,14 @@ def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str
     return found
 
 
-def rows_within(rows: Array, tree: CellTree, margins: Array) -> Array:
+def rows_within(rows: Any, tree: CellTree, margins: Array) -> Array:
     """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell, (m, 2).
 
     A row is near both sides of a node's plane if it is within the node's margin of it.
     """
+    if isinstance(rows, CSRRows):
+        found = [np.stack([near, np.full(len(near), cell)], axis=1) for near, cell in tree.reached(rows, margins)]
+        return np.concatenate(found) if found else np.empty((0, 2), np.int64)
     arguments = np.ascontiguousarray(rows), tree.planes, tree.thresholds, tree.children, margins
     count = _reach(*arguments, np.empty((0, 2), np.int64))
     pairs = np.empty((count, 2), np.int64)
@@ -157,7 +161,7 @@ def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tupl
     If nearly all rows are equal along the principal directions, a random one is tried, along which rows are equal only
     if they are. It divides those that differ as long as half a cell of them is on one side.
     """
-    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * rows.shape[1])))
+    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * row_width(rows))))
     some = index[np.sort(rng.choice(len(index), count, replace=False))]
     directions = [(plane, LEAST_SHARE * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
     for plane, least in (*directions, (rng.standard_normal(rows.shape[1]), most / 2)):
@@ -171,6 +175,8 @@ def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tupl
 
 def _along(rows: Any, index: Array, plane: Array) -> Array:
     """Return the products of the plane and the rows at ``index``."""
+    if isinstance(rows, CSRRows):
+        return rows[index].along(plane)
     along = np.empty(len(index))
     for span in slabs_of(rows, len(index)):
         _project(rows[index[span]], plane, along[span])
@@ -188,9 +194,9 @@ def _project(X: Array, plane: Array, out: Array) -> None:
 
 
 def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
-    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are dense."""
-    n, d = scaled.shape
-    step = max(1, PANEL_BYTES // (d * scaled.dtype.itemsize))
+    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are read."""
+    n = scaled.shape[0]
+    step = max(1, PANEL_BYTES // (row_width(scaled) * scaled.dtype.itemsize))
     return [slice(start, start + step) for start in range(0, n if count is None else count, step)]
 
 
@@ -207,13 +213,22 @@ def _median(along: Array) -> float:
     return float(0.5 * (ordered[at - 1] + ordered[at]))
 
 
-def _directions(X: Array, rng: np.random.Generator) -> Array:
+def _directions(rows: Any, rng: np.random.Generator) -> Array:
     """Return up to `DIRECTIONS` principal directions of rows, largest variance first, by subspace iteration."""
-    X = X - X.mean(axis=0)
+    X = rows.matrix() if isinstance(rows, CSRRows) else rows - rows.mean(axis=0)
+    mean = np.asarray(X.mean(axis=0)) if isinstance(rows, CSRRows) else None  # of sparse rows it is taken from products
     count = min(DIRECTIONS, X.shape[1])
     basis = rng.standard_normal((X.shape[1], count))
+
+    def along(basis: Array) -> Array:
+        products: Array = X @ basis
+        return products if mean is None else products - mean @ basis
+
     for _ in range(3):
-        basis, _ = np.linalg.qr(X.T @ (X @ basis))
-    _, vectors = np.linalg.eigh((X @ basis).T @ (X @ basis))
+        products = along(basis)
+        back = X.T @ products
+        basis, _ = np.linalg.qr(back if mean is None else back - np.outer(mean, products.sum(axis=0)))
+    products = along(basis)
+    _, vectors = np.linalg.eigh(products.T @ products)
     found: Array = (basis @ vectors[:, ::-1]).T
     return found

@@ -16,7 +16,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import span_images, span_products
@@ -160,13 +159,9 @@ class MachineQuery:
         found = {}
         for code in np.unique(block.y[block.y >= 0]).astype(int):
             weight = (block.y == code) * (block.weight if block.weight.size else 1.0)
-            read = partial(self._rows_at, block)
+            read = partial(self.span.read, block)
             found[code] = PrioritySample.draw(weight, block.y, block.first, read, size, seed)
         return ClassSamples(found)
-
-    def _rows_at(self, block: RowBlock, at: Array) -> Array:
-        rows: Any = self.span.read(block, at)
-        return np.asarray(rows.toarray() if issparse(rows) else rows)
 
     @property
     def settings(self) -> ODMSettings:

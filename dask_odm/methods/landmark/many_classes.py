@@ -44,6 +44,7 @@ from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
     first_landmarks,
     landmark_count,
+    landmarks_of_last,
     left_out,
     nystrom_problem,
     require_suited,
@@ -57,7 +58,7 @@ from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
 MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
-DESCENT_VALUES = 1 << 28  # most numbers of the Nyström features that are kept
+DESCENT_VALUES = 1 << 26  # most numbers of the Nyström features that are kept
 MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
 
 
@@ -81,10 +82,15 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
-        landmarks = _landmarks(seen, count, fit)
+        fit.require_machines(len(machines))
+        known = landmarks_of_last(seen, count, fit)
+        landmarks = _landmarks(seen, count, fit) if known is None else known[0]
         raw, numbers = seen.chosen_pivots(landmarks.index)
         query = _query(seen, landmarks, fit, machines)
-        found, history = _descended(seen, landmarks, query, fit, pairs, began)
+        if known is None:
+            found, history = _descended(seen, landmarks, query, fit, pairs, began)
+        else:
+            found, history = [_unsolved(start) for start in known[1] @ landmarks.factor], []
         left = np.flatnonzero([not solution.converged for solution in found])
         if len(left):
             problem = _problem(seen, query, spare)
@@ -123,6 +129,11 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     return Trained(model, attributes | {"support_": numbers} | left_out_rows, warning)
 
 
+def _unsolved(start: Array) -> PrimalSolution[None]:
+    """Return coordinates (r,) from which steps begin, as a solution that is none yet."""
+    return PrimalSolution(start, np.inf, np.inf, False, [], 0)
+
+
 def _descended(
     seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, began: float
 ) -> tuple[list[PrimalSolution[None]], list[Record]]:
@@ -132,7 +143,7 @@ def _descended(
     """
     m = query.stiffness.shape[1]
     if not _descends(seen.data, len(landmarks)):
-        return [PrimalSolution(np.zeros(len(landmarks)), np.inf, np.inf, False, [], 0)] * m, []
+        return [_unsolved(np.zeros(len(landmarks)))] * m, []
     resume, save = open_steps(f"descent {pairs}", seen.data.fingerprint, fit, LockstepState)
     require_state(fit, resume is None or resume.at.shape == (m, len(landmarks)))
     if resume is not None:

@@ -159,7 +159,7 @@ def landmarks_of_last(seen: KernelData, count: int, fit: ODMFit) -> tuple[Landma
         others = first_landmarks(seen, count, fit.with_own(choice="uniform")).index
         index = np.union1d(index, others[~np.isin(others, index)][: count - len(index)])
     landmarks = Landmarks.of(seen.kernel, pool.take(index), index)
-    return landmarks, carried_over(known, last.coefficients[:, there].T, landmarks).T
+    return landmarks, np.array([carried_over(known, a, landmarks) for a in last.coefficients[:, there]])
 
 
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:

@@ -53,11 +53,15 @@ PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether all pairs are learned at once: small pairs, rows in memory, and no checkpoint.
 
-    Sparse rows are made dense for it if that takes little memory.
+    Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
     if fit.loo or data.held is None:
         return False
-    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > 1 << 28:
+    if (
+        issparse(data.held.X)
+        and not data.held.stays_sparse
+        and data.rows * data.features * data.dtype.itemsize > 1 << 28
+    ):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -77,10 +81,12 @@ def train_pairs(
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
     data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice)
     given = data
-    data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
+    data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
+    data = data.merged()
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
-    if at_rest and fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+    if at_rest and fit.kernel.kernel == "rbf" and not issparse(data.X):
+        # a least or largest value that most rows have becomes 0
         scaling = scaling.at_rest(data.X, statistics)
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
@@ -109,7 +115,7 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
     """Return the bytes of the kernel matrices and the model."""
     counts, largest = _sizes(data)
     own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
-    rows = 4 * 8 * data.rows * data.features
+    rows = 4 * 8 * data.rows * data.row_width
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
     newton = data.cluster.threads * 4 * 8 * largest**2  # of a pair that goes on by it
@@ -120,7 +126,7 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    return _needed(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
+    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= PAIRS_WORK
 
 
 class _Pairs:
@@ -219,9 +225,11 @@ def as_predicted(losses: RowLosses, values: PairValues, found: ExactSolution, to
     return replace(found, point=replace(found.point, gap=gap), history=history), False
 
 
-def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
+def _rounding(kernel: Kernel, tiles: Tiles, rows: Any) -> float:
     """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on 256 of them."""
-    some = np.ascontiguousarray(rows[:: max(1, len(rows) // 256)])
+    some = rows[:: max(1, len(rows) // 256)]
+    if isinstance(some, np.ndarray):
+        some = np.ascontiguousarray(some)
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
     return 2.0 * float(np.abs(rounded - exact).max())
