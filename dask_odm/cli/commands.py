@@ -1,5 +1,5 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, cluster,
-retire, warmup, demo.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, update,
+cluster, retire, warmup, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
 command that fails says why in one line and exits with 2. One that is interrupted by Ctrl-C or SIGTERM exits with 130.
@@ -104,6 +104,28 @@ def info(path: str, as_json: bool) -> None:
         facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(odm.Store.open(path))
     levels = f"\n\n{format_history(facts['history'])}" if facts.get("history") else ""
     emit(as_json, facts, f"{listing(facts)}{levels}")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("store")
+@click.argument("target", metavar="OUT")
+@overwrite_option
+@json_option
+def update(model: str, store: str, target: str, overwrite: bool, as_json: bool) -> None:
+    """Add the rows of a STORE to a ridge MODEL of one shard, and write what a fit of all rows would have found."""
+    from dask_odm.data.store.records import check_target
+    from dask_odm.diagnostics.summaries import listing, model_facts
+
+    check_target(target, "model", overwrite=overwrite)
+    learner: Any = odm.load_model(model)
+    if not hasattr(learner, "update"):
+        raise InputError(f"'{model}' is a {type(learner).__name__}, which learns more rows by fit --start.")
+    with progress_shown():
+        learner.update(odm.Store.open(store).path)
+        learner.save(target, overwrite=overwrite)
+    facts = model_facts(learner, target)
+    emit(as_json, facts, listing(facts))
 
 
 @main.command()

@@ -200,7 +200,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
                 "solvers; set it to False."
             )
         model = getattr(self, "_model", None)
-        if not isinstance(model, KernelModel) or isinstance(model, PairModel):
+        if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(self, "support_"):
             return {}
         tree = getattr(model, "tree", None)
         return {"last": LastFit(self.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
