@@ -83,7 +83,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
-        known = landmarks_of_last(seen, count, fit)
+        known = landmarks_of_last(seen, count, fit, lambda: _drawn_by_class(seen, count, fit))
         landmarks = _landmarks(seen, count, fit) if known is None else known[0]
         raw, numbers = seen.chosen_pivots(landmarks.index)
         query = _query(seen, landmarks, fit, machines)
@@ -191,9 +191,12 @@ def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw landmarks for all machines. Those drawn with equal probability include some rows of every class."""
     if fit.own.choice == "rp":
         return first_landmarks(seen, count, fit)
-    least = count // (4 * len(seen.data.class_weights))
-    numbers = seen.data.drawn_by_class(count, least, fit.run.seed)
+    numbers = _drawn_by_class(seen, count, fit)
     return Landmarks.of(seen.kernel, seen.pivots(count, "uniform").take(numbers), numbers)
+
+
+def _drawn_by_class(seen: KernelData, count: int, fit: ODMFit) -> Array:
+    return seen.data.drawn_by_class(count, count // (4 * len(seen.data.class_weights)), fit.run.seed)
 
 
 def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:
