@@ -36,6 +36,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
@@ -170,8 +171,9 @@ def _descended(
 
 
 def _descends(data: TrainingData, count: int) -> bool:
-    """Return whether machines begin with descent, for which Nyström features of all rows are kept."""
-    return data.in_memory and data.rows * count <= DESCENT_VALUES
+    """Return whether machines begin with descent, for which Nyström features of all rows are kept; not of few rows."""
+    # steps of Newton's method end the solves of few rows near rounding, whatever the order of the rows
+    return data.in_memory and LIMITS.rounding_rows < data.rows <= DESCENT_VALUES // count
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
