@@ -1,10 +1,13 @@
-"""What is made of left-out values, beside refits, scikit-learn and MAPIE: groups, thresholds, sets, one class.
+"""What is made of left-out values, beside refits, scikit-learn and MAPIE: scores, groups, thresholds, sets, one class.
 
-    DASK_ODM_DATA=folder python benchmarks/trust.py [groups thresholds sets outliers] [--names a7a ...] [--rows N]
+    DASK_ODM_DATA=folder python benchmarks/trust.py [scores groups thresholds sets importance outliers]
+        [--names a7a ...] [--rows N]
 
 prints a Markdown table for each. Data, splits and scaling are those of `linear_rivals.py`, settings those of
 `real_data.py`; of the training rows only ``--rows`` are learned from, and as many test rows are judged.
 
+scores
+    Scores of left-out rows by `loo_score`, and by scikit-learn's scorers from refits of twenty folds.
 groups
     Rows in 30 clusters, each left out whole: mean distance of decision values in closed form from those of refits
     without the cluster, and of those of rows that were left out singly; accuracy by all three.
@@ -13,6 +16,9 @@ thresholds
 sets
     Coverage of test rows by sets for 90 %, and their mean size: `predict_set`, and MAPIE's `CrossConformalClassifier`
     of the same classifier in five folds ("–" if MAPIE is not installed).
+importance
+    Loss of accuracy on test rows by `permutation_importance` over a store, beside scikit-learn's of the same model: the
+    largest loss of both, the largest difference of two losses of a feature, and seconds. Either draws its rows.
 outliers
     One class is learned, and test rows of both are told apart: area under the ROC curve, and the share of rows of the
     learned class that are false alarms where .1 is asked for, of `OneClassODM` and of `OneClassSVM`.
@@ -24,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -35,14 +42,16 @@ from linear_rivals import SETS, Data, published
 from real_data import DATA_SETS
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from sklearn.inspection import permutation_importance as sklearn_importance
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-from sklearn.model_selection import TunedThresholdClassifierCV
+from sklearn.model_selection import StratifiedKFold, TunedThresholdClassifierCV, cross_validate
 from sklearn.svm import OneClassSVM
 
-from dask_odm import ODMClassifier, OneClassODM
+from dask_odm import ODMClassifier, OneClassODM, ingest, permutation_importance
 
 GROUPS = 30
 NU = 0.1
+SCORES = ("accuracy", "roc_auc", "average_precision", "neg_log_loss")
 Row = list[Any]
 
 
@@ -58,6 +67,17 @@ def model_of(name: str, rows: int, train: int, **more: Any) -> ODMClassifier:
     settings = {key: given[key] for key in ("gamma", "lam", "upsilon", "theta")}
     settings["lam"] *= rows / train
     return ODMClassifier(**settings, random_state=0, **more)
+
+
+def scores(name: str, data: Data, train: int) -> Row:
+    """Several scores, in closed form and by refits."""
+    X, y = data[:2]
+    model, fit = timed(lambda: model_of(name, len(y), train, loo=True).fit(X, y))
+    closed, scoring = timed(lambda: model.loo_score(list(SCORES)))
+    folds = StratifiedKFold(20, shuffle=True, random_state=0)
+    refits, seconds = timed(lambda: cross_validate(clone(model), X, y, cv=folds, scoring=list(SCORES)))
+    pairs = [(closed[each], float(refits[f"test_{each}"].mean())) for each in SCORES]
+    return [*(value for pair in pairs for value in pair), fit + scoring, seconds]
 
 
 def groups(name: str, data: Data, train: int) -> Row:
@@ -117,6 +137,18 @@ def _of_sets(found: Any, t: Any) -> tuple[float, float]:
     return float(found[np.arange(len(t)), t].mean()), float(found.sum(axis=1).mean())
 
 
+def importance(name: str, data: Data, train: int) -> Row:
+    """Importance of features over a store, and in memory by scikit-learn."""
+    X, y, T, t = data
+    model = model_of(name, len(y), train).fit(X, y)
+    with tempfile.TemporaryDirectory() as folder:
+        store = ingest((T, t), f"{folder}/test.zarr")
+        ours, seconds = timed(lambda: permutation_importance(model, store))
+    rival, its = timed(lambda: sklearn_importance(model, T, t, n_repeats=5, random_state=0))
+    means = ours.importances_mean, rival.importances_mean
+    return [*(float(each.max()) for each in means), float(np.abs(means[0] - means[1]).max()), seconds, its]
+
+
 def outliers(name: str, data: Data, train: int) -> Row:
     """The larger class alone is learned."""
     X, y, T, t = data
@@ -133,12 +165,17 @@ def outliers(name: str, data: Data, train: int) -> Row:
 
 
 MEASURES: dict[str, tuple[Callable[[str, Data, int], Row], str]] = {
+    "scores": (
+        scores,
+        "accuracy | folds | AUC | folds | average precision | folds | -log loss | folds | s | folds, s",
+    ),
     "groups": (
         groups,
         "error, groups | error, singly | accuracy, groups | refits | singly | fit, s | with groups, s | refits, s",
     ),
     "thresholds": (thresholds, "none | left out | TunedThresholdClassifierCV | s | its s"),
     "sets": (sets, "coverage | size | s | MAPIE's coverage | size | s"),
+    "importance": (importance, "largest | scikit-learn's | difference | s | its s"),
     "outliers": (
         outliers,
         "AUC | false alarms | fit, s | predict, s | OneClassSVM's AUC | false alarms | fit, s | predict, s",
