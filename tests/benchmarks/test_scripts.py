@@ -369,7 +369,10 @@ def test_left_out_measures(capsys: pytest.CaptureFixture[str], data_dir: Path, w
 def test_trust_measures_beside_refits_and_rivals(capsys: pytest.CaptureFixture[str], data_dir: Path) -> None:
     trust.main(["--names", "svmguide1", "--rows", "200", "--data", str(data_dir)])
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| svmguide1")]
-    groups, thresholds, sets, outliers = ([float(each.strip(" |–") or 0) for each in row[1:]] for row in rows)
+    found = ([float(each.strip(" |–") or 0) for each in row[1:]] for row in rows)
+    scores, groups, thresholds, sets, importance, outliers = found
+    assert all(abs(scores[i] - scores[i + 1]) < 0.06 for i in range(0, 8, 2)), "left-out scores are those of refits"
+    assert importance[2] < 0.1, "features count for as much as by scikit-learn"
     assert groups[0] < groups[1], "groups left out whole are nearer to refits without them"
     assert min(thresholds[:3]) > 0.8
     assert sets[0] > 0.8
