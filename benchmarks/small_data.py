@@ -1,4 +1,4 @@
-"""Small data beside SVC, and linear models beside LinearSVC: seconds of both in one process, in turns, and the ratio.
+"""Small data beside SVC and scikit-learn-intelex's, linear models beside LinearSVC: seconds in one process, in turns.
 
     python benchmarks/small_data.py    # 100 … 10,000 rows, dense and CSR, defaults and tuned; linear sets
     python benchmarks/small_data.py --rows 100,1000 --repeats 5
@@ -17,6 +17,9 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +41,15 @@ Case = tuple[str, Any, Any, Any, Any]
 
 def kernel_cases(rows: list[int]) -> Iterator[Case]:
     """Name, X, y, our model and its rival: 20 features, of which half say something."""
+    rivals = {"SVC": SVC}
+    if find_spec("sklearnex"):
+        rivals["intelex"] = import_module("sklearnex.svm").SVC
     for n in rows:
         X, y = make_classification(n, 20, n_informative=10, random_state=0)
         thin = np.where(np.abs(X) > 1.0, X, 0.0)
-        for form, given in (("dense", X), ("CSR", csr_array(thin))):
-            yield f"{n:,} × 20, {form}, defaults", given, y, ODMClassifier(random_state=0), SVC()
-            yield f"{n:,} × 20, {form}, tuned", given, y, ODMClassifier(random_state=0, **TUNED), SVC(C=10.0)
+        for (form, given), (name, rival) in product((("dense", X), ("CSR", csr_array(thin))), rivals.items()):
+            yield f"{n:,} × 20, {form}, defaults, {name}", given, y, ODMClassifier(random_state=0), rival()
+            yield f"{n:,} × 20, {form}, tuned, {name}", given, y, ODMClassifier(random_state=0, **TUNED), rival(C=10.0)
 
 
 def linear_cases(scale: float) -> Iterator[Case]:
