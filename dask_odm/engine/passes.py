@@ -21,11 +21,10 @@ from uuid import uuid4
 
 import numpy as np
 from dask.delayed import delayed
-from numpy.typing import NDArray
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.store import Buffer, Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
@@ -144,7 +143,7 @@ def sum_groups(
 
 
 def _blocks(
-    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: NDArray[np.uint8]
+    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: Buffer
 ) -> Iterator[RowBlock]:
     """Yield the rows of ``chunks``: a chunk at a time, or up to ``piece_rows`` rows of it."""
     for i in chunks:

@@ -50,7 +50,7 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "landmark": Recipe(train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks),
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
-    "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
+    "newton": Recipe(train_newton, linear=True, sparse=True, train_machines=train_sparse),
     "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
     "svrg": Recipe(train_svrg, linear=True),
     "csvrg": Recipe(train_csvrg, linear=True),

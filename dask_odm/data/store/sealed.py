@@ -270,6 +270,11 @@ def unseal(path: str, kind: str) -> tuple[Manifest, dict[str, Any]]:
     return manifest, documents
 
 
+def sealed_bytes(numbers: Array) -> bytes:
+    """Return the little-endian bytes of an array, followed by their checksum."""
+    return seal(np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<")).tobytes())
+
+
 @contextmanager
 def writing(kind: str, location: str) -> Iterator[None]:
     """Raise errors of the system as StoreError, naming what is being written."""

@@ -71,13 +71,22 @@ class FeatureMap:
         return w[: self.d], self.constant * float(w[-1]) if self.bias > 0 else 0.0
 
     def scores(self, block: Any, w: Array) -> Array:
-        """Return φ·w (n,) of every row of what `block` returned, in its dtype."""
-        u, b = self.raw_weights(w) if issparse(block) else self.plain_weights(w)
+        """Return φ·w (n,) of every row of what `block` returned, in its dtype, or in float64 if rows are sparse."""
+        if issparse(block):
+            u, b = self.raw_weights(w)
+            scores = np.empty(block.shape[0])
+            entry_scores(*frozen_rows(block), frozen(u), b, scores)
+            return scores
+        u, b = self.plain_weights(w)
         return block @ u.astype(block.dtype) + block.dtype.type(b)
 
     def weighted_sum(self, block: Any, r: Array) -> Array:
         """Return Σ r φ, float64 (k,)."""
-        return self.completed(block.T @ r, float(r.sum(dtype=np.float64)), unscaled=issparse(block))
+        if issparse(block):
+            sums = EntrySums(self)
+            sums.add(block, r)
+            return sums.result()
+        return self.completed(block.T @ r, float(r.sum(dtype=np.float64)), unscaled=False)
 
     def completed(self, sums: Array, total: float, *, unscaled: bool) -> Array:
         """Return Σ r φ, float64 (k,), from the sums (d,) of the features, perhaps ``unscaled``, and ``total`` = Σ r."""
@@ -95,7 +104,7 @@ class FeatureMap:
         c = c.astype(np.float64)
         out = np.zeros((self.k, self.k))
         total = float(c.sum())
-        _entry_hessian(frozen(block.data), frozen(block.indices), frozen(block.indptr), c, out)
+        _entry_hessian(*frozen_rows(block), c, out)
         out += np.tril(out, -1).T
         mean = block.T @ c if self.k > d or self.scaling is not None else np.zeros(d)
         if self.scaling is not None:
@@ -115,22 +124,70 @@ class FeatureMap:
 
     def squares(self, block: Any, c: Array) -> Array:
         """Return Σ c φ², float64 (k,)."""
+        if issparse(block):
+            sums = EntrySquares(self)
+            sums.add(block, c)
+            return sums.result()
         total = float(c.sum(dtype=np.float64))
         out = np.empty(self.k)
-        if issparse(block):
-            # in float64, since the terms cancel
-            exact = block.astype(np.float64)
-            c = c.astype(np.float64)
-            out[: self.d] = exact.power(2).T @ c
-            if self.scaling is not None:
-                mixed = self.scaling.shift * (exact.T @ c)
-                out[: self.d] += self.scaling.shift**2 * total - 2.0 * mixed
-                out[: self.d] = np.maximum(out[: self.d], 0.0) * self.scaling.factor**2
-        else:
-            out[: self.d] = np.einsum("i,ij,ij->j", c, block, block)
+        out[: self.d] = np.einsum("i,ij,ij->j", c, block, block)
         if self.bias > 0:
             out[-1] = self.bias * total
         return out
+
+
+class EntrySums:
+    """``Σ r φ`` over blocks of sparse rows, added up in place: there may be as many features as entries in a block."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        self._features = features
+        self._sums = np.zeros(features.d)
+        self._total = 0.0
+
+    def add(self, block: Any, r: Array) -> None:
+        """Add the rows of a block, each times its ``r`` (n,)."""
+        add_entries(*frozen_rows(block), r.astype(np.float64, copy=False), self._sums)
+        self._total += float(r.sum(dtype=np.float64))
+
+    def result(self) -> Array:
+        """Return the sum, float64 (k,)."""
+        return self._features.completed(self._sums, self._total, unscaled=True)
+
+
+class EntrySquares:
+    """``Σ c φ²`` over blocks of sparse rows, added up in place as in `EntrySums`."""
+
+    def __init__(self, features: FeatureMap) -> None:
+        self._features = features
+        scaling = features.scaling
+        self._shift = None if scaling is None or not scaling.shift.any() else scaling.shift
+        self._squares = np.zeros(features.d)
+        self._linear = np.zeros(0 if self._shift is None else features.d)
+        self._total = 0.0
+
+    def add(self, block: Any, c: Array) -> None:
+        """Add the rows of a block, each times its ``c`` (n,)."""
+        _add_squares(*frozen_rows(block), c.astype(np.float64, copy=False), self._squares, self._linear)
+        self._total += float(c.sum(dtype=np.float64))
+
+    def result(self) -> Array:
+        """Return the sum, float64 (k,)."""
+        features = self._features
+        out = np.empty(features.k)
+        out[: features.d] = self._squares
+        if self._shift is not None:
+            out[: features.d] += self._shift**2 * self._total - 2.0 * self._shift * self._linear
+            np.maximum(out[: features.d], 0.0, out=out[: features.d])
+        if features.scaling is not None:
+            out[: features.d] *= features.scaling.factor**2
+        if features.bias > 0:
+            out[-1] = features.bias * self._total
+        return out
+
+
+def frozen_rows(block: Any) -> tuple[Array, Array, Array]:
+    """Return entries, columns and bounds of CSR rows, for compiled loops."""
+    return frozen(block.data), frozen(block.indices), frozen(block.indptr)
 
 
 @compiled
@@ -143,3 +200,38 @@ def _entry_hessian(data: Array, indices: Array, indptr: Array, curvature: Array,
                 value = curvature[i] * data[t]
                 for q in range(indptr[i], t + 1):
                     row[indices[q]] += value * data[q]
+
+
+@compiled
+def entry_scores(
+    data: Array, indices: Array, indptr: Array, weights: Array, intercept: float, scores: Array
+) -> None:  # fmt: skip
+    """Write ``x·weights + intercept`` of CSR rows x to ``scores`` (n,); the first row begins at ``indptr[0]``."""
+    for i in range(scores.size):
+        total = intercept
+        for t in range(indptr[i], indptr[i + 1]):
+            total += data[t] * weights[indices[t]]
+        scores[i] = total
+
+
+@compiled
+def add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out: Array) -> None:
+    """Add ``Σ factors_i x_i`` of CSR rows x to ``out`` (d,)."""
+    for i in range(factors.size):
+        factor = factors[i]
+        if factor != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                out[indices[t]] += factor * data[t]
+
+
+@compiled
+def _add_squares(data: Array, indices: Array, indptr: Array, factors: Array, out: Array, linear: Array) -> None:
+    """Add ``Σ factors_i x_i²`` of CSR rows x to ``out`` (d,), and ``Σ factors_i x_i`` to ``linear`` if it has d."""
+    for i in range(factors.size):
+        factor = factors[i]
+        if factor != 0.0:
+            for t in range(indptr[i], indptr[i + 1]):
+                value = np.float64(data[t])
+                out[indices[t]] += factor * value * value
+                if linear.size:
+                    linear[indices[t]] += factor * value

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.features import EntrySquares, EntrySums, FeatureMap
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
 from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
 from dask_odm.linalg.jit import frozen
-from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses, rows_between
 from dask_odm.typing import Array
 
 SPARSE_ROWS = 4096  # rows of a CSR matrix per product
@@ -112,9 +112,23 @@ class Query:
         few features, its full curvature may be that of one block of rows in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
-        for piece in self._pieces(blocks, losses_alone=curvature == "none"):
-            part = self._piece_sums(*piece, curvature, hessian_stride)
+        image: EntrySums | None = None
+        for X, y, weight in self._pieces(blocks, losses_alone=curvature == "none"):
+            if issparse(X) and curvature != "full":
+                if image is None:
+                    image = EntrySums(self.features)
+                    squares = EntrySquares(self.features) if curvature == "diagonal" else None
+                    total = 0.0
+                value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
+                total += value
+                image.add(X, dual)
+                if squares is not None:
+                    squares.add(X, c)
+                continue
+            part = self._piece_sums(X, y, weight, curvature, hessian_stride)
             found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
+        if image is not None:
+            return PrimalSums(total, image.result(), np.zeros(0) if squares is None else squares.result())
         if found is None:
             k = self.features.k
             found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
@@ -139,13 +153,19 @@ class Query:
     def product(self, blocks: Iterable[RowBlock], v: Array, curvatures: Iterable[Array] | None = None) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), with c the curvature at w; known ``curvatures`` save computing them."""
         total = np.zeros(self.features.k)
+        of_entries: EntrySums | None = None
         known = iter(()) if curvatures is None else iter(curvatures)
         for X, y, weight in self._pieces(blocks):
             c = next(known, None)
             if c is None:
                 c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2]
-            total += self.features.weighted_sum(X, c * self.features.scores(X, v))
-        return total
+            r = c * self.features.scores(X, v)
+            if issparse(X):
+                of_entries = of_entries or EntrySums(self.features)
+                of_entries.add(X, r)
+            else:
+                total += self.features.weighted_sum(X, r)
+        return total if of_entries is None else of_entries.result()
 
     def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
         """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays.
@@ -199,12 +219,14 @@ class Query:
             by_loop = unscaled and not issparse(block.X)
             # the loop for losses alone sums rows of any dtype in float64
             widens = self.double_precision and not (by_loop and losses_alone)
+            # loops over entries sum in float64 in any case; a Hessian may be summed by BLAS
+            widens &= not issparse(block.X) or self.features.k <= EXACT_FEATURES
             # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
             whole = by_loop and not widens and self.features.d <= MOST_FEATURES
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
-                X = block.X if n <= step else block.X[rows]
+                X = block.X if n <= step else rows_between(block.X, rows.start, rows.stop)
                 if widens and X.dtype != np.float64:
                     X = X.astype(np.float64)
                 yield self.features.block(X), block.y[rows], block.weight[rows]
