@@ -169,6 +169,21 @@ def test_a_dataset_is_its_store(stores):
     assert bits(ODMClassifier(**SETTINGS).fit(open_store(sparse))) == bits(expected)
 
 
+def test_dask_arrays_of_csr_blocks_are_spooled_to_a_sparse_store(stores):
+    sparse, _ = stores(2100)
+    dataset = open_store(sparse)
+    X = dataset.X.data
+    weight = dataset.weight.data
+    model = ODMClassifier(**SETTINGS).fit(X, dataset.y.data, weight)
+    assert bits(model) == bits(ODMClassifier(**SETTINGS).fit(sparse))
+    np.testing.assert_array_equal(model.decision_function(X), model.decision_function(sparse))
+    holed = X.map_blocks(lambda block: block * np.inf, dtype=X.dtype, meta=X._meta)
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match="infinity"):
+        ODMClassifier(**SETTINGS).fit(holed, dataset.y.data, weight)
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match="infinity"):
+        np.asarray(model.decision_function(holed))
+
+
 def test_memory_counts_entries_and_not_columns(stores):
     """Rows of 2,100 dense columns take a hundred times the bytes of their entries."""
     sparse, _ = stores(2100)
