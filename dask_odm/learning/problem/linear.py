@@ -308,7 +308,8 @@ class PrimalProblem:
 
     def pass_bytes(self, curvature: str) -> PassBytes:
         """Return the bytes that a task holds in a pass with that ``curvature``."""
-        return PassBytes(8 * (self.k * self.k if curvature == "full" else self.k), 16, 5 * BLOCK_BYTES)
+        sums = self.k * self.k if curvature == "full" else 2 * self.k  # dual image and diagonal
+        return PassBytes(8 * sums, 16, 5 * BLOCK_BYTES)
 
     def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
         """Return `Query.sums` of all rows."""
