@@ -1,10 +1,12 @@
 """Kernel entries a second: tiles stored, and ``K @ v`` and ``K.T @ u`` without storing them, beside NumPy's tiles.
 
     python benchmarks/kernel_tiles.py [--kernels rbf laplacian] [--features 3 8 22 123] [--prototype FILE]
+    python benchmarks/kernel_tiles.py --kernels rbf --features 100 500 3000 --density 0.1
 
 In one table, by kernel, dtype, number of features and threads, in 1e9 entries a second; the best of ``--repeat`` runs.
 ``--prototype`` names a Python file with ``kernels(d)`` and ``pack`` of float32 RBF tiles; what it reaches in the same
-run is added, and how our tiles compare with it.
+run is added, and how our tiles compare with it. With a ``--density`` below 1, so many entries are not zero: ours are
+tiles of sparse rows, and in the place of NumPy's are our tiles of the same rows made dense.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Sides
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.threads import single_threaded_blas
 
 WHAT = ("stored", "K @ v", "K.T @ u")
@@ -103,9 +107,13 @@ def by_prototype(path: str, X: Any, Z: Any) -> list[Work]:
 def measure(name: str, dtype: str, d: int, threads: int, options: argparse.Namespace) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     X, Z = (0.3 * rng.standard_normal((n, d)).astype(dtype) for n in (options.rows, options.columns))
-    works = {"ours": ours(name, X, Z)}
-    if name != "laplacian":
-        works["numpy"] = by_numpy(name, X, Z)
+    if options.density < 1:
+        X, Z = (np.where(rng.random(each.shape) < options.density, each, 0).astype(dtype) for each in (X, Z))
+        works = {"ours": ours(name, *(CSRRows.of(csr_array(each)) for each in (X, Z))), "numpy": ours(name, X, Z)}
+    else:
+        works = {"ours": ours(name, X, Z)}
+        if name != "laplacian":
+            works["numpy"] = by_numpy(name, X, Z)
     if options.prototype and (name, dtype) == ("rbf", "float32"):
         works["prototype"] = by_prototype(options.prototype, X, Z)
     blocks, entries = options.rows // BLOCK_ROWS, options.rows * options.columns
@@ -133,6 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rows", type=int, default=2048, help=f"a multiple of {BLOCK_ROWS}")
     parser.add_argument("--columns", type=int, default=2048)
+    parser.add_argument("--density", type=float, default=1.0, help="share of entries that are not zero")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--prototype", help="a Python file to compare with")
     parser.add_argument("--json", action="store_true")

@@ -66,6 +66,7 @@ def routes(scale: float) -> Routes:
     )
 
 
-def _zero(problem: linear_routes.SparsePrimal) -> linear_routes.PrimalSolution[None]:
+def _zero(problem: linear_routes.SparsePrimal) -> tuple[linear_routes.PrimalSolution[None], np.ndarray]:
     """Return zero weights as the result of no descent."""
-    return linear_routes.PrimalSolution(np.zeros(problem.features.k), np.inf, np.inf, False, [], 0)
+    zero = linear_routes.PrimalSolution(np.zeros(problem.features.k), np.inf, np.inf, False, [], 0)
+    return zero, np.zeros(len(problem.y))

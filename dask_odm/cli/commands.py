@@ -1,5 +1,5 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, cluster,
-retire, warmup, demo.
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, update,
+cluster, retire, warmup, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
 command that fails says why in one line and exits with 2. One that is interrupted by Ctrl-C or SIGTERM exits with 130.
@@ -14,9 +14,9 @@ import click
 
 import dask_odm as odm
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
-from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, write_map
+from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.fit import fit, search
-from dask_odm.cli.rows import RowOptions, row_options
+from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
 from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
@@ -108,6 +108,28 @@ def info(path: str, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("model")
+@click.argument("store")
+@click.argument("target", metavar="OUT")
+@overwrite_option
+@json_option
+def update(model: str, store: str, target: str, overwrite: bool, as_json: bool) -> None:
+    """Add the rows of a STORE to a ridge MODEL of one shard, and write what a fit of all rows would have found."""
+    from dask_odm.data.store.records import check_target
+    from dask_odm.diagnostics.summaries import listing, model_facts
+
+    check_target(target, "model", overwrite=overwrite)
+    learner: Any = odm.load_model(model)
+    if not hasattr(learner, "update"):
+        raise InputError(f"'{model}' is a {type(learner).__name__}, which learns more rows by fit --start.")
+    with progress_shown():
+        learner.update(odm.Store.open(store).path)
+        learner.save(target, overwrite=overwrite)
+    facts = model_facts(learner, target)
+    emit(as_json, facts, listing(facts))
+
+
+@main.command()
 @click.argument("path", metavar="STORE")
 @json_option
 def verify(path: str, as_json: bool) -> None:
@@ -161,8 +183,8 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     of_cube = is_cube(source)
     if not of_cube:
         check_predictions(out, overwrite=overwrite)
-    elif rows != RowOptions():
-        raise click.UsageError("--format, --label, --no-label, --drop, --weight and --header are for files of rows.")
+    else:
+        rows.refuse_for_cubes()
     what = "probabilities" if proba else "scores" if scores else "labels" if sets is None else "sets"
     coverage = {} if sets is None else {"coverage": sets}
     with progress_shown() as seconds:
@@ -186,10 +208,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
 
 
 @main.command()
-@click.argument("model")
-@click.argument("source", metavar="SRC")
-@row_options
-@place_options
+@judged
 @click.option(
     "--pictures", metavar="FOLDER", help="Draw confusion, ROC and reliability into the folder, as far as there are any."
 )
@@ -199,8 +218,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
     help="Further scores, by scikit-learn's names, such as average_precision or matthews_corrcoef; of classifiers.",
 )
 @json_option
-def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures: str | None, scoring: str | None,
-             as_json: bool) -> None:  # fmt: skip
+def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: bool) -> None:
     """Compare predictions with the labels or targets of SRC: accuracy, confusion, margins; or R² and errors.
 
     Also precision and recall class by class, the area under the ROC and, of models that have probabilities, log loss,
@@ -214,8 +232,8 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
     from dask_odm.diagnostics.summaries import listing
 
     with progress_shown() as seconds:
-        loaded = odm.load_model(model)
-        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+        loaded = given.load()
+        with given.beside(loaded) as store:
             found = compare(loaded, store)
             scores = {} if scoring is None else scores_of(loaded, store, [name.strip() for name in scoring.split(",")])
     drawn = {} if pictures is None else {"pictures": draw(found, pictures)}
@@ -229,48 +247,51 @@ def evaluate(model: str, source: str, rows: RowOptions, runs_on: Place, pictures
 
 
 @main.command()
-@click.argument("model")
-@click.argument("source", metavar="SRC")
+@judged
+@cube_options
 @click.argument("out")
-@row_options
-@place_options
 @click.option("--importance/--no-importance", default=None, help="Tell which features matter; by default, if few.")
 @overwrite_option
 @json_option
-def report(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, importance: bool | None,
-           overwrite: bool, as_json: bool) -> None:  # fmt: skip
+def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, overwrite: bool,
+           as_json: bool) -> None:  # fmt: skip
     """Write a page OUT of HTML: what a MODEL learned and how, how well it predicts the labelled rows of SRC.
 
-    The page holds all its pictures, and loads nothing. SRC is as for evaluate.
+    The page holds all its pictures, and loads nothing. SRC is as for evaluate, or a cube, zarr or NetCDF as xarray
+    writes them: then the page has a map, and with --labels how well the labelled cells are predicted.
     """
     from dask_odm.data.storage.locations import location_of
 
     with progress_shown() as seconds:
-        loaded = odm.load_model(model)
-        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
-            odm.report(loaded, store, out, importance=importance, overwrite=overwrite)
+        loaded = given.load()
+        if is_cube(given.source):
+            given.rows.refuse_for_cubes()
+            X, y = (open_cube(given.source), None) if cube.labels is None else cube.opened(given.source)
+            with given.runs_on.opened():
+                odm.report(loaded, X, out, y=y, importance=importance, overwrite=overwrite)
+        elif cube != CubeOptions():
+            raise click.UsageError("--labels, --features and --ignore are for cubes.")
+        else:
+            with given.beside(loaded) as store:
+                odm.report(loaded, store, out, importance=importance, overwrite=overwrite)
     result = {"path": location_of(out), "seconds": seconds()}
     emit(as_json, result, f"{out}: {result['seconds']:.2f} s")
 
 
 @main.command()
-@click.argument("model")
-@click.argument("source", metavar="SRC")
-@row_options
-@place_options
+@judged
 @click.option("--repeats", type=click.IntRange(1), default=5, help="How often each feature is taken from other rows.")
 @click.option("--random-state", type=click.IntRange(0), default=0, help="Draws these rows.")
 @json_option
-def importance(model: str, source: str, rows: RowOptions, runs_on: Place, repeats: int, random_state: int,
-               as_json: bool) -> None:  # fmt: skip
+def importance(given: Judged, repeats: int, random_state: int, as_json: bool) -> None:
     """Tell which features a MODEL needs: what its score on SRC loses if one of them is taken from other rows.
 
     The score is accuracy or, of a regressor, R². SRC has labels or targets, and is as for evaluate. Take rows that the
     model did not learn from.
     """
     with progress_shown() as seconds:
-        loaded = odm.load_model(model)
-        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+        loaded = given.load()
+        with given.beside(loaded) as store:
             found = odm.permutation_importance(loaded, store, n_repeats=repeats, random_state=random_state)
     each = zip(found.feature_names, found.importances_mean.tolist(), found.importances_std.tolist(), strict=True)
     features = sorted(each, key=lambda feature: -feature[1])
@@ -285,11 +306,8 @@ def importance(model: str, source: str, rows: RowOptions, runs_on: Place, repeat
 
 
 @main.command()
-@click.argument("model")
-@click.argument("source", metavar="SRC")
+@judged
 @click.argument("out")
-@row_options
-@place_options
 @click.option(
     "--threshold",
     metavar="SCORE|SHARE",
@@ -298,8 +316,7 @@ def importance(model: str, source: str, rows: RowOptions, runs_on: Place, repeat
 )
 @overwrite_option
 @json_option
-def calibrate(model: str, source: str, out: str, rows: RowOptions, runs_on: Place, threshold: str | None,
-              overwrite: bool, as_json: bool) -> None:  # fmt: skip
+def calibrate(given: Judged, out: str, threshold: str | None, overwrite: bool, as_json: bool) -> None:
     """Fit the sets and the boundary of a MODEL to labelled rows SRC that it did not learn from, and write it to OUT.
 
     Sets of classes (predict --sets) then hold a row's own class as often as promised. SRC is as for evaluate.
@@ -308,10 +325,10 @@ def calibrate(model: str, source: str, out: str, rows: RowOptions, runs_on: Plac
 
     check_target(out, "model", overwrite=overwrite)
     with progress_shown() as seconds:
-        loaded = odm.load_model(model)
+        loaded = given.load()
         if not hasattr(loaded, "calibrate"):
             raise InputError(f"{type(loaded).__name__} has no sets of classes; ODMClassifier and ODMClassifierCV have.")
-        with runs_on.opened(), rows.store_of(source, loaded, labels=True) as store:
+        with given.beside(loaded) as store:
             loaded.calibrate(store.path)
             if threshold is not None:
                 loaded.tune_threshold(_number(threshold), store.path)

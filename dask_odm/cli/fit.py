@@ -26,6 +26,7 @@ from dask_odm.events import CheckpointOpened, listen
 @click.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
+@click.option("--start", metavar="MODEL", help="Start from what this model found in the rows that come first.")
 @cube_options
 @place_options
 @overwrite_option
@@ -70,6 +71,7 @@ def _learn(
     runs_on: Place,
     overwrite: bool,
     as_json: bool,
+    start: str | None = None,
     **given: Any,
 ) -> None:
     """Fit an estimator to a store or a cube and save the model; ``given`` are the values of the estimator's options."""
@@ -83,6 +85,8 @@ def _learn(
     source, rows, classes = _training(store, cube)
     kind = by_word(estimator).load()
     learner = kind(**parameters_of(kind, given, classes))
+    if start is not None:
+        learner = _started(start, learner)
     target.prepare(learner)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
@@ -107,6 +111,16 @@ def _learn(
         unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
+
+
+def _started(path: str, learner: Any) -> Any:
+    """Return the model at ``path`` with the parameters of ``learner``, to start from what it found."""
+    last = odm.load_model(path)
+    if type(last) is not type(learner) or "warm_start" not in learner.get_params():
+        raise InputError(
+            f"--start: '{path}' is a {type(last).__name__}, and a {type(learner).__name__} does not start from it."
+        )
+    return last.set_params(**learner.get_params() | {"warm_start": True})
 
 
 def _training(store: str, cube: CubeOptions) -> tuple[tuple[Any, ...], int | None, Callable[[], Sequence[Any]]]:

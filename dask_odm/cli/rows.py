@@ -1,4 +1,4 @@
-"""The rows that ``predict`` and ``evaluate`` read: a store, or files, which first become a store in a scratch folder.
+"""The rows that ``predict``, ``evaluate`` and others read: a store, or files, which first become a scratch store.
 
 If file and model have names, the model tells the label column of a file: it is the one that is not a feature.
 """
@@ -6,14 +6,16 @@ If file and model have names, the model tells the label column of a file: it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from glob import has_magic
 from typing import Any
 
 import click
 
+from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.shell import gathered, option_field, say
 from dask_odm.errors import InputError, StoreError
 
@@ -39,6 +41,13 @@ class RowOptions:
     def __post_init__(self) -> None:
         if self.no_label and self.label is not None:
             raise click.UsageError("--label and --no-label exclude each other.")
+
+    def refuse_for_cubes(self) -> None:
+        """Raise UsageError if any of these options was given."""
+        if self != RowOptions():
+            raise click.UsageError(
+                "--format, --label, --no-label, --drop, --weight and --header are for files of rows."
+            )
 
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
@@ -113,6 +122,39 @@ class RowOptions:
 
 
 row_options = gathered("rows", RowOptions)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model, and a source of labelled rows to hold it against, with the options of reading them."""
+
+    model: str
+    source: str
+    rows: RowOptions
+    runs_on: Place
+
+    def load(self) -> Any:
+        """Return the model."""
+        import dask_odm as odm
+
+        return odm.load_model(self.model)
+
+    @contextmanager
+    def beside(self, model: Any) -> Iterator[Any]:
+        """Yield the rows as a store, where work runs at the place that was asked for."""
+        with self.runs_on.opened(), self.rows.store_of(self.source, model, labels=True) as store:
+            yield store
+
+
+def judged(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add MODEL, SRC and the options of reading it to a command, which gets them as one argument ``given``."""
+
+    @wraps(command)
+    def run(*args: Any, model: str, source: str, rows: RowOptions, runs_on: Place, **others: Any) -> Any:
+        return command(*args, given=Judged(model, source, rows, runs_on), **others)
+
+    found: Any = row_options(place_options(run))
+    return click.argument("model")(click.argument("source", metavar="SRC")(found))
 
 
 def _label_among(columns: list[str], where: str) -> str:

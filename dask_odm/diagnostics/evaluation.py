@@ -27,8 +27,10 @@ from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import probabilities
+from dask_odm.models.sets import sets, thresholds_of
 from dask_odm.typing import Array
 
+COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
 SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
@@ -59,6 +61,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
         strangers,
         margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
+        conformity=getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
     )
     coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
@@ -137,7 +140,7 @@ class Evaluation:
     strangers, classes) counts rows by true and predicted class. Rows without a label do not count. ``band`` (3,) counts
     the rows with a margin below, within and above 1 ± ``theta``. Margins are ``y f(x)`` for one score per row, else
     the score of the row's own class less the largest other score; a list passed as ``margins`` is filled with them.
-    ``link`` makes probabilities of scores before a ``threshold`` was taken off.
+    ``link`` makes probabilities of scores before a ``threshold`` was taken off, and ``conformity`` sets of classes.
     """
 
     classes: list[Any]
@@ -150,9 +153,11 @@ class Evaluation:
     band: NDArray[np.int64] = field(default_factory=lambda: np.zeros(3, dtype=np.int64))
     margins: list[Array] | None = None
     link: Array | None = None
+    conformity: Array | None = None
     threshold: float = 0.0
     roc: RocCounts | None = field(init=False)
     probabilities: ProbabilityCounts | None = field(init=False)
+    sets: dict[float, NDArray[np.float64]] = field(default_factory=dict)  # by coverage: weight, held, classes, empty
     _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
 
     def __post_init__(self) -> None:
@@ -188,6 +193,8 @@ class Evaluation:
         if self.probabilities is not None and self.link is not None:
             found = probabilities(scores[known], self.link, self.threshold) if shares is None else shares[known]
             self.probabilities.add(true[known], found, weight[known])
+        if self.conformity is not None:
+            self._add_sets(true[known], scores[known], weight[known])
         margins = _margins(true[known], scores[known])
         self._statistics.update(margins[:, None])
         if self.margins is not None:
@@ -195,6 +202,24 @@ class Evaluation:
         if self.theta is not None:
             sides = np.searchsorted([1.0 - self.theta, 1.0 + self.theta], margins)
             self.band += np.bincount(sides, minlength=3)
+
+    def _add_sets(self, true: Array, scores: Array, weight: Array) -> None:
+        """Count whether the sets of rows hold their class, and how large they are."""
+        assert self.conformity is not None
+        for coverage in COVERAGES:
+            found = sets(scores, thresholds_of(self.conformity, coverage, by_class=False), self.threshold)
+            size = found.sum(axis=1)
+            columns = np.stack([np.ones(len(true)), found[np.arange(len(true)), true], size, size == 0])
+            self.sets[coverage] = self.sets.get(coverage, np.zeros(4)) + columns @ weight
+
+    def set_facts(self) -> dict[str, dict[str, float]]:
+        """Return how many rows' sets hold their class, how many classes they have, and how many are empty."""
+        names = ("held", "size", "empty")
+        return {
+            f"{coverage:g}": dict(zip(names, (sums[1:] / sums[0]).tolist(), strict=True))
+            for coverage, sums in self.sets.items()
+            if sums[0] > 0
+        }
 
     def facts(self) -> dict[str, Any]:
         """Return all results as plain values."""
@@ -208,6 +233,7 @@ class Evaluation:
             "other_labels": dict(zip(map(str, self.strangers), self._strange.sum(axis=1).tolist(), strict=True)),
             "unlabelled_rows": self.unlabelled,
             **self._class_facts(),
+            **({"sets": self.set_facts()} if self.sets else {}),
         }
         if self._statistics.count:
             facts["margins"] = _range_facts(self._statistics)

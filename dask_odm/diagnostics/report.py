@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from html import escape
-from io import StringIO
 from typing import Any
 
 import numpy as np
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.store import Store
-from dask_odm.diagnostics.evaluation import Evaluation, compare, evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, RocCounts, compare, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
+from dask_odm.diagnostics.maps import CubeMap, map_of, plot_classes, plot_values
+from dask_odm.diagnostics.pages import MOST_LINES, heading, page, picture, table
 from dask_odm.diagnostics.plotting import (
     new_axes,
     plot_confusion,
@@ -29,39 +32,42 @@ from dask_odm.diagnostics.plotting import (
 )
 from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
+from dask_odm.learning.training.scratch import scratch_folder
+from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
 MOST_MARGINS = 5_000_000  # rows whose margins are held
-MOST_LINES = 60  # of a table
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-figure { margin: 1rem 0; background: #fff; }
-figure svg { max-width: 100%; height: auto; }
-"""
 
 
 def report(
-    model: Any, store: Any, path: str | os.PathLike[str], *, importance: bool | None = None, overwrite: bool = False
+    model: Any,
+    store: Any,
+    path: str | os.PathLike[str],
+    *,
+    y: Any = None,
+    importance: bool | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Write a page that tells what a model learned, and how well it predicts the rows of a store.
+    """Write a page that tells what a model learned, and how well it predicts the rows of a store or a cube.
 
     It has the settings, the solver and why it was taken, the certificate, the score of the training rows as they were
     left out beside that of the store, precision and recall, confusion, margins (of up to five million rows), and of two
-    classes the ROC; how sure probabilities are, the steps of the fit, and which features matter. Every picture has its
-    numbers in a table.
+    classes the ROC; the boundary that was chosen, groups that were left out, how often sets of classes hold a row's
+    own, how sure probabilities are, the steps of the fit, and which features matter. Of two classes, margins and ROC of
+    left-out rows stand beside those of the store. Of a cube there is a map. Every picture has its numbers in a table.
     Pictures need matplotlib.
 
     Parameters
     ----------
     model : fitted estimator
-    store : Store, str or path
-        Rows with labels or targets that the model did not learn from.
+    store : Store, str or path, or a cube
+        Rows with labels or targets that the model did not learn from; or a cube as `predict` takes it, of which a
+        million cells are predicted for the map: every n-th along each dimension of a larger one.
     path : str or path
         The file to write, which appears whole or not at all.
+    y : DataArray, str or DataFrame, optional
+        Labels or targets of cells of the cube, as `fit` takes them; without, the page does not tell how good the map
+        is.
     importance : bool or None, default=None
         Whether to tell which features matter, which predicts the rows twice for each feature. None: if they are few.
     overwrite : bool, default=False
@@ -76,32 +82,46 @@ def report(
     """
     path = os.path.abspath(path)
     check_file(path, overwrite=overwrite)
-    resolved = model._resolve(store)
-    if not isinstance(resolved, Store):
-        raise InputError(f"report takes a store. Got {type(store).__name__} instead; dask_odm.ingest makes one.")
-    keeps = resolved.rows <= MOST_MARGINS
-    found = evaluate(model, resolved, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, resolved)
-    few = resolved.rows * resolved.features**2 <= MOST_VALUES
-    possible = hasattr(model, "classes_") or model._model.outputs == 1
-    needed = few and possible if importance is None else importance
-    matters = permutation_importance(model, resolved, n_repeats=2) if needed else None
-    parts = [
-        *_learned(model),
-        *_scores(model, found, resolved),
-        *(_of_classes(found) if isinstance(found, Evaluation) else ()),
-        *_steps(model),
-        *(_of_features(matters) if matters is not None else ()),
-    ]
-    page = _page(f"{type(model).__name__} on {resolved.name}", parts)
+    name = "a cube"
+    beside = []
+    if model._cube_to_predict(store) is None:
+        resolved = model._resolve(store, y)
+        if not isinstance(resolved, Store):
+            raise InputError(f"report takes a store. Got {type(store).__name__} instead; dask_odm.ingest makes one.")
+        name = resolved.name
+        beside = list(_of_rows(model, resolved, importance))
+    else:
+        beside = list(_of_map(map_of(model, store)))
+        if y is not None:
+            with scratch_folder() as folder:
+                target = "classes" if hasattr(model, "classes_") else "real"
+                rows = ingest((store, y), os.path.join(folder, "rows.zarr"), target=target, allow_large=True)
+                beside += _of_rows(model, replace(rows, title="the labelled cells of a cube"), importance)
+    text = page(f"{type(model).__name__} on {name}", [*_learned(model), *beside, *_steps(model)])
     try:
         with owned_file(path) as new:
             with open(new, "w", encoding="utf-8") as file:
-                file.write(page)
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, path)
     except OSError as error:
         raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]:
+    """Yield how well a model predicts the rows of a store."""
+    keeps = store.rows <= MOST_MARGINS
+    found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
+    few = store.rows * store.features**2 <= MOST_VALUES
+    possible = hasattr(model, "classes_") or model._model.outputs == 1
+    needed = few and possible if importance is None else importance
+    yield from _scores(model, found, store)
+    yield from _of_groups(model)
+    if isinstance(found, Evaluation):
+        yield from _of_classes(model, found)
+    if needed:
+        yield from _of_features(permutation_importance(model, store, n_repeats=2))
 
 
 # Sections ----------------------------------------------------------------------------------------------------------
@@ -121,15 +141,15 @@ def _learned(model: Any) -> Iterable[str]:
         ("Seconds", last.get("seconds")),
         ("Passes over the rows", last.get("passes")),
     ]
-    yield _heading("What was learned")
-    yield _table([], [fact for fact in facts if fact[1] is not None])
+    yield heading("What was learned")
+    yield table([], [fact for fact in facts if fact[1] is not None])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     other = [(name, value) for name, value in given.items() if repr(value) != repr(defaults[name])]
     best = list(getattr(model, "best_params_", {}).items())
     if other or best:
         yield "<p>Parameters that are not the defaults, and settings that were found:</p>"
-        yield _table(["parameter", "value"], [*other, *best])
+        yield table(["parameter", "value"], [*other, *best])
 
 
 def _certificate(gap: float, solver: str | None) -> str:
@@ -156,43 +176,183 @@ def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
         "rows": "Rows with a label",
         "unlabelled_rows": "Rows without",
     }
-    yield _heading("How good it is")
-    yield f"<p>On the rows of <code>{escape(str(store.path))}</code>.</p>"
+    yield heading("How good it is")
+    yield f"<p>On the rows of <code>{escape(store.name)}</code>.</p>"
     left = getattr(model, "loo_score_", None)
-    rows = [] if left is None else [("Score of the training rows, left out", left)]
+    by_group = " by groups" if hasattr(model, "loo_group_scores_") else ""
+    rows = [] if left is None else [(f"Score of the training rows, left out{by_group}", left)]
     rows += [(name, facts[key]) for key, name in named.items() if name and facts.get(key) is not None]
-    yield _table([], rows)
+    yield table([], rows)
 
 
-def _of_classes(found: Evaluation) -> Iterable[str]:
+def _of_groups(model: Any) -> Iterable[str]:
+    """Yield how well the rows of groups were predicted without their group."""
+    scores = getattr(model, "loo_group_scores_", None)
+    if scores is None:
+        return
+    scores = scores[~np.isnan(scores)]
+    yield heading("Groups")
+    yield "<p>Accuracy of the rows of each group by the model without the group.</p>"
+
+    def draw() -> Any:
+        ax = new_axes()
+        ax.hist(scores, bins=np.linspace(0.0, 1.0, 21))
+        ax.set(xlabel="accuracy of a group left out", ylabel="groups")
+        return ax
+
+    yield picture(draw)
+    told = zip(("worst", "a tenth below", "a quarter below", "median", "best"), (0.0, 0.1, 0.25, 0.5, 1.0), strict=True)
+    yield table([], [("Groups", len(scores)), *((name, float(np.quantile(scores, q))) for name, q in told)])
+
+
+@dataclass(frozen=True, eq=False)
+class Unseen:
+    """Decision values of rows of two classes that a model did not learn from, at evenly spaced shares of each class.
+
+    They are as before a boundary was moved. ``margins`` are at such shares of both classes together.
+    """
+
+    what: str
+    values: tuple[Array, Array]
+    margins: Array
+
+    @classmethod
+    def of(cls, model: Any) -> Unseen | None:
+        """Return those from which the sets of a model were made; None of other than two classes, or without."""
+        conformity = getattr(model, "conformity_", None)
+        if conformity is None or len(model.classes_) != 2:
+            return None
+        what = "held out" if hasattr(model, "calibration_rows_") else "left out"
+        first, second, both = (row[np.isfinite(row)] for row in conformity)
+        return cls(what, (-first, second), both) if len(first) and len(second) else None
+
+    def roc(self) -> RocCounts:
+        """Return the counts of a ROC."""
+        found = RocCounts()
+        scores = np.concatenate(self.values)
+        found.add(np.arange(len(scores)) >= len(self.values[0]), scores, np.ones(len(scores)))
+        return found
+
+    def recalls(self, threshold: float) -> tuple[float, float]:
+        """Return the share of the rows of each class that are on its side of a threshold."""
+        first, second = self.values
+        return float((first <= threshold).mean()), float((second > threshold).mean())
+
+
+def _of_classes(model: Any, found: Evaluation) -> Iterable[str]:
     """Yield pictures and tables of what a classifier gets right."""
     facts = found.facts()
     names = list(map(str, found.classes))
-    yield _heading("By class")
+    unseen = Unseen.of(model)
+    yield heading("By class")
     each = [(name, facts["precision"][name], facts["recall"][name]) for name in names[:MOST_LINES]]
-    yield _table(["class", "precision", "recall"], each)
+    yield table(["class", "precision", "recall"], each)
     if len(names) <= MOST_LINES:
-        yield _picture(lambda: plot_confusion(found))
+        yield picture(lambda: plot_confusion(found))
         shown = [*names, *(f"{label} (unknown)" for label in found.strangers[:MOST_LINES])]
         counts = found.confusion[: len(shown)].tolist()
-        yield _table(["true \\ predicted", *names], [(name, *row) for name, row in zip(shown, counts, strict=True)])
+        yield table(["true \\ predicted", *names], [(name, *row) for name, row in zip(shown, counts, strict=True)])
+    if hasattr(model, "threshold_"):
+        yield from _of_threshold(float(model.threshold_), names, facts["recall"], unseen)
     if found.margins:
-        margins = np.concatenate(found.margins)
-        yield _heading("Margins")
-        theta = found.theta
-        if theta is not None:
-            yield _picture(lambda: plot_margin_distribution(margins, theta))
-        quantiles = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-        at_most = zip(quantiles, np.quantile(margins, quantiles), strict=True)
-        yield _table(["share of the rows", "margin at most"], list(at_most))
+        yield from _of_margins(np.concatenate(found.margins), found, None if found.threshold else unseen)
     if found.roc is not None and found.roc.area is not None:
-        yield _heading("ROC")
-        yield _picture(lambda: plot_roc(found))
-        yield _table([], [("Area under the curve", found.roc.area)])
+        yield heading("ROC")
+        yield picture(lambda: _plot_rocs(found, unseen))
+        areas = [("Area under the curve", found.roc.area)]
+        yield table([], areas if unseen is None else [*areas, (f"That of the rows {unseen.what}", unseen.roc().area)])
+    if found.set_facts():
+        yield from _of_sets(model, found)
     if found.probabilities is not None and found.probabilities.weight:
-        yield _heading("Probabilities")
-        yield _picture(lambda: plot_reliability(found))
-        yield _table([], list(found.probabilities.facts().items()))
+        yield heading("Probabilities")
+        yield picture(lambda: plot_reliability(found))
+        yield table([], list(found.probabilities.facts().items()))
+
+
+def _of_threshold(threshold: float, names: list[str], recall: dict[str, Any], unseen: Unseen | None) -> Iterable[str]:
+    """Yield where the boundary was moved, and which share of each class is right before and after."""
+    yield heading("Boundary")
+    text = f"The boundary was moved by {threshold:.4g}: decision values above it are of {names[1]}."
+    yield f"<p>{escape(text)}</p>"
+    head = ["recall of", "these rows"]
+    rows: list[list[Any]] = [[name, recall[name]] for name in names]
+    if unseen is not None:
+        head += [f"rows {unseen.what}", f"rows {unseen.what}, boundary not moved"]
+        moved = unseen.recalls(threshold), unseen.recalls(0.0)
+        rows = [[*row, *(each[code] for each in moved)] for code, row in enumerate(rows)]
+    known = [row for row in rows if None not in row]
+    if len(known) == len(names):
+        rows.append(["both, on average", *(float(np.mean(column)) for column in list(zip(*rows, strict=True))[1:])])
+    yield table(head, rows)
+
+
+def _of_margins(margins: Array, found: Evaluation, unseen: Unseen | None) -> Iterable[str]:
+    """Yield the distribution of margins, beside that of rows that were not learned from."""
+    yield heading("Margins")
+
+    def draw(theta: float) -> Any:
+        ax = plot_margin_distribution(margins, theta)
+        if unseen is not None:
+            bars = np.linspace(margins.min(), margins.max(), 61).tolist()
+            as_many = np.full(len(unseen.margins), len(margins) / len(unseen.margins))
+            ax.hist(unseen.margins, bars, weights=as_many, histtype="step", color="tab:orange", label=unseen.what)
+            ax.legend()
+        return ax
+
+    theta = found.theta
+    if theta is not None:
+        yield picture(lambda: draw(theta))
+    shares = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+    columns = [shares, np.quantile(margins, shares)]
+    head = ["share of the rows", "margin at most"]
+    if unseen is not None:
+        columns.append(np.quantile(unseen.margins, shares))
+        head.append(f"that of the rows {unseen.what}")
+    yield table(head, list(zip(*columns, strict=True)))
+
+
+def _plot_rocs(found: Evaluation, unseen: Unseen | None) -> Any:
+    """Draw the ROC, and that of rows that were not learned from."""
+    ax = plot_roc(found)
+    if unseen is not None:
+        counts = unseen.roc()
+        ax.plot(*counts.curve(), color="tab:orange", label=f"{unseen.what} (AUC = {counts.area:.2f})")
+        ax.legend()
+    return ax
+
+
+def _of_sets(model: Any, found: Evaluation) -> Iterable[str]:
+    """Yield how often sets of classes hold a row's own."""
+    yield heading("Sets of classes")
+    count = getattr(model, "calibration_rows_", None)
+    made = "the training rows, left out, which holds about as often" if count is None else f"{count:,} rows held out"
+    yield f"<p>Sets were made by {made}.</p>"
+    head = ["coverage asked for", "rows whose set holds their class", "classes in a set", "empty sets"]
+    rows = [(name, *facts.values()) for name, facts in found.set_facts().items()]
+    yield table(head, rows)
+
+
+def _of_map(found: CubeMap) -> Iterable[str]:
+    """Yield the map of a cube, with its numbers."""
+    yield heading("Map")
+    if found.step > 1:
+        yield f"<p>Of every {found.step}. cell along each dimension.</p>"
+    others = [str(d) for d in found.values.dims[:-2]]
+    if others:
+        yield f"<p>{escape('Drawn for the first place along ' + ', '.join(others) + '.')}</p>"
+    missing = ("(a feature is missing)", int(found.values.size - len(found.known)))
+    if found.codes is not None:
+        yield picture(lambda: plot_classes(found))
+        yield table(["class", "cells", "share"], [*found.counts(), (*missing, None)])
+    words = "Predicted values" if found.codes is None else "Decision values"
+    if len(found.classes) > 2:
+        words += ", the largest less the next"
+    yield f"<p>{words}:</p>"
+    yield picture(lambda: plot_values(found))
+    if len(found.known):
+        shares = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+        at_most = np.quantile(found.known, shares).tolist()
+        yield table(["share of the cells", "value at most"], list(zip(shares, at_most, strict=True)))
 
 
 def _steps(model: Any) -> Iterable[str]:
@@ -200,7 +360,7 @@ def _steps(model: Any) -> Iterable[str]:
     steps = [each for each in getattr(model, "history_", []) if math.isfinite(each.get("gap", math.nan))]
     if not steps:
         return
-    yield _heading("Steps of the fit")
+    yield heading("Steps of the fit")
 
     def draw() -> Any:
         ax = new_axes()
@@ -210,70 +370,17 @@ def _steps(model: Any) -> Iterable[str]:
 
     machines = {each.get("machine", 0) for each in steps}
     if len(machines) == 1:
-        yield _picture(draw)
+        yield picture(draw)
     columns = [name for name in ("machine", "iteration", "gap", "objective", "passes", "seconds") if name in steps[0]]
-    yield _table(columns, [tuple(each.get(name) for name in columns) for each in steps])
+    yield table(columns, [tuple(each.get(name) for name in columns) for each in steps])
 
 
 def _of_features(found: Importance) -> Iterable[str]:
     """Yield which features matter."""
-    yield _heading("Which features matter")
+    yield heading("Which features matter")
     yield f"<p>What a score of {found.score:.4f} loses if a feature is taken from other rows.</p>"
-    yield _picture(lambda: plot_importance(found))
+    yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std
     lines = [(found.feature_names[j], *(float(each[j]) for each in columns)) for j in order]
-    yield _table(["feature", "lost", "deviation"], lines)
-
-
-# HTML --------------------------------------------------------------------------------------------------------------
-
-
-def _page(title: str, parts: Iterable[str]) -> str:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-    head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
-    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def _heading(text: str) -> str:
-    return f"<h2>{escape(text)}</h2>"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table of up to `MOST_LINES` rows; it says how many more there are."""
-    lines = ["<table>"]
-    if head:
-        lines.append(f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr>")
-    lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_LINES]]
-    if len(rows) > MOST_LINES:
-        lines.append(f"<tr><td>… and {len(rows) - MOST_LINES} more</td></tr>")
-    return "\n".join([*lines, "</table>"])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f'<td class="number">{value:.4g}</td>'
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return f'<td class="number">{value:,}</td>'
-    return f"<td>{escape('–' if value is None else str(value))}</td>"
-
-
-def _picture(plot: Callable[[], Any]) -> str:
-    """Return a picture as SVG; none if there is nothing to draw, or nothing to draw with."""
-    try:
-        from matplotlib import rc_context
-    except ImportError:
-        return ""
-    out = StringIO()
-    # labels with a dollar are no formulas, and the same picture has the same bytes
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "dask_odm"}):
-        try:
-            figure = plot().figure
-        except InputError:  # there is nothing to draw
-            return ""
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    text = out.getvalue()
-    return f"<figure>{text[text.index('<svg') :]}</figure>"
+    yield table(["feature", "lost", "deviation"], lines)

@@ -225,6 +225,7 @@ class Cluster:
             watch = _watch(self.client)
             for future in watch.completed(futures):
                 (result,) = watch.wait(self.client.gather, [future])
+                future.release()  # its worker need not hold it any longer, nor be asked for it again if it dies
                 yield number[future], aligned(result)
 
     def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:

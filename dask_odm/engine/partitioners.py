@@ -53,7 +53,7 @@ class Partitioner:
         """Return the number of rows that groups are made from; 0 if they need none."""
         return 0
 
-    def groups(self, sample: Array) -> Groups:
+    def groups(self, sample: Any) -> Groups:
         """Make groups from a ``sample`` of scaled rows (m, d)."""
         return Groups(Linear(), np.zeros((1, sample.shape[1])), np.zeros(1))
 
@@ -85,7 +85,7 @@ class StratifiedPartitioner(Partitioner):
     def sample_rows(self, features: int, itemsize: int) -> int:
         return _sampled_rows(self.n_landmarks, max(4096, 4 * self.n_landmarks), features, itemsize)
 
-    def groups(self, sample: Array) -> Groups:
+    def groups(self, sample: Any) -> Groups:
         rows = greedy_landmarks(self.kernel, sample, self.n_landmarks).rows
         return Groups(self.kernel, rows, self.kernel.diagonal(rows))
 
@@ -101,8 +101,8 @@ class MeansPartitioner(Partitioner):
     def sample_rows(self, features: int, itemsize: int) -> int:
         return _sampled_rows(self.n_clusters, max(2048, 8 * self.n_clusters), features, itemsize)
 
-    def groups(self, sample: Array) -> Groups:
-        X = sample.astype(np.float64)
+    def groups(self, sample: Any) -> Groups:
+        X = np.asarray(sample, dtype=np.float64)
         diagonal = np.einsum("ij,ij->i", X, X)
         with single_threaded_blas:
             labels = k_means(lambda V: X @ (X.T @ V), diagonal, self.n_clusters, self.seed)
@@ -124,7 +124,7 @@ class ClusterPartitioner(Partitioner):
     def sample_rows(self, features: int, itemsize: int) -> int:
         return _sampled_rows(self.n_partitions, max(2048, 8 * self.n_partitions), features, itemsize)
 
-    def groups(self, sample: Array) -> Groups:
+    def groups(self, sample: Any) -> Groups:
         rows = sample.astype(np.float64)
         with single_threaded_blas:
             K = self.kernel.tile(rows, rows)
@@ -148,7 +148,7 @@ class GroupedPartitioner(Partitioner):
     seed: int
     skip_empty: bool = False
 
-    def groups(self, sample: Array) -> Any:
+    def groups(self, sample: Any) -> Any:
         return self.known
 
     def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:

@@ -219,11 +219,15 @@ class StorePivots:
     def raw(self, numbers: Array) -> Array:
         """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
         order = np.argsort(numbers)
-        parts = np.array_split(numbers[order], max(1, min(self.tasks, len(numbers))))
-        read = self.cluster.map_chunks(Store.read_rows, [(part,) for part in parts], "landmarks", self.store)
         rows = np.empty((len(numbers), self.store.features), self.dtype)
-        rows[order] = np.concatenate([block.X for block in read])
+        rows[order] = np.concatenate([b.X for b in gathered(self.store, self.cluster, numbers[order], "landmarks")])
         return rows
+
+
+def gathered(store: Store, cluster: Cluster, numbers: Array, phase: str) -> list[StoreBlock]:
+    """Return the rows at ascending ``numbers`` in a few blocks, as workers read them."""
+    parts = np.array_split(numbers, max(1, min(4 * cluster.slots, len(numbers))))
+    return cluster.map_chunks(Store.read_rows, [(part,) for part in parts], phase, store)
 
 
 def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:

@@ -25,11 +25,12 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.groups import Groups
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 
 def partition_arrays(
-    X: Array | SparseRows | ScaledRows, y: Array, weight: Array, partitioner: Partitioner
+    X: Array | SparseRows | CSRRows | ScaledRows, y: Array, weight: Array, partitioner: Partitioner
 ) -> MemoryPartitions:
     """Partition scaled rows ``X`` (n, d) in memory, with labels ``y`` ±1 and weights > 0, both (n,)."""
     groups, count = groups_of_arrays(X, partitioner)
@@ -37,7 +38,7 @@ def partition_arrays(
 
 
 def deal_arrays(
-    X: Array | SparseRows | ScaledRows, y: Array, weight: Array, groups: Array, dealer: Dealer
+    X: Array | SparseRows | CSRRows | ScaledRows, y: Array, weight: Array, groups: Array, dealer: Dealer
 ) -> MemoryPartitions:
     """Partition rows as `partition_arrays`, given the group of each (n,) and the dealer of the groups."""
     partition, place = dealer.assign(groups, np.zeros(len(dealer.sizes), np.int64))
@@ -46,7 +47,9 @@ def deal_arrays(
     return MemoryPartitions(taken(X, order), y[order], weight[order], order, dealer.counts)
 
 
-def groups_of_arrays(X: Array | SparseRows | ScaledRows, partitioner: Partitioner) -> tuple[NDArray[np.int32], int]:
+def groups_of_arrays(
+    X: Array | SparseRows | CSRRows | ScaledRows, partitioner: Partitioner
+) -> tuple[NDArray[np.int32], int]:
     """Return the group of each scaled row of ``X`` (n, d), and the number of groups."""
     rng = np.random.default_rng(np.random.SeedSequence(partitioner.seed, spawn_key=(0,)))
     count = min(len(X), partitioner.sample_rows(X.shape[1], X.dtype.itemsize))

@@ -26,9 +26,15 @@ from dask_odm.engine.cluster import active_client, parse_limit
 from dask_odm.engine.watch import PATIENCE, Client, Security, Watch
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 
-# Dask notes a hundred times a second what each process runs, and times its loop fifty times, for pages that nobody
-# opens here: that takes 15 % of a core with two idle workers, and 5 % by these settings.
-UNPROFILED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
+# Dask notes a hundred times a second what each process runs, times its loop fifty times, and asks twice a second what
+# the system does, for pages that nobody opens here; and nannies look ten times a second at what workers hold. That
+# takes 15 % of a core with two idle workers, and 2.5 % by these settings.
+UNPROFILED = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.worker.memory.monitor-interval": "500ms",
+}
 NEEDED = "a worker takes some 200 MB before it has any data, and may fill two thirds of its limit"
 
 

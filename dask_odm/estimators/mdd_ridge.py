@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import KW_ONLY
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+import numpy as np
+from scipy.sparse import csr_array, issparse
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
+from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
+from dask_odm.estimators.inputs.resolving import Given, resolve_training, spooled
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.recipe import Choice, Schema
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.methods.ridge.recipe import MOMENTS, choose_kernel_ridge
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.ridge.moments import KeptMoments
+from dask_odm.methods.ridge.recipe import MOMENTS, choose_kernel_ridge, update_ridge
 from dask_odm.methods.ridge.settings import CONSENSUS, DISCREPANCY, MDDFit
 from dask_odm.typing import Array
 
@@ -99,6 +110,10 @@ class MDDRidge(ShardRegressor):
         R² of every row's prediction by ridge regression on all others, with ``lam_``; where it was asked for.
     loo_errors_ : ndarray of shape (n_lams,)
         Root mean square of these predictions' errors, for every value of ``lam``.
+    moments_, moments_layout_ : ndarray of shape (n_moments, n_features_in_ + n_targets + 1), and dict
+        Of one shard, what `update` needs of the rows so far. They go into a file, and take up to
+        ``8 (n_features_in_ + n_targets + 1)²`` bytes for each binary digit of the number of blocks of rows, and as much
+        twice, or 1 MiB. ``del model.moments_`` before `save` spares them.
     gap_ : float
         Bound of the distance of the shards' weights from the fixed point, relative to their size.
     contraction_ : float
@@ -139,16 +154,87 @@ class MDDRidge(ShardRegressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"fit_intercept": ["boolean"]}
+    _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "moments_", "moments_layout_")
 
     lam: Any = 1e-3
     _: KW_ONLY
     fit_intercept: bool = True
+
+    def update(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to those of the fit, which are not read again.
+
+        The model has the bits of a fit of all rows, those of the fit first: in memory, if that was a fit in memory, as
+        it is of stores and dask arrays of up to ``dask_odm.read-into-memory``; else over a store with its
+        ``chunk_rows``, whether or not there are workers. A fit that goes the other way differs by rounding. New rows
+        are taken in the type of the others (float32 or float64), sparse or dense. This process reads them, a block
+        at a time. ``lam``, ``fit_intercept`` and ``scale`` may differ from those of the fit, unless that had no
+        ``scale`` and there is one now. There are no checkpoints.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `fit` takes them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            As `fit`; several shards, several values of ``lam`` or ``loo``, which need all rows; rows with other
+            features or another number of targets; a model without ``moments_``.
+        """
+        check_is_fitted(self)
+        as_input_error(self._validate_params)
+        if not hasattr(self, "moments_"):
+            raise InputError(
+                "this model has no moments_ to add rows to: it is of several shards, was saved by a version before "
+                "update, or they were deleted; fit all rows."
+            )
+        fit = self._settings(replace(FitRun.of(self), checkpoint=None, resume=False))
+        try:
+            kept = KeptMoments.unpacked(self.moments_, self.moments_layout_, self.n_features_in_)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError("moments_ were changed, or are damaged; fit all rows.") from error
+        resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit)
+        schema = Schema(
+            self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube
+        )
+        with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._target) as rows:
+            trained = update_ridge(kept, self._blocks(rows, kept), fit)
+        self._publish(trained, schema)
+        return self
+
+    def _blocks(self, rows: Given | Store, kept: KeptMoments) -> Iterator[RowBlock]:
+        """Yield checked rows as the fit took them, block by block."""
+        if isinstance(rows, Given):
+            check_rows(self, rows.X, **self._reading())
+            checked = self._check_targets(rows)
+            y = checked.y.reshape(len(checked.y), -1)
+            found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, y, checked.weight)])
+        else:
+            check_features(self, rows)
+            rows.require_targets("update")
+            found = ((block.X, *_targets_of(block)) for block in rows.blocks())
+        for X, y, weight in found:
+            if y.shape[1] != kept.targets:
+                raise InputError(f"y has {y.shape[1]} targets a row, but those of the fit have {kept.targets}.")
+            at = slice(None) if kept.in_store else np.flatnonzero(weight > NEGLIGIBLE_WEIGHT)
+            form: Any = csr_array(X) if kept.sparse else X.toarray() if issparse(X) else X
+            yield RowBlock(form[at].astype(kept.dtype, copy=False), y[at], weight[at])
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))
 
     def _choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
         return MOMENTS
+
+
+def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
+    """Return targets (n, 1) and weights of the rows of a store, both 0 where there is no target."""
+    y, weight = RealValues().columns(block)
+    return y[:, None], weight if weight.size else np.ones(len(y))
 
 
 @with_parameters

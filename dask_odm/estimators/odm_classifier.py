@@ -32,11 +32,12 @@ from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_n
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, joined_left_out
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
+from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
-from dask_odm.models.models import Model
+from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 
@@ -70,7 +71,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     scale : {"minmax", "standard"} or None, default=None
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
-        Start from the last fit's weights. Linear solvers only.
+        Start from what the last fit found, for more rows after those it had, or for other parameters: from its
+        weights, or from the coefficients of its rows, with the landmarks that it chose. Solvers "exact", "landmark",
+        "cells" and linear ones; exact pairs of many classes start anew.
 
     Attributes
     ----------
@@ -100,6 +103,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         With ``loo``: the decision value of every row by the model without it, the accuracy of these, the effective
         number of parameters, and the decision values and log-odds that probabilities are made of.
+    loo_group_scores_ : ndarray of shape (n_groups,)
+        With groups that were left out, the accuracy of each one's rows, in the order in which groups first occur.
 
     References
     ----------
@@ -175,22 +180,30 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         groups = None if more.get("groups") is None else numbered(more["groups"])
         if groups is not None and not self.loo:
             raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        return replace(ODMFit.of(self, own, run, more.get("lams", ()), self._starts()), groups=groups)
+        found = ODMFit.of(self, own, run, more.get("lams", ()))
+        return replace(found, groups=groups, **(self._start() if self.warm_start else {}))
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
         plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
         return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
 
-    def _starts(self) -> tuple[tuple[Array, float], ...]:
-        """Return the weights and the intercept of every machine from which ``warm_start`` begins."""
-        if not self.warm_start:
-            return ()
-        if not is_linear(solver_word(self.solver), self.kernel):
-            raise InputError("warm_start is for linear solvers (kernel='linear'); set it to False.")
-        if not hasattr(self, "coef_"):
-            return ()
-        return tuple(zip(self.coef_, self.intercept_.tolist(), strict=True))
+    def _start(self) -> dict[str, Any]:
+        """Return what ``warm_start`` begins from: weights and intercepts, or what the last fit of a kernel found."""
+        word = solver_word(self.solver)
+        if is_linear(word, self.kernel):
+            found = zip(self.coef_, self.intercept_.tolist(), strict=True) if hasattr(self, "coef_") else ()
+            return {"starts": tuple(found)}
+        if word not in ("auto", "exact", "landmark", "cells") or not KernelChoice.of(self).is_named:
+            raise InputError(
+                "warm_start is for kernels by their names, by solver 'exact', 'landmark' or 'cells', and for linear "
+                "solvers; set it to False."
+            )
+        model = getattr(self, "_model", None)
+        if not isinstance(model, KernelModel) or isinstance(model, PairModel) or not hasattr(self, "support_"):
+            return {}
+        tree = getattr(model, "tree", None)
+        return {"last": LastFit(self.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
 
     @property
     def _scheme(self) -> Scheme:
@@ -203,7 +216,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             many = len(data.class_weights) > 2
             choice = choose_for_machines(choice, data, fit, self._scheme) if many else choice
             choice, fit = choose_by_regions(choice, data, fit, pairs=many and self._scheme == "ovo")
-        return super()._trained(choice, data, fit)
+        trained = super()._trained(choice, data, fit)
+        if fit.groups is not None:
+            trained.attributes.update(group_scores(trained.attributes, fit.groups))
+        return trained
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(solver_word(self.solver), fit, rows, features)

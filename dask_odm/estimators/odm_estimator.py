@@ -86,7 +86,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
     _saved: ClassVar[tuple[str, ...]] = (
-        "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_", *LEFT_OUT
+        "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_", "calibration_rows_",
+        *LEFT_OUT,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
 
@@ -222,6 +223,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         self._token = uuid4().hex
         self.intercept_ = self._model.intercept.copy()
         self.threshold_ = self._threshold + by
+        if hasattr(self, "loo_group_scores_"):  # which were those of the boundary before
+            del self.loo_group_scores_
         if hasattr(self, LEFT_OUT_ROWS):
             self.loo_decision_function_: Array = self.loo_decision_function_ - by
             values, codes, weight = self._rows_left_out()
@@ -285,7 +288,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return self._answered(X, sets, "set", bool, False, thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take the thresholds of `predict_set` from rows that were held out of the fit.
+        """Take the thresholds of `predict_set` from rows that were held out of the fit, and count them.
+
+        Their number is ``calibration_rows_`` from then on.
 
         Parameters
         ----------
@@ -303,6 +308,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """
         values, codes, weight = self._values_of_labelled(X, y, sample_weight)
         self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_))
+        self.calibration_rows_ = len(codes)
         return self
 
     def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:

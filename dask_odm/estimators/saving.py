@@ -160,11 +160,14 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "shard_errors_": ("f", 1),
     "probability_link_": ("f", 2),
     "conformity_": ("f", 2),
+    "loo_group_scores_": ("f", 1),
+    "moments_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
     "threshold_": real(),
+    "calibration_rows_": whole(),
     "offset_": real(),
     "loo_score_": real(finite=False),
     "loo_parameters_": real(finite=False),

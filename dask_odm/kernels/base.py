@@ -2,7 +2,8 @@
 
 A kernel first packs its rows into the layout in which it computes tiles. Rows on the left of a tile may have another
 layout than rows on the right. In the base class BLAS does most of the work: a tile is a matrix product of packed rows,
-and ``finish`` turns it into kernel values in place. Kernels know nothing of labels or Dask.
+and ``finish`` turns it into kernel values in place. Products of `CSRRows` come from `csr_tiles` instead. Kernels know
+nothing of labels or Dask.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
 from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 BLOCK = 512  # rows and columns of a tile that is not kept
@@ -69,17 +72,36 @@ class Kernel(ABC):
 
     bias: float = 0.0
     name: ClassVar[str]
+    takes_csr: ClassVar[bool] = False  # whether rows may be `CSRRows`, on both sides of a tile
 
     def makes_panels(self, d: int) -> bool:
         """Return whether rows of ``d`` features are packed in `Panels` for the right, instead of in a matrix."""
         return False
 
-    def pack_left(self, X: Array) -> Array:
+    @property
+    def product_factor(self) -> float:
+        """Factor of the products of `CSRRows`."""
+        return 1.0
+
+    def product_terms(self, X: CSRRows) -> Array:
+        """Return the terms (n,) of rows x, such that ``factor · x·z`` and the terms of x and z are what is finished.
+
+        By default the sum is ``factor · (x − shift)·(z − shift)``.
+        """
+        if X.shift is None:
+            return np.zeros(len(X))
+        return self.product_factor * (0.5 * float(X.shift @ X.shift) - X.dots(X.shift))
+
+    def pack_left(self, X: Any) -> Any:
         """Pack the rows ``X`` (n, d) for the left of a tile: copy them to a matrix (n, width)."""
+        if isinstance(X, CSRRows):
+            return CSRLeft.of(X, self.product_factor, self.product_terms(X))
         return np.array(X, order="C")
 
-    def pack_right(self, X: Array) -> Any:
+    def pack_right(self, X: Any) -> Any:
         """Pack the rows ``X`` (n, d) for the right of a tile: copy them to a matrix (n, width), or to `Panels`."""
+        if isinstance(X, CSRRows):
+            return CSRPanels.of(X, self.product_terms(X))
         return np.array(X, order="C")
 
     def finish(self, tile: Array) -> None:
@@ -88,20 +110,24 @@ class Kernel(ABC):
             tile += tile.dtype.type(self.bias)
 
     @abstractmethod
-    def diagonal(self, X: Array) -> Array:
+    def diagonal(self, X: Any) -> Array:
         """Return κ(x, x) of every row, float64 (n,)."""
 
-    def tile(self, X: Array, Z: Array) -> Array:
+    def tile(self, X: Any, Z: Any) -> Array:
         """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``."""
         return self.tile_packed(self.pack_left(X), self.pack_right(Z))
 
-    def tile_packed(self, left: Array, right: Any, out: Array | None = None) -> Array:
+    def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array:
         """Return the `tile` of rows that are already packed, in ``out`` if it is given, which must be C-contiguous."""
-        out = np.matmul(left, right.T, out=out)
+        if isinstance(right, CSRPanels):
+            out = np.empty((len(left), len(right)), left.dtype) if out is None else out
+            dot_products(left, right, out)
+        else:
+            out = np.matmul(left, right.T, out=out)
         self.finish(out)
         return out
 
-    def products(self, left: Array, right: Any, sides: Sides) -> None:
+    def products(self, left: Any, right: Any, sides: Sides) -> None:
         """Multiply the tile of packed rows with ``sides`` in one pass, without keeping it.
 
         Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64. For at most

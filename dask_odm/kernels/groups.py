@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_odm.kernels.base import Kernel
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
@@ -21,7 +23,7 @@ class Groups:
     """
 
     kernel: Kernel
-    rows: Array
+    rows: Any  # an array or `CSRRows`
     norms: Array
     labels: Array | None = None
 
@@ -29,10 +31,14 @@ class Groups:
     def count(self) -> int:
         return len(self.norms)
 
-    def __call__(self, X: Array) -> NDArray[np.int32]:
+    def __call__(self, X: Any) -> NDArray[np.int32]:
         """Return the group of each scaled row of X (n, d), int32 (n,)."""
-        dtype = np.result_type(X, self.rows)
-        right = self.kernel.pack_right(self.rows.astype(dtype))
+        dtype = np.result_type(X.dtype, self.rows.dtype)
+        means = self.rows
+        if isinstance(means, CSRRows) != isinstance(X, CSRRows):
+            means = np.asarray(means)
+            X = np.asarray(X)
+        right = self.kernel.pack_right(means.astype(dtype))
         members = None if self.labels is None else members_of(self.labels)
         found = np.empty(len(X), np.int32)
         step = 1024  # rows of a block

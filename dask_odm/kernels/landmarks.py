@@ -18,6 +18,7 @@ from scipy.linalg import lapack
 
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import BLOCK, Kernel
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.systems import Triangle, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -38,11 +39,11 @@ class Landmarks:
     """
 
     kernel: Kernel
-    rows: Array
+    rows: Any  # an array or `CSRRows`
     index: NDArray[np.int64]
 
     @classmethod
-    def of(cls, kernel: Kernel, candidates: Array, index: Array | None = None, *, trace: float = 0.0) -> Landmarks:
+    def of(cls, kernel: Kernel, candidates: Any, index: Array | None = None, *, trace: float = 0.0) -> Landmarks:
         """Choose those of the ``candidates`` (m, d) that are linearly independent to the precision of their dtype.
 
         It uses pivoted Cholesky in float64. ``index`` (m,) has the candidates' row numbers, by default 0 … m−1. With a
@@ -50,7 +51,7 @@ class Landmarks:
         left. Raises InputError if the kernel overflows or is zero.
         """
         numbers = np.arange(len(candidates)) if index is None else np.asarray(index, np.int64)
-        everyone = cls(kernel, np.ascontiguousarray(candidates), numbers)
+        everyone = cls(kernel, _contiguous(candidates), numbers)
         K = everyone.gram
         with single_threaded_blas:
             L, pivots, rank, _ = lapack.dpstrf(K, tol=rank_floor(K.diagonal(), candidates.dtype, len(K)), lower=1)
@@ -100,7 +101,7 @@ class Landmarks:
         """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
         _ = self.triangle, self.packed
 
-    def features(self, X: Array) -> Array:
+    def features(self, X: Any) -> Array:
         """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r).
 
         It uses matrix products, since SciPy's triangular solve would block other threads.
@@ -121,7 +122,7 @@ class Landmarks:
         """
 
         def block(start: int) -> Array:
-            rows = np.ascontiguousarray(X[start : start + BLOCK], dtype=np.float64)
+            rows = _contiguous(X[start : start + BLOCK].astype(np.float64, copy=False))
             white = self.features(rows)
             return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
 
@@ -129,6 +130,10 @@ class Landmarks:
             self.prepare()
             parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
         return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _contiguous(rows: Any) -> Any:
+    return rows if isinstance(rows, CSRRows) else np.ascontiguousarray(rows)
 
 
 def rank_floor(diagonal: Array, dtype: np.dtype[Any], count: int) -> float:
@@ -147,7 +152,7 @@ def cholesky(matrix: Array) -> Array:
     return mended(attempt, lambda: 1e-14 * float(matrix.trace()))
 
 
-def greedy_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
+def greedy_landmarks(kernel: Kernel, sample: Any, count: int) -> Landmarks:
     """Choose greedy landmarks from a ``sample`` of rows (m, d), in order of choice: at least one, at most ``count``.
 
     They are the pivots of the pivoted Cholesky factorisation of the sample's Gram matrix, of which only their rows are
@@ -171,4 +176,4 @@ def greedy_landmarks(kernel: Kernel, sample: Array, count: int) -> Landmarks:
             residual[pivot] = 0.0
             pivots.append(pivot)
     chosen = np.array(pivots or [0], dtype=np.int64)
-    return Landmarks(kernel, np.ascontiguousarray(sample[chosen]), chosen)
+    return Landmarks(kernel, _contiguous(sample[chosen]), chosen)

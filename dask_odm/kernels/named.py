@@ -24,6 +24,7 @@ from dask_odm.kernels.loops import (
     step_of,
     store_loop,
 )
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 
@@ -32,9 +33,10 @@ class Linear(Kernel):
     """κ(x, z) = x·z + bias."""
 
     name: ClassVar[str] = "linear"
+    takes_csr: ClassVar[bool] = True
 
-    def diagonal(self, X: Array) -> Array:
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64) + self.bias
+    def diagonal(self, X: Any) -> Array:
+        return _square_norms(X) + self.bias
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,15 @@ class Polynomial(Kernel):
     coef0: float = 1.0
     degree: int = 3
     name: ClassVar[str] = "poly"
+    takes_csr: ClassVar[bool] = True
 
-    def pack_left(self, X: Array) -> Array:
+    @property
+    def product_factor(self) -> float:
+        return self.gamma
+
+    def pack_left(self, X: Any) -> Any:
+        if isinstance(X, CSRRows):
+            return super().pack_left(X)
         return np.multiply(X, X.dtype.type(self.gamma), order="C")
 
     def finish(self, tile: Array) -> None:
@@ -56,9 +65,13 @@ class Polynomial(Kernel):
             tile *= base
         super().finish(tile)
 
-    def diagonal(self, X: Array) -> Array:
-        norms = np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        return (self.gamma * norms + self.coef0) ** self.degree + self.bias
+    def diagonal(self, X: Any) -> Array:
+        return (self.gamma * _square_norms(X) + self.coef0) ** self.degree + self.bias
+
+
+def _square_norms(X: Any) -> Array:
+    """Return ‖x‖² of every row of ``X`` (n, d), float64 (n,)."""
+    return X.square_norms() if isinstance(X, CSRRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
 WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than the loop
@@ -91,14 +104,14 @@ class _Radial(Kernel):
         bias = left.dtype.type(self.bias)
         return address, left.reshape(-1), right.values.reshape(-1), len(left), len(right), bias
 
-    def tile_packed(self, left: Array, right: Any, out: Array | None = None) -> Array:
+    def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array:
         if not isinstance(right, Panels):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.dtype) if out is None else out
         store_loop(left.dtype == np.float32)(*self._loop_arguments(left, right), out.reshape(-1))
         return out
 
-    def products(self, left: Array, right: Any, sides: Sides) -> None:
+    def products(self, left: Any, right: Any, sides: Sides) -> None:
         if not isinstance(right, Panels):
             super().products(left, right, sides)
             return
@@ -108,7 +121,7 @@ class _Radial(Kernel):
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
         exp2(tile.reshape(-1), tile.dtype.type(self.bias))
 
-    def diagonal(self, X: Array) -> Array:
+    def diagonal(self, X: Any) -> Array:
         return np.full(len(X), 1.0 + self.bias)
 
 
@@ -121,6 +134,7 @@ class RBF(_Radial):
     """
 
     name: ClassVar[str] = "rbf"
+    takes_csr: ClassVar[bool] = True
     _manhattan: ClassVar[bool] = False
 
     @property
@@ -132,13 +146,24 @@ class RBF(_Radial):
         """Return the term of each row (n, d) in its log2 kernel values, ``−scale/2 ‖x‖²``, (n,)."""
         return -0.5 * self.scale * np.einsum("ij,ij->i", X, X)
 
+    @property
+    def product_factor(self) -> float:
+        return self.scale
+
+    def product_terms(self, X: CSRRows) -> Array:
+        return -0.5 * self.scale * X.dots()  # the shift of both rows does not change their distance
+
     def makes_panels(self, d: int) -> bool:
         return d < WIDE
 
-    def pack_left(self, X: Array) -> Array:
+    def pack_left(self, X: Any) -> Any:
+        if isinstance(X, CSRRows):
+            return super().pack_left(X)
         return self._packed(X, self.scale, self.norms(X), 1.0)
 
-    def pack_right(self, X: Array) -> Any:
+    def pack_right(self, X: Any) -> Any:
+        if isinstance(X, CSRRows):
+            return super().pack_right(X)
         rows = self.with_norms(X)
         return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
 

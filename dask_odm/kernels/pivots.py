@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.landmarks import VANISHES, Landmarks, rank_floor
+from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
@@ -87,7 +88,7 @@ class Race:
         """Return the random generator of this turn and ``key``; shuffles and stochastic steps use other streams."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(4, self.turn, *key)))
 
-    def chunk(self, X: Array, numbers: Array, chunk: int, threads: int = 1) -> Proposals:
+    def chunk(self, X: Any, numbers: Array, chunk: int, threads: int = 1) -> Proposals:
         """Draw proposals among the rows ``X`` (n, d) of a chunk, whose row numbers are ``numbers`` (n,)."""
         seen = len(X)
         if self.share < 1:
@@ -102,7 +103,7 @@ class Race:
         first = np.argsort(keys, kind="stable")[: self.most]
         return Proposals(keys[first], numbers[open_to[first]], seen, (float(weight.sum()),))
 
-    def _weight(self, X: Array, threads: int) -> Array:
+    def _weight(self, X: Any, threads: int) -> Array:
         if not self.reads_rows:
             return np.ones(len(X))
         if self.landmarks is None:
@@ -121,7 +122,7 @@ class PivotRows(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def run(self, race: Race) -> Proposals: ...
-    def take(self, numbers: Array) -> Array:
+    def take(self, numbers: Array) -> Any:
         """Return the rows at ``numbers`` as the kernel sees them."""
         ...
 
@@ -153,7 +154,7 @@ class MemoryPivots(RowsOfMatrix):
             parts.append(race.chunk(X, numbers, i, self.threads))
         return Proposals.merged(parts, race.most)
 
-    def take(self, numbers: Array) -> Array:
+    def take(self, numbers: Array) -> Any:
         return self[numbers]
 
 
@@ -229,7 +230,7 @@ def _by_residual(race: Race, source: PivotRows, count: int, trace: float, wanted
         race = replace(race, landmarks=landmarks, floor=floor, turn=race.turn + 1)
 
 
-def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
+def _extended(race: Race, rows: Any, numbers: Array, room: int) -> Landmarks:
     """Return the landmarks of ``race`` with at most ``room`` of its proposals added, sorted by their numbers."""
     held = race.landmarks
     X = rows.astype(np.float64)
@@ -239,13 +240,13 @@ def _extended(race: Race, rows: Array, numbers: Array, room: int) -> Landmarks:
     rows = rows[chosen]
     numbers = numbers[chosen]
     if held is not None:
-        rows = np.concatenate([held.rows, rows])
+        rows = stacked_rows([held.rows, rows])
         numbers = np.concatenate([held.index, numbers])
     order = np.argsort(numbers)
     return Landmarks(race.kernel, rows[order], numbers[order])
 
 
-def accepted(kernel: Kernel, X: Array, known: Array, chance: Array, floor: float, most: int) -> NDArray[np.int64]:
+def accepted(kernel: Kernel, X: Any, known: Array, chance: Array, floor: float, most: int) -> NDArray[np.int64]:
     """Return the positions of the proposals that become pivots, in order, at most ``most``.
 
     ``X`` (b, d) are proposals in float64, in the order of the race, and ``known`` (b, r) their features (rows of L)

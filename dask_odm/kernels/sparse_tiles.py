@@ -18,6 +18,7 @@ import numpy as np
 from dask_odm.kernels.base import Kernel, Panels
 from dask_odm.kernels.loops import power_float32, power_float64, store_four
 from dask_odm.kernels.named import RBF
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order
 from dask_odm.typing import Array
 
@@ -84,11 +85,13 @@ class SkippingTiles:
 Tiles = Kernel | SkippingTiles
 
 
-def tiles_of(kernel: Kernel, rows: Array) -> Tiles:
+def tiles_of(kernel: Kernel, rows: Any) -> Tiles:
     """Choose the faster way to compute tiles with ``rows`` (n, d) on either side: the kernel, or `SkippingTiles`.
 
     The choice depends on the rows alone, and so do the bits.
     """
+    if isinstance(rows, CSRRows):  # whose tiles have no zeros already
+        return kernel
     # some 512 rows tell whether most values are zeros
     some = rows[:: max(1, len(rows) // 512)]
     mostly_zeros = 2 * np.count_nonzero(some) < some.size

@@ -34,6 +34,7 @@ from dask_odm.learning.problem.products import (
     cross_blocks,
     cross_part,
 )
+from dask_odm.linalg.csr_rows import row_width
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
@@ -63,7 +64,7 @@ def products_of_file(
 
 def products_here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
     """Return products over scaled rows by threads of this process, in which ``more`` bytes are taken."""
-    spare = require_memory(source.shape, source.dtype, run, purpose, more)
+    spare = require_memory((len(source), row_width(source)), source.dtype, run, purpose, more)
     return RowProducts(kernel, source, spare, CPU_COUNT)
 
 

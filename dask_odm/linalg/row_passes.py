@@ -151,12 +151,20 @@ class ThreadPasses:
         self.rows = sum(len(block) for group in groups for block in group)
 
     @classmethod
-    def cut(cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1) -> ThreadPasses:
-        """Cut ``X`` into blocks of ``step`` rows, and these into up to ``most`` groups of about as many blocks each."""
+    def cut(
+        cls, X: Any, y: Array, weight: Array, step: int, most: int, threads: int = 1, *, aligned: bool = False
+    ) -> ThreadPasses:
+        """Cut ``X`` into blocks of ``step`` rows, and these into up to ``most`` groups of about as many blocks each.
+
+        ``aligned`` groups have as many blocks as a power of two, except for the last one.
+        """
         starts = range(0, X.shape[0], step)
         blocks = [RowBlock(rows_between(X, i, i + step), y[i : i + step], weight[i : i + step], i) for i in starts]
         count = min(len(blocks), most)
         bounds = [len(blocks) * g // count for g in range(count + 1)]
+        if aligned:
+            each = 1 << (-(-len(blocks) // most) - 1).bit_length()
+            bounds = [*range(0, len(blocks), each), len(blocks)]
         return cls([blocks[a:b] for a, b in pairwise(bounds)], threads)
 
     def run(

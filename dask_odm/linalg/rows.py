@@ -1,4 +1,4 @@
-"""Rows that are read by range, in memory or elsewhere: scaled and dense, as kernels and solvers see them."""
+"""Rows that are read by range, in memory or elsewhere: scaled, as kernels and solvers see them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ class Rows(Protocol):
     def d(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    def read(self, start: int, stop: int) -> Array:
-        """Return rows ``start:stop``, of shape (stop - start, d), C-contiguous. The caller must not write to them."""
+    def read(self, start: int, stop: int) -> Any:
+        """Return rows ``start:stop`` (stop - start, d) for a kernel. The caller must not write to them.
+
+        They are `CSRRows`, or a C-contiguous array.
+        """
         ...
 
 
@@ -50,24 +53,24 @@ class RowsOfMatrix:
     def __len__(self) -> int:
         return self.n
 
-    def __getitem__(self, rows: Any) -> Array:
+    def __getitem__(self, rows: Any) -> Any:
         return self.X[rows]
 
-    def read(self, start: int, stop: int) -> Array:
+    def read(self, start: int, stop: int) -> Any:
         return self[start:stop]
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows(RowsOfMatrix):
-    """Scaled rows that are in memory."""
+    """Scaled rows that are in memory, an array or `CSRRows`."""
 
-    X: Array
+    X: Any
 
 
 def slabs(rows: Rows, step: int = 4096) -> Iterator[Array]:
-    """Yield all ``rows``, ``step`` at a time."""
+    """Yield all ``rows``, dense, ``step`` at a time."""
     for start in range(0, rows.n, step):
-        yield rows.read(start, min(rows.n, start + step))
+        yield np.asarray(rows.read(start, min(rows.n, start + step)))
 
 
 def read_scattered(rows: Rows, index: Array, out: Array | None = None) -> Array:

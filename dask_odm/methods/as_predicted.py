@@ -207,7 +207,9 @@ def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
     if isinstance(kernel, RBF | Laplacian):
         return a, np.full(len(a), 1.0 + kernel.bias)
     X = model.raw_support
-    return a, kernel.diagonal(model.scaling(np.asarray(X.toarray() if issparse(X) else X, dtype=np.float64)))
+    if issparse(X):
+        return a, kernel.diagonal(model.scaling.of_csr(X.astype(np.float64)))
+    return a, kernel.diagonal(model.scaling(np.asarray(X, dtype=np.float64)))
 
 
 def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:

@@ -34,7 +34,9 @@ from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
 
 LEFT_OUT_ROWS = "_left_out_rows"  # attribute: the class of every row, and its weight, 0 if it takes no part
-LEFT_OUT = ("loo_score_", "loo_parameters_", "probability_link_", "conformity_")  # attributes that are saved to a file
+LEFT_OUT = (  # attributes that are saved to a file
+    "loo_score_", "loo_parameters_", "probability_link_", "conformity_", "loo_group_scores_",
+)  # fmt: skip
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
 
@@ -187,6 +189,21 @@ def of_two_classes(scores: Array, positive: Array, counted: Array, shares: Array
         "conformity_": conformity_table(scores[taking], own[taking].astype(np.int64), counted[taking], 2),
         LEFT_OUT_ROWS: (own.astype(np.int64), np.where(taking, shares, 0.0)),
     }
+
+
+def group_scores(found: dict[str, Any], groups: Array) -> dict[str, Any]:
+    """Return the accuracy of every group's rows by the model without the group, NaN for one without a weight.
+
+    ``found`` are the attributes of leaving out, and ``groups`` (n,) numbers from 0. Empty for machines of pairs.
+    """
+    if LEFT_OUT_ROWS not in found:
+        return {}
+    values = found["loo_decision_function_"]
+    codes, weight = found[LEFT_OUT_ROWS]
+    predicted = values > 0 if values.ndim == 1 else np.nan_to_num(values, nan=-np.inf).argmax(axis=1)
+    whole = np.bincount(groups, weight)
+    right = np.bincount(groups, weight * (predicted == codes))
+    return {"loo_group_scores_": np.divide(right, whole, out=np.full(len(whole), np.nan), where=whole > 0)}
 
 
 def warn_if_hopeful(parameters: float, rows: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
@@ -16,13 +19,62 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.typing import Array
 
+SAME_ROWS = 32  # rows by which data are known again
+
+
+@dataclass(frozen=True, eq=False)
+class LastFit:
+    """What the last fit of a kernel found, from which this one starts: the coefficients of rows in every machine.
+
+    ``numbers`` are those that the raw ``rows`` had there, (n_support,), ``coefficients`` (machines, n_support).
+    """
+
+    numbers: Array
+    rows: Any
+    coefficients: Array
+    scaling: Any = None
+    tree: Any = None  # of its cells, if it had any, over scaled rows
+
+    @cached_property
+    def _order(self) -> Array:
+        return np.argsort(self.numbers, kind="stable")
+
+    @property
+    def digest(self) -> str:
+        """Hash of what was found, by which a checkpoint is known to be of a fit that started there."""
+        found = hashlib.sha256(np.ascontiguousarray(self.numbers).tobytes())
+        found.update(np.ascontiguousarray(self.coefficients).tobytes())
+        return found.hexdigest()
+
+    def was_of(self, data: TrainingData) -> bool:
+        """Return whether data seem to begin with the rows of that fit: some of those with a coefficient are the same.
+
+        A start from other rows would be a poor one, and no more than that.
+        """
+        order = self._order
+        some = order[np.unique(np.linspace(0, len(order) - 1, SAME_ROWS).astype(np.int64))] if len(order) else order
+        numbers = self.numbers[some]
+        if not len(some) or numbers[-1] >= data.row_numbers[0] or self.rows.shape[1] != data.features:
+            return False
+        differ = data.given_rows(numbers).astype(self.rows.dtype) != self.rows[some]
+        return not (differ.nnz if issparse(differ) else differ.any())
+
+    def coefficients_at(self, numbers: Array) -> Array:
+        """Return the coefficients (machines, n) of the rows with these ``numbers``, 0 for those that had none."""
+        if not len(self.numbers):
+            return np.zeros((len(self.coefficients), len(numbers)))
+        at = np.searchsorted(self.numbers, numbers, sorter=self._order)
+        at = self._order[np.minimum(at, len(self.numbers) - 1)]
+        return np.where(self.numbers[at] == numbers, self.coefficients[:, at], 0.0)
+
 
 @dataclass(frozen=True)
 class ODMFit:
     """Settings of one fit.
 
     ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
-    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only. ``axes`` are
+    ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only; ``last`` is
+    what those of kernels start from. ``axes`` are
     the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
     the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows.
     """
@@ -35,13 +87,12 @@ class ODMFit:
     loo: bool = False
     lams: tuple[float, ...] = ()
     starts: tuple[tuple[Array, float], ...] = ()
+    last: LastFit | None = None
     axes: Any = None
     groups: Array | None = None
 
     @classmethod
-    def of(
-        cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], starts: tuple[tuple[Array, float], ...] = ()
-    ) -> ODMFit:
+    def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> ODMFit:
         """Build the settings of one fit from an `ODMClassifier` whose parameters were checked, and its solver object.
 
         Raises InputError if λ is out of the range of float64.
@@ -61,7 +112,7 @@ class ODMFit:
             own=own,
             loo=bool(model.loo),
             lams=lams,
-            starts=starts,
+            **more,
         )
 
     def with_own(self, **parameters: Any) -> ODMFit:
@@ -77,12 +128,28 @@ class ODMFit:
 
     def of_machine(self, i: int, count: int, run: FitRun) -> ODMFit:
         """Return the settings of machine ``i`` of ``count``."""
-        if self.starts and len(self.starts) != count:
+        self.require_machines(count)
+        last = self.last and replace(self.last, coefficients=self.last.coefficients[i : i + 1])
+        return replace(self, run=run, starts=self.starts[i : i + 1], last=last)
+
+    def require_machines(self, count: int) -> None:
+        """Raise InputError if a fit of ``count`` machines is to start from another number of them."""
+        found = len(self.starts if self.last is None else self.last.coefficients)
+        if found not in (0, count):
             raise InputError(
-                f"warm_start: the fitted model has {len(self.starts)} machines, but these classes make {count}; set "
-                "warm_start to False."
+                f"warm_start: the fitted model has {found} machines, but these classes make {count}; set warm_start to "
+                "False."
             )
-        return replace(self, run=run, starts=self.starts[i : i + 1])
+
+    def start_of_rows(self, data: TrainingData) -> Array | None:
+        """Return coefficients of the rows of ``data`` that take part, from which the one machine starts, or None."""
+        if self.last is None or not self.last.was_of(data):
+            return None
+        self.require_machines(1)
+        taking, _, _ = data.taking_part
+        _, numbers = data.row_numbers
+        found: Array = self.last.coefficients_at(taking if numbers is None else numbers[taking])[0]
+        return found
 
     def groups_of(self, data: TrainingData) -> tuple[Array, int] | None:
         """Return the groups of the rows of ``data``, numbered from 0, and how many there are; None without groups."""
@@ -98,12 +165,14 @@ class ODMFit:
         """Return all settings that identify a fit except the seed, as JSON."""
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
-        plain = asdict(replace(self, groups=None))
-        for name in ("run", "loo", "lams", "starts", "groups"):
+        plain = asdict(replace(self, groups=None, last=None))
+        for name in ("run", "loo", "lams", "starts", "last", "groups"):
             del plain[name]
         del plain["solver"]["seed"]
         if self.axes is None:
             del plain["axes"]
+        if self.last is not None:
+            plain["last"] = self.last.digest
         return plain | {"own": self.own.get_params(), "dtype": self.run.dtype}
 
     def partitioner(self, kernel: Kernel, n_partitions: int) -> StratifiedPartitioner:

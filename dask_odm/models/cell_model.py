@@ -7,16 +7,21 @@ only. Cells share kernel and scaling; in a tree each has its own γ. Support row
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
+from dask_odm.data.rows.memory import SparseRows
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts, starts_divide
@@ -45,12 +50,39 @@ class CellTree:
         """Number of cells."""
         return len(self.thresholds) + 1
 
-    def __call__(self, X: Array) -> NDArray[np.int64]:
-        """Return the cell of each scaled row of X (n, d)."""
+    def __call__(self, X: Any) -> NDArray[np.int64]:
+        """Return the cell of each scaled row of X (n, d), an array or `CSRRows`."""
         found = np.zeros(len(X), np.int64)
-        if len(self.thresholds):
-            _descend(X, self.planes, self.thresholds, self.children, found)
+        if isinstance(X, CSRRows):
+            for rows, cell in self.reached(X, np.zeros(len(self.thresholds))):
+                found[rows] = cell
+        elif len(self.thresholds):
+            _descend(np.ascontiguousarray(X), self.planes, self.thresholds, self.children, found)
         return found
+
+    def reached(self, X: CSRRows, margins: Array) -> Iterator[tuple[Array, int]]:
+        """Yield the ascending rows in or near every cell that has any, and the cell.
+
+        A row is near both sides of a node's plane if it is within the node's margin of it.
+        """
+        waiting = [(np.arange(len(X)), 0 if len(self.thresholds) else -1)]
+        while waiting:
+            rows, node = waiting.pop()
+            if not len(rows):
+                continue
+            if node < 0:
+                yield rows, -1 - node
+                continue
+            along = X[rows].along(self.planes[node])
+            right = along > self.thresholds[node] - margins[node]
+            left = ~(along > self.thresholds[node] + margins[node])
+            waiting += [(rows[left], int(self.children[node, 0])), (rows[right], int(self.children[node, 1]))]
+
+    def rescaled(self, before: Scaling, after: Scaling) -> CellTree:
+        """Return the tree that divides rows of another scaling as this one divides those of the scaling ``before``."""
+        raw = self.planes * before.factor
+        planes = np.divide(raw, after.factor, out=np.zeros_like(raw), where=after.factor != 0)
+        return CellTree(planes, self.thresholds + raw @ (before.shift - after.shift), self.children)
 
     def grafted(self, below: list[CellTree]) -> CellTree:
         """Return the tree in which cell i is divided by the tree ``below[i]``; cells are numbered in their order."""
@@ -108,22 +140,24 @@ class LocalModel(KernelModel):
         return self.pairs or int(self.intercept.shape[1])
 
     @abstractmethod
-    def _place(self, scaled: Array) -> Array:
+    def _place(self, scaled: Any) -> Array:
         """Return the cell of each scaled row."""
 
     def cell(self, number: int) -> KernelModel:
         """Return the model of one cell."""
         first, last = self.starts[number : number + 2].tolist()
+        own = slice(first, last)
+        support: Any = self.support.take(own) if isinstance(self.support, SparseRows) else self.support[own]
         return KernelModel(
-            self.kernel, self.scaling, self.support[first:last], self.coefficients[:, first:last],
+            self.kernel, self.scaling, support, self.coefficients[:, first:last],
             self.intercept[number], 0, self.double_precision,
         )  # fmt: skip
 
     def cells_of(self, X: Any) -> NDArray[np.int64]:
         """Return the cell of each raw row of X (n, d), dense or CSR."""
-        scaled = self._scaled(X, np.result_type(X.dtype, self.support.dtype))
+        scaled = self._scaled(X, np.result_type(X.dtype, self.support.dtype), sparse=issparse(X) and self.is_sparse)
         step = 16 * PREDICTED_ROWS
-        blocks = [self._place(np.ascontiguousarray(scaled(slice(i, i + step)))) for i in range(0, X.shape[0], step)]
+        blocks = [self._place(scaled(slice(i, i + step))) for i in range(0, X.shape[0], step)]
         return np.concatenate(blocks) if blocks else np.empty(0, np.int64)
 
     def machine_scores(self, X: Any, threads: int = 1, by_tiles: bool = False) -> Array:
@@ -163,7 +197,7 @@ class CellModel(LocalModel):
     kind: ClassVar[str] = "cells"
     parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "planes", "thresholds", "children", "starts", "gammas")
 
-    def _place(self, scaled: Array) -> Array:
+    def _place(self, scaled: Any) -> Array:
         return self.tree(scaled)
 
     def cell(self, number: int) -> KernelModel:
@@ -202,12 +236,12 @@ class ClusterModel(LocalModel):
     kind: ClassVar[str] = "clusters"
     parts: ClassVar[tuple[str, ...]] = (*KernelModel.parts, "means", "labels", "norms", "starts")
 
-    def _place(self, scaled: Array) -> Array:
+    def _place(self, scaled: Any) -> Array:
         return self.groups(scaled)
 
     def arrays(self) -> dict[str, Any]:
         groups = self.groups
-        own = {"means": groups.rows, "labels": groups.labels, "norms": groups.norms}
+        own = {"means": np.asarray(groups.rows), "labels": groups.labels, "norms": groups.norms}
         return super().arrays() | own | {"starts": self.starts}
 
     @classmethod

@@ -12,10 +12,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
@@ -25,6 +26,7 @@ from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import Kernel, Sides
 from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
+from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -126,8 +128,9 @@ class KernelModel(Model):
 
     Values are computed in the wider of the rows' dtype and the support's. With ``double_precision``, kernel values and
     their sums are in float64 for rows of any dtype: large coefficients of both signs would magnify the rounding of
-    float32 too much. Sparse rows are made dense a block at a time. The number of threads changes no bit. The last
-    digits of a row may depend on the rows beside it if BLAS multiplies.
+    float32 too much. Sparse rows are multiplied as they are if the support is sparse, too; otherwise they are made
+    dense, a block at a time. The number of threads changes no bit. The last digits of a row may depend on the rows
+    beside it if BLAS multiplies.
     """
 
     kernel: Kernel
@@ -169,9 +172,10 @@ class KernelModel(Model):
         values = np.empty((len(self.intercept), n))
         values[:] = self.intercept[:, None]
         starts = range(0, n, PREDICTED_ROWS)
-        scaled_rows = self._scaled(X, dtype)
+        sparse = issparse(X) and self.is_sparse
+        scaled_rows = self._scaled(X, dtype, sparse=sparse)
         with single_threaded_blas:
-            for tiles, packed in self._support_blocks(dtype):
+            for tiles, packed in self._support_blocks(dtype, sparse=sparse):
 
                 def add(start: int, tiles: Tiles = tiles, packed: list[SupportTile] = packed) -> None:
                     rows = slice(start, start + PREDICTED_ROWS)
@@ -182,12 +186,29 @@ class KernelModel(Model):
                 run_threads(add, starts, threads, "predict")
         return values
 
-    def _widened(self, rows: Array) -> Array:
+    def _widened(self, rows: Any) -> Any:
         """Cast scaled rows to the dtype of kernel values, after they were scaled in their own dtype as in training."""
         return rows.astype(np.float64, copy=False) if self.double_precision else rows
 
-    def _scaled(self, X: Any, dtype: np.dtype[Any]) -> Callable[[slice], Array]:
-        """Return a function that gives some of the raw rows ``X``, scaled and dense."""
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether kernel values of sparse rows are computed by sparse products, as the first support rows tell."""
+        if not self.kernel.takes_csr or not self.support.shape[0]:
+            return False
+        some = slice(0, max(1, min(512, PANEL_BYTES // (self.features * self.support.dtype.itemsize))))
+        X = self._sparse_support(some)
+        return is_sparse(X) and not self.scaling.moves_far(float(self.scaling.of_csr(X).dots().mean()))
+
+    def _sparse_support(self, some: slice) -> Any:
+        """Return some of the raw support rows as a CSR array."""
+        support: Any = self.support
+        return support.take(some).X if isinstance(support, SparseRows) else csr_array(np.asarray(support[some]))
+
+    def _scaled(self, X: Any, dtype: np.dtype[Any], *, sparse: bool) -> Callable[[slice], Any]:
+        """Return a function that gives some of the raw rows ``X``, scaled: dense, or as `CSRRows` if ``sparse``."""
+        if sparse:
+            rows = self.scaling.of_csr(X.astype(dtype, copy=False))
+            return rows.__getitem__
         if not issparse(X) and X.size <= NUMPY_ENTRIES:  # scale all at once: threads would wait for each other in NumPy
             whole = self.scaling(X.astype(dtype, copy=False))
             return lambda rows: whole[rows]
@@ -209,16 +230,20 @@ class KernelModel(Model):
             values[:] = np.nan
         values[machines] += coefficients @ tile.T
 
-    def _support_blocks(self, dtype: np.dtype[Any]) -> Iterator[tuple[Tiles, list[SupportTile]]]:
+    def _support_blocks(self, dtype: np.dtype[Any], *, sparse: bool) -> Iterator[tuple[Tiles, list[SupportTile]]]:
         """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
         n, d = self.support.shape
-        most = max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
+        held = sparse and isinstance(self.support, SparseRows)
+        most = 4096 if held else max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
         for first in range(0, n, most):
-            rows = self._widened(self.scaling(self.support[first : first + most].astype(dtype, copy=False)))
+            some = slice(first, first + most)
+            raw = self._sparse_support(some) if sparse else self.support[some]
+            raw = raw.astype(dtype, copy=False)
+            rows = self._widened(self.scaling.of_csr(raw) if sparse else self.scaling(raw))
             tiles = tiles_of(self.kernel, rows) if self.pairs else self.kernel
             packed: list[SupportTile] = []
-            for some, machines, coefficients in self._portions(first, first + len(rows)):
-                right = tiles.pack_right(rows[some.start - first : some.stop - first])
+            for portion, machines, coefficients in self._portions(first, first + len(rows)):
+                right = tiles.pack_right(rows[portion.start - first : portion.stop - first])
                 packed.append((right, machines, coefficients.astype(rows.dtype)))
             yield tiles, packed
 

@@ -292,6 +292,9 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert [row["kernel"] for row in found] == ["rbf", "laplacian"]
     assert all(row[what]["ours"] > 0 for row in found for what in kernel_tiles.WHAT)
+    kernel_tiles.main([*size, "--json", "--kernels", "rbf", "--density", "0.1"])
+    (sparse,) = json.loads(capsys.readouterr().out)
+    assert all(sparse[what].keys() == {"ours", "numpy"} for what in kernel_tiles.WHAT)
     kernel_tiles.main(size)
     assert "laplacian" in capsys.readouterr().out
 
@@ -374,10 +377,10 @@ def test_trust_measures_beside_refits_and_rivals(capsys: pytest.CaptureFixture[s
 
 
 def test_small_data_beside_its_rivals(capsys) -> None:
-    small_data.main(["--rows", "60", "--repeats", "1", "--scale", "0.01"])
+    small_data.main(["--rows", "60", "--repeats", "1", "--scale", "0.01", "--text", "0.02"])
     lines = capsys.readouterr().out.splitlines()
     assert "GF/s" in lines[0]
-    assert len(lines) == 4 + 4 + 5
+    assert len(lines) == 4 + 4 + 5 + 2
     assert all(line.count("|") == 8 for line in lines[2:])
 
 

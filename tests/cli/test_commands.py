@@ -30,8 +30,8 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
 COMMANDS = (
-    "ingest", "info", "verify", "fit", "search", "predict", "evaluate", "calibrate", "importance", "report", "cluster",
-    "retire", "warmup", "demo",
+    "ingest", "info", "verify", "fit", "search", "update", "predict", "evaluate", "calibrate", "importance", "report",
+    "cluster", "retire", "warmup", "demo",
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")
@@ -128,7 +128,7 @@ def test_info_and_verify(made):
 def test_fit_writes_what_the_classifier_learns(made, tmp_path):
     result = run_json("fit", made / "train.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--random-state", 0)
     expected = ODMClassifier(scale="minmax", random_state=0).fit(str(made / "train.zarr"))
-    np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
+    np.testing.assert_array_equal(dask_odm.dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
     assert result["dual_gap"] == expected.dual_gap_
     assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
     assert [step["gap"] for step in result["history"]] == [step["gap"] for step in expected.history_]
@@ -153,7 +153,7 @@ def test_fit_on_workers_started_for_it(made, tmp_path):
     workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
     result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
     assert [level["partitions"] for level in result["history"]] == [4, 1]
-    here, there = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
+    here, there = (dask_odm.dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
     np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
 
 
@@ -322,6 +322,34 @@ def test_every_command_has_help():
         assert "--json" in text
         assert text.startswith("Usage: ")
     assert run("--version").stdout.strip().endswith(dask_odm.__version__)
+
+
+def test_more_rows_are_learned_from_the_model_of_the_first(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 3))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    target = X @ [1.0, 2.0, 3.0]
+    for name, labels, rows in (("some", y, 700), ("all", y, 800), ("first", target, 512), ("whole", target, 800)):
+        dask_odm.ingest((X[:rows], labels[:rows]), tmp_path / f"{name}.zarr", chunk_rows=256)
+    dask_odm.ingest((X[512:], target[512:]), tmp_path / "later.zarr", chunk_rows=256)
+
+    options = ("--solver", "landmark", "--n-landmarks", 50, "--gamma", 0.5, "--random-state", 0)
+    run("fit", tmp_path / "some.zarr", tmp_path / "a.zarr", *options)
+    run("fit", tmp_path / "all.zarr", tmp_path / "b.zarr", "--start", tmp_path / "a.zarr", *options)
+    first, second = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in "ab")
+    np.testing.assert_array_equal(second.support_, first.support_, "the landmarks stay")
+    assert second.score(X, y) > 0.97
+
+    for name in ("first", "whole"):
+        run("fit", tmp_path / f"{name}.zarr", tmp_path / f"{name}-model.zarr", "--estimator", "mdd-ridge")
+    run("update", tmp_path / "first-model.zarr", tmp_path / "later.zarr", tmp_path / "updated.zarr")
+    updated, whole = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("updated", "whole-model"))
+    np.testing.assert_array_equal(updated.coef_, whole.coef_)
+
+    refused = run("fit", tmp_path / "all.zarr", tmp_path / "c.zarr", "--start", tmp_path / "updated.zarr", status=2)
+    assert "is a MDDRidge, and a ODMClassifier does not start from it" in refused.stderr
+    refused = run("update", tmp_path / "a.zarr", tmp_path / "all.zarr", tmp_path / "c.zarr", status=2)
+    assert "is a ODMClassifier, which learns more rows by fit --start" in refused.stderr
 
 
 def test_help_loads_nothing_heavy():

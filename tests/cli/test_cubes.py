@@ -168,3 +168,18 @@ def test_what_is_refused(folder, monkeypatch, what):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert message in run(*arguments, status=2).stderr
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_report_of_a_cube_has_a_map_and_with_labels_how_good_it_is(folder, tmp_path):
+    page = tmp_path / "page.html"
+    run("report", folder / "model.zarr", folder / "scene.zarr", page)
+    assert "<h2>Map</h2>" in page.read_text(encoding="utf-8")
+    labels = ("--labels", f"{folder}/labels.zarr:landcover")
+    run("report", folder / "model.zarr", folder / "scene.nc", page, *labels, "--overwrite")
+    text = page.read_text(encoding="utf-8")
+    model = load_model(folder / "model.zarr")
+    assert f"{model.score(scene(), labels_of('codes')[0]):.4g}" in text[text.index("Accuracy") :][:100]
+    assert str(folder) not in text, "no path of a scratch folder"
+    for arguments in ((folder / "scene.zarr", page, "--label", "y"), (folder / "points.csv", page, *labels)):
+        refused = run("report", folder / "model.zarr", *arguments, "--overwrite", status=2)
+        assert "are for" in refused.output

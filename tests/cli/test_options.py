@@ -27,7 +27,7 @@ from small_stores import store_of
 # Parameters without an option, of any estimator, and why.
 WITHOUT_OPTION = {
     "callbacks": "functions are no text",
-    "warm_start": "a command has no fit before it",
+    "warm_start": "a command starts from a model, --start",
 }
 
 

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
+from sklearn.metrics import roc_auc_score
 
 import dask_odm as odm
 from dask_odm.cli import main
+from dask_odm.diagnostics import maps
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.solvers import Cells
+from small_cubes import labels_of, scene
 from small_problems import blobs
 from small_stores import store_of
 
@@ -81,8 +85,8 @@ def test_two_classes(store, tmp_path):
     page = reported(model, store, tmp_path)
     found = evaluate(model, store)
     assert page.headings == [
-        "What was learned", "How good it is", "By class", "Margins", "ROC", "Probabilities", "Steps of the fit",
-        "Which features matter",
+        "What was learned", "How good it is", "By class", "Margins", "ROC", "Sets of classes", "Probabilities",
+        "Which features matter", "Steps of the fit",
     ]  # fmt: skip
     assert page.tags.count("svg") == 6
     assert page.cells[page.cells.index("Accuracy") + 1] == f"{found.accuracy:.4g}"
@@ -94,6 +98,119 @@ def test_two_classes(store, tmp_path):
     reported(model, store, tmp_path)
     assert (tmp_path / "report.html").read_bytes() == again
     assert "Which features matter" not in reported(model, store, tmp_path, importance=False).headings
+
+
+def numbers(page: Page, name: str, count: int) -> list[float]:
+    """The numbers in the cells behind the one that says ``name``."""
+    at = page.cells.index(name) + 1
+    return [float(cell.replace(",", "")) for cell in page.cells[at : at + count]]
+
+
+def of_classes(page: Page) -> dict[str, int]:
+    """The cells of each class, in the table of a map."""
+    stop = page.cells.index("(a feature is missing)")
+    start = stop
+    while page.cells[start - 3] not in ("Certificate", "Seconds") and "." in page.cells[start - 1]:
+        start -= 3
+    return {page.cells[i]: int(page.cells[i + 1]) for i in range(start, stop, 3)}
+
+
+def test_left_out_rows_stand_beside_those_of_the_store(store, tmp_path):
+    X, y = rows(2000)
+    model = odm.ODMClassifier(scale="minmax", loo=True).fit(X, y)
+    left = model.loo_decision_function_
+    margins = np.where(y == "yes <b>", left, -left)
+    from_memory = reported(model, store, tmp_path, importance=False)
+    model.save(tmp_path / "m.zarr")
+    page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
+    assert page.cells == from_memory.cells, "a file tells as much"
+    assert numbers(page, "0.25", 2)[1] == pytest.approx(np.quantile(margins, 0.25), abs=0.01)
+    assert numbers(page, "That of the rows left out", 1)[0] == pytest.approx(roc_auc_score(y, left), abs=1e-3)
+
+
+def test_the_boundary_that_was_chosen(store, tmp_path):
+    X, y = rows(2000)
+    y[np.flatnonzero(y == "yes <b>")[::2]] = "no & more"
+    model = odm.ODMClassifier(scale="minmax", loo=True).fit(X, y)
+    before = model.loo_decision_function_ > 0
+    page = reported(model.tune_threshold("balanced_accuracy"), store, tmp_path, importance=False)
+    after = model.loo_decision_function_ > 0
+    own = y == "yes <b>"
+    assert "Boundary" in page.headings
+    at = page.cells.index("both, on average")
+    found = np.array([[float(cell) for cell in page.cells[at - 8 + 4 * i : at - 8 + 4 * i + 4][1:]] for i in (0, 1)])
+    assert found[:, 0] == pytest.approx(list(evaluate(model, store).facts()["recall"].values()), abs=1e-3)
+    for column, said in ((1, after), (2, before)):
+        assert found[:, column] == pytest.approx([(~said[~own]).mean(), said[own].mean()], abs=2e-3)
+    assert page.headings.count("Margins") == 1
+
+
+def test_sets_hold_a_class_as_often_as_predict_set_says(store, tmp_path):
+    model = odm.ODMClassifier(scale="minmax").fit(*rows())
+    assert "Sets of classes" not in reported(model, store, tmp_path, importance=False).headings
+    page = reported(model.calibrate(*rows(500, seed=9)), store, tmp_path, importance=False)
+    inside = model.predict_set(store.read_rows(np.arange(300)).X, 0.9)
+    own = rows(seed=6)[1] == "yes <b>"
+    expected = [np.where(own, inside[:, 1], inside[:, 0]).mean(), inside.sum(axis=1).mean()]
+    at = len(page.cells) - page.cells[::-1].index("0.95") - 1 - 4
+    assert [float(cell) for cell in page.cells[at : at + 3]] == pytest.approx([0.9, *expected], abs=1e-3)
+    assert "500 rows held out" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "That of the rows held out" in page.cells
+
+
+def test_groups_that_were_left_out(store, tmp_path):
+    X, y = rows()
+    groups = np.arange(300) // 10
+    model = odm.ODMClassifier(scale="minmax", loo=True).fit(X, y, groups=groups)
+    right = np.where(model.loo_decision_function_ > 0, "yes <b>", "no & more") == y
+    np.testing.assert_allclose(model.loo_group_scores_, right.reshape(30, 10).mean(axis=1))
+    model.save(tmp_path / "m.zarr")
+    page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
+    assert "Score of the training rows, left out by groups" in page.cells
+    assert numbers(page, "Groups", 1) == [30]
+    assert numbers(page, "worst", 1)[0] == pytest.approx(right.reshape(30, 10).mean(axis=1).min())
+    assert not hasattr(model.fit(X, y), "loo_group_scores_")
+
+
+class TestCubes:
+    """A map with the numbers of what `predict` says, and scores where there are labels."""
+
+    def test_a_map_of_classes(self, tmp_path):
+        cube = scene()
+        labels = labels_of("codes")[0]
+        model = odm.ODMClassifier(lam=100, scale="minmax").fit(cube, labels)
+        page = reported(model, cube, tmp_path)
+        predicted = model.predict(cube, decode=True).to_numpy()
+        assert page.headings == ["What was learned", "Map", "Steps of the fit"]
+        assert of_classes(page) == {str(label): (predicted == label).sum() for label in model.classes_}
+        assert numbers(page, "(a feature is missing)", 1) == [3]
+        values = model.decision_function(cube).to_numpy()
+        assert numbers(page, "0.25", 1)[0] == pytest.approx(np.nanquantile(values, 0.25), rel=1e-3)
+        assert any(link.startswith("data:image/png") for link in page.links)
+        again = (tmp_path / "report.html").read_bytes()
+        page = reported(model, cube.chunk(y=4), tmp_path)
+        assert (tmp_path / "report.html").read_bytes() == again
+        page = reported(model, cube, tmp_path, y=labels, importance=False)
+        assert page.headings[:4] == ["What was learned", "Map", "How good it is", "By class"]
+        assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(cube, labels), abs=1e-4)
+
+    def test_some_cells_of_many_more_dimensions_and_hostile_names(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(maps, "MOST_CELLS", 100)
+        rng = np.random.default_rng(0)
+        cube = xr.DataArray(rng.normal(size=(2, 20, 30, 2)), dims=("<b>t", "y$", "x&", "band"))
+        labels = xr.DataArray(rng.choice(HOSTILE, (2, 20, 30)), dims=cube.dims[:3])
+        model = odm.ODMClassifier(lam=10).fit(cube, labels)
+        page = reported(model, cube, tmp_path)
+        some = model.predict(cube[::3, ::3, ::3], decode=True).to_numpy()
+        assert of_classes(page) == {label: (some == label).sum() for label in sorted(HOSTILE)}
+        assert "Of every 3. cell" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+    def test_a_regressor(self, tmp_path):
+        cube = scene().fillna(0.0).where(np.isfinite, 0.0)
+        model = odm.MDDRidge().fit(cube, cube.sum("band").rename("y"))
+        page = reported(model, cube, tmp_path)
+        assert page.headings == ["What was learned", "Map", "Steps of the fit"]
+        assert numbers(page, "0.5", 1)[0] == pytest.approx(float(np.median(model.predict(cube))), rel=1e-3)
 
 
 def test_many_classes_cells_one_class_and_regressors(tmp_path):

@@ -1,7 +1,10 @@
-"""Paths over λ, warm starts and checkpoints of the linear kernel by Newton: each against plain fits."""
+"""Paths over λ and checkpoints of the linear kernel by Newton, and warm starts: each against plain fits."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+
+import dask
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -9,6 +12,7 @@ from sklearn.base import clone
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier, StoreError
 from dask_odm.events import IterationFinished
+from dask_odm.solvers import Cells, Landmark
 
 LAMS = [10.0, 100.0, 1e3, 1e5, 1e2]
 
@@ -57,6 +61,80 @@ def test_warm_start_begins_where_the_last_fit_ended(scale, fit_intercept):
         model.fit(X[:, :5], y)
 
 
+def spirals(n, classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4)) + 100.0
+    f = np.sin(2 * (X[:, 0] - 100)) + (X[:, 1] - 100) * (X[:, 2] - 100) + 0.3 * rng.normal(size=n)
+    return X, np.digitize(f, [0.0] if classes == 2 else [-0.7, 0.7])
+
+
+WARM = {
+    "exact": {"solver": "exact"},
+    "landmark": {"solver": Landmark(n_landmarks=150)},
+    "rp": {"solver": Landmark(n_landmarks=150, choice="rp")},
+    "cells": {"solver": Cells(cell_rows=400)},
+    "cells that overlap": {"solver": Cells(cell_rows=400, overlap=0.2)},
+    "three classes": {"solver": "exact", "multi_class": "ovr"},
+    "three classes over landmarks": {"solver": Landmark(n_landmarks=150)},
+    "three classes in cells": {"solver": Cells(cell_rows=400), "multi_class": "ovr"},
+}
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_more_rows_are_learned_from_what_the_last_fit_found(name):
+    n = 1500
+    X, y = spirals(n + 30, classes=3 if "three" in name else 2)
+    options = {"gamma": 0.5, "tol": 1e-3, "random_state": 0, **WARM[name]}
+    model = ODMClassifier(warm_start=True, lam=1e3, **options).fit(X[:n], y[:n])
+    model.set_params(lam=1e3 * (n + 30) / n).fit(X, y)
+    anew = ODMClassifier(lam=1e3 * (n + 30) / n, **options).fit(X, y)
+    assert model.history_[-1]["gap"] <= 1e-3, "as certain as without a start"
+    assert model.score(X, y) == pytest.approx(anew.score(X, y), abs=0.02)
+    if "cells" not in name:  # which are those of the last fit, and others anew
+        assert model.history_[-1]["objective"] == pytest.approx(anew.history_[-1]["objective"], rel=2e-2)
+        assert model.n_iter_ < anew.n_iter_
+    if "overlap" not in name:
+        model.fit(X, y)
+        assert model.n_iter_ == 1, "nothing is left to do"
+
+
+def test_a_start_is_the_same_over_a_store_and_from_other_rows_there_is_none(tmp_path):
+    n = 1500
+    X, y = spirals(n + 30)
+    stored = odm.ingest((X, y), tmp_path / "rows.zarr", dtype="float64", chunk_rows=256)
+    for solver in (Cells(cell_rows=400), Landmark(n_landmarks=100)):
+        options = {"gamma": 0.5, "tol": 1e-4, "random_state": 0, "solver": solver, "warm_start": True}
+        model = ODMClassifier(**options).fit(X[:n], y[:n])
+        over_store = deepcopy(model)
+        with dask.config.set({"dask_odm.read-into-memory": 0}):
+            over_store.fit(stored)
+        found = model.fit(X, y).decision_function(X)
+        np.testing.assert_allclose(over_store.decision_function(X), found, rtol=1e-4, atol=1e-4)
+        anew = ODMClassifier(**options).fit(X[::-1], y[::-1])
+        np.testing.assert_array_equal(model.fit(X[::-1], y[::-1]).decision_function(X), anew.decision_function(X))
+
+
+def test_a_checkpoint_is_of_the_fit_that_started_there(tmp_path):
+    X, y = spirals(1500)
+    options = {"gamma": 0.5, "random_state": 0, "solver": "exact", "checkpoint": str(tmp_path / "c"), "tol": 1e-9}
+
+    def lose(event: object) -> None:
+        if isinstance(event, IterationFinished) and event.iteration == 1:
+            raise KeyboardInterrupt
+
+    first = ODMClassifier(warm_start=True, **options | {"tol": 1e-2, "checkpoint": None}).fit(X[:1400], y[:1400])
+    lost = deepcopy(first).set_params(callbacks=[lose], **options)
+    with pytest.raises(KeyboardInterrupt):
+        lost.fit(X, y)
+    whole = deepcopy(first).set_params(**options | {"checkpoint": None}).fit(X, y)
+    again = deepcopy(first).set_params(resume=True, **options).fit(X, y)
+    np.testing.assert_array_equal(again.decision_function(X), whole.decision_function(X))
+    with pytest.raises(KeyboardInterrupt):
+        deepcopy(lost).set_params(resume=False).fit(X, y)
+    with pytest.raises(StoreError, match="is of another fit"):
+        ODMClassifier(resume=True, **options).fit(X, y)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_fit_that_was_lost_is_taken_up_with_the_same_bits(tmp_path, dtype, step):
@@ -91,5 +169,8 @@ def test_refused(tmp_path):
         ODMClassifier("linear").lam_path(X, y, lams=["many"])
     with pytest.raises(InputError, match="lam_path has no checkpoint"):
         ODMClassifier("linear", checkpoint=str(tmp_path / "c")).lam_path(X, y, lams=[1.0])
-    with pytest.raises(InputError, match="warm_start is for linear solvers"):
-        ODMClassifier(warm_start=True).fit(X, y)
+    with pytest.raises(InputError, match="warm_start is for kernels by their names"):
+        ODMClassifier(warm_start=True, solver="sodm").fit(X, y)
+    three = ODMClassifier(warm_start=True, solver="exact", multi_class="ovr").fit(X, np.arange(len(y)) % 3)
+    with pytest.raises(InputError, match="has 3 machines, but these classes make 1"):
+        three.fit(X, y)

@@ -15,6 +15,7 @@ import numpy as np
 from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
@@ -78,6 +79,16 @@ class Scaling:
         else:
             _scale_row_by_row(frozen(np.ascontiguousarray(X)), self.shift, self.factor, out)
         return out
+
+    def of_csr(self, X: Any) -> CSRRows:
+        """Return the rows of a CSR array ``X`` (n, d), scaled in float64 and rounded to its dtype, still sparse."""
+        shift = self.shift * self.factor
+        return CSRRows.of(X, None if (self.factor == 1.0).all() else self.factor, shift if shift.any() else None)
+
+    def moves_far(self, mean_square: float) -> bool:
+        """Return whether the scaled shift is so long that unshifted rows, of that mean ‖x‖², lose digits by it."""
+        shift = self.shift * self.factor
+        return float(shift @ shift) > 0.5 * mean_square
 
     def save(self, path: str) -> None:
         """Write the scaling to a ``.npy`` file, for `StoredScaling`."""

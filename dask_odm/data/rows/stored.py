@@ -135,6 +135,12 @@ class StoredPartitions:
         """Return rows at ascending positions ``chosen`` of partitions ``first:last``, not scaled."""
         return read_scattered(StoredRows(self, first, last, None), chosen)
 
+    def remove(self, k: int) -> None:
+        """Remove the rows of partition ``k`` from the disk, which nobody will read again."""
+        for name in ("X", "y", *_COLUMNS):
+            for i, _ in self.pieces(k, k + 1):
+                os.remove(os.path.join(self.path, self.array(name).chunk_key(i)))
+
 
 Partitions = MemoryPartitions | StoredPartitions
 

@@ -15,6 +15,7 @@ import pandas as pd
 from dask.base import is_dask_collection
 from dask.system import CPU_COUNT
 from scipy.sparse import issparse
+from sklearn.utils.extmath import row_norms
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -282,17 +283,13 @@ def require_finite_values(model: Model) -> None:
     if not isinstance(model, KernelModel):
         return
     support = model.raw_support
-    size = np.maximum(_dense(support.max(axis=1)), -_dense(support.min(axis=1)))
+    size = row_norms(support, squared=True)
     largest = np.argpartition(size, -EXTREME_ROWS)[-EXTREME_ROWS:] if len(size) > EXTREME_ROWS else np.arange(len(size))
     rows = support[np.sort(largest)]
     with np.errstate(over="ignore", invalid="ignore"):
         finite = rows.shape[0] == 0 or model.are_finite(rows)
     if not finite:
         raise InputError(
-            f"the kernel of rows as large as {size.max():.1e} overflows {support.dtype}: rescale the rows "
+            f"the kernel of rows as large as {abs(rows).max():.1e} overflows {support.dtype}: rescale the rows "
             "(scale='minmax'), or choose a smaller gamma."
         )
-
-
-def _dense(column: Any) -> Array:
-    return column.toarray().ravel() if issparse(column) else column

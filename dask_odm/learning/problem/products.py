@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.blocks import Gram, Room
+from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -31,8 +32,8 @@ class Products(Protocol):
     def n(self) -> int: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    def rows(self, index: Array) -> Array:
-        """Return the rows at ``index`` as the kernel sees them, dense."""
+    def rows(self, index: Array) -> Any:
+        """Return the rows at ``index`` as the kernel sees them: an array or `CSRRows`."""
         ...
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
@@ -61,7 +62,7 @@ class ChosenRows:
 
     @property
     def d(self) -> int:
-        return int(self.source.shape[1])
+        return row_width(self.source)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -69,8 +70,8 @@ class ChosenRows:
             return np.dtype(self.source.dtype)
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
-    def read(self, start: int, stop: int) -> Array:
-        return np.asarray(self.source[self.index[start:stop]], dtype=self.dtype)
+    def read(self, start: int, stop: int) -> Any:
+        return _taken(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,11 @@ class RangedRows:
 
     def __getitem__(self, index: Array) -> Array:
         return read_scattered(self.rows, index)
+
+
+def _taken(source: Any, index: Array) -> Any:
+    found = source[index]
+    return found if isinstance(found, CSRRows) else np.asarray(found)
 
 
 def cross_blocks(n: int) -> int:
@@ -121,7 +127,7 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 @dataclass(eq=False)
 class RowProducts:
-    """`Products` of ``source`` (n, d), an array or `SparseRows`, by threads of this process.
+    """`Products` of ``source`` (n, d), an array, `CSRRows` or `SparseRows`, by threads of this process.
 
     Kept tiles of the active rows take up to ``budget`` bytes; tiles beyond are recomputed in every product.
     """
@@ -145,8 +151,8 @@ class RowProducts:
         """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
         return self
 
-    def rows(self, index: Array) -> Array:
-        return np.asarray(self.source[index])
+    def rows(self, index: Array) -> Any:
+        return _taken(self.source, index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)
@@ -182,7 +188,7 @@ class SourcedProducts:
     def dtype(self) -> np.dtype[Any]:
         return self.source.dtype
 
-    def rows(self, index: Array) -> Array:
+    def rows(self, index: Array) -> Any:
         return self.source.rows(index)
 
 
@@ -196,7 +202,7 @@ class Subset(SourcedProducts):
     def n(self) -> int:
         return len(self.index)
 
-    def rows(self, index: Array) -> Array:
+    def rows(self, index: Array) -> Any:
         return self.source.rows(self.index[index])
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, issparse
 
 from dask_odm.learning.problem.features import FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.linalg.jit import compiled, frozen
+from dask_odm.linalg.jit import compiled, frozen, inlined
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -100,6 +100,10 @@ class SparsePrimal:
         sums: Any = sum(self._of_groups(part))
         return self.features.completed(sums, float(dual.sum()), unscaled=True)
 
+    def half_norm(self, w: Array, dual: Array) -> float:
+        """Return ½‖w‖² of the weights that belong to the ``dual`` variables (n,)."""
+        return 0.5 * float(w @ w)
+
     def losses(self, scores: Array) -> tuple[float, Array]:
         """Return the sum of the rows' losses, and minus the derivative of each, (n,)."""
         return self.loss.evaluate(scores, self.y, self.weight)[:2]
@@ -126,6 +130,23 @@ class SparsePrimal:
         bounds = np.searchsorted(self.X.indptr, np.arange(count + 1) * (entries / count))
         bounds[0], bounds[-1] = 0, n
         return run_threads(lambda part: function(*part), list(pairwise(bounds.tolist())), self.threads)
+
+
+@dataclass(frozen=True, eq=False)
+class GramPrimal(SparsePrimal):
+    """The same problem by the Gram matrix ``X`` (n, n) of few rows with many features: the weights are the scores."""
+
+    def norms(self) -> Array:
+        return np.array(self.X.diagonal())
+
+    def sweep(self, stiffness: Array, norms: Array, order: Array, w: Array, dual: Array) -> None:
+        _sweep_gram(self.X, self.y, stiffness, self.loss.band, norms, order, w, dual)
+
+    def scores(self, w: Array) -> Array:
+        return w
+
+    def half_norm(self, w: Array, dual: Array) -> float:
+        return 0.5 * float(w @ dual)
 
 
 # Compiled loops, in float64 for rows of any dtype. ``terms`` (5,) are `BandLoss.terms`; code 1 is the positive class's.
@@ -195,6 +216,16 @@ def _segment_gaps(
     return out
 
 
+@inlined
+def _best_dual(g: float, norm: float, c: float, band: Array) -> float:
+    """Return the dual variable s at which the dual is largest, of a row with margin ``g + norm · s``."""
+    if g < band[0]:
+        return c * (band[0] - g) / (1.0 + norm * c)
+    if g > band[1]:
+        return band[2] * c * (band[1] - g) / (1.0 + norm * band[2] * c)
+    return 0.0
+
+
 @compiled
 def _sweep_entries(
     data: Array, indices: Array, indptr: Array, constant: float, codes: Array, stiffness: Array, band: Array,
@@ -205,31 +236,37 @@ def _sweep_entries(
     The last weight of ``w`` (k,) belongs to the constant feature, whose value is ``constant``; without one it is 0.
     ``norms`` and ``stiffness`` (n,) are of the rows; ``dual`` (n,) is ``y s``.
     """
-    low = band[0]
-    high = band[1]
-    upsilon = band[2]
     last = w.size - 1
     for i in order:
         start = indptr[i]
         stop = indptr[i + 1]
-        c = stiffness[i]
-        norm = norms[i]
         score = constant * w[last]
         for t in range(start, stop):
             score += data[t] * w[indices[t]]
         y = 1.0 if codes[i] == 1 else -1.0
-        g = y * (score - norm * dual[i])
-        new = 0.0
-        if g < low:
-            new = c * (low - g) / (1.0 + norm * c)
-        elif g > high:
-            new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
-        change = y * new - dual[i]
+        new = y * _best_dual(y * (score - norms[i] * dual[i]), norms[i], stiffness[i], band)
+        change = new - dual[i]
         if change != 0.0:
-            dual[i] = y * new
+            dual[i] = new
             for t in range(start, stop):
                 w[indices[t]] += change * data[t]
             w[last] += constant * change
+
+
+@compiled
+def _sweep_gram(
+    K: Array, codes: Array, stiffness: Array, band: Array, norms: Array, order: Array, scores: Array, dual: Array
+) -> None:
+    """Do the same by the Gram matrix ``K`` (n, n), and update the ``scores`` (n,)."""
+    for i in order:
+        y = 1.0 if codes[i] == 1 else -1.0
+        new = y * _best_dual(y * (scores[i] - norms[i] * dual[i]), norms[i], stiffness[i], band)
+        change = new - dual[i]
+        if change != 0.0:
+            dual[i] = new
+            row = K[i]
+            for j in range(scores.size):
+                scores[j] += change * row[j]
 
 
 @compiled

@@ -24,11 +24,12 @@ from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
-from dask_odm.learning.problem.linear import block_rows, group_count, groups_of_sums
+from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.linalg.csr_rows import CSRRows, is_sparse
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
@@ -48,6 +49,7 @@ class MemoryData(TrainingData):
     kept: Array  # number of each row in the given data, (n,)
     given: Any  # all rows as they were given, from which a precomputed kernel reads its values
     copies: Array | None = None  # index of the merged row for each original row; None if no rows were merged
+    stays_sparse: bool = False  # whether kernels see the rows as `CSRRows`, as decided for all rows of the fit
     whole: HasStatistics | None = None
 
     @classmethod
@@ -56,7 +58,7 @@ class MemoryData(TrainingData):
 
         Raises InputError if no row is left, or if the weights are too large to be summed.
         """
-        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X)
+        made = cls(run, X, y, weight, class_weights, np.arange(len(y)), X, stays_sparse=issparse(X) and is_sparse(X))
         total = made.total_weights
         least = 1e-100 * total.max(initial=0.0)  # the share of such a row in the loss underflows
         if not total.min(initial=np.inf) > least:
@@ -82,6 +84,11 @@ class MemoryData(TrainingData):
     @property
     def features(self) -> int:
         return int(self.X.shape[1])
+
+    @property
+    def row_width(self) -> int:
+        """Numbers of a row as a kernel sees it, on average."""
+        return 2 + 2 * (int(self.X.nnz) // self.rows) if self.stays_sparse else self.features
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -138,11 +145,14 @@ class MemoryData(TrainingData):
         X = self.X
         return (X.data, X.indices, X.indptr) if issparse(X) else (X,)
 
-    def origin(self) -> tuple[Array, Array]:
-        X = self.X[:1024]  # near enough
-        y = self.y[:1024].reshape(X.shape[0], -1)
-        near = np.zeros(self.features) if issparse(X) else X.mean(axis=0, dtype=np.float64)
-        return near.astype(self.dtype).astype(np.float64), y.mean(axis=0)
+    def first_rows(self, count: int) -> tuple[Any, Array, Array]:
+        y = self.y[:count]
+        return self.X[:count], y.reshape(len(y), -1), self.weight[:count]
+
+    @property
+    def block_rows(self) -> int:
+        least = SPARSE_ROWS if issparse(self.X) else block_rows(self.features, self.X)
+        return max(least, self.features)  # sums of a block have the square of that many entries
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(repr((self.X.shape, self.X.dtype, self.factors)).encode())
@@ -154,6 +164,9 @@ class MemoryData(TrainingData):
         """Return the rows at ``index``."""
         rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
         return replace(self, **rows, copies=None)
+
+    def given_rows(self, numbers: Array) -> Any:
+        return self.given[numbers]
 
     def raw(self, index: Array) -> Any:
         """Return raw rows at ``index``, which a model keeps: dense, or as `SparseRows`."""
@@ -203,8 +216,10 @@ class MemoryData(TrainingData):
         return found if len(seen) == self.rows else found._at(seen)
 
     def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> ThreadPasses:
-        step = min(block_rows(self.features, self.X), most_rows or self.rows)
         most = group_count(weights, full=full)
+        if full:
+            return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
+        step = min(block_rows(self.features, self.X), most_rows or self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
@@ -218,8 +233,12 @@ class MemoryData(TrainingData):
         statistics = self.statistics()
         scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
-        # sparse rows, and many dense ones, are scaled on reading
-        scaled: Any = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
+        square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())
+        scaled: Any
+        if self.stays_sparse and kernel.takes_csr and not scaling.moves_far(square):
+            scaled = scaling.of_csr(self.X)
+        else:  # other sparse rows, and many dense ones, are scaled on reading
+            scaled = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)
         return MemoryKernelData(self, kernel, scaling, scaled)
@@ -261,10 +280,10 @@ class MemoryKernelData(KernelData):
         Workers compute, and read the rows from a file, if there are workers and many rows and the kernel has a name.
         """
         run = self.data.run
-        few = isinstance(rows, SparseRows) or len(rows) <= WORKER_ROWS
+        few = isinstance(rows, SparseRows | CSRRows) or len(rows) <= WORKER_ROWS
         if few or run.threads or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
             # rows that are scaled on reading are no copies
-            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray))
+            copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray | CSRRows))
             yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)
             return
         with scratch_folder() as folder:

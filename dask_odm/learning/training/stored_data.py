@@ -19,7 +19,7 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
-from dask_odm.engine.passes import StorePasses, StorePivots
+from dask_odm.engine.passes import StorePasses, StorePivots, gathered
 from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
@@ -103,10 +103,14 @@ class StoredData(TrainingData):
         y, weight = zip(*map(self.targets.columns, self.store.column_blocks()), strict=True)
         return np.concatenate(y), np.concatenate(weight)
 
-    def origin(self) -> tuple[Array, Array]:
-        keep, y, _ = self.targets(self.store.read_columns(0))
-        near = self.store.statistics.mean.astype(self.store.dtype).astype(np.float64)
-        return near, np.array([y[keep].mean() if keep.any() else 0.0])
+    def first_rows(self, count: int) -> tuple[Array, Array, Array]:
+        block = self.store.read_rows(np.arange(min(count, self.rows)))
+        keep, y, weight = self.targets(block)
+        return block.X, y[:, None], np.where(keep, weight, 0.0)
+
+    @property
+    def block_rows(self) -> int:
+        return self.store.chunk_rows
 
     def fingerprint(self) -> str:
         return f"{self.store.digest} {self.targets}"
@@ -114,9 +118,10 @@ class StoredData(TrainingData):
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)
         numbers, y, _ = self._rows_where(lambda numbers, y: uniforms_of(numbers, seed) < share)
-        rows = self.store.read_rows(numbers)
-        weight = np.ones(len(y)) if rows.weight is None else rows.weight
-        drawn = MemoryData.of(self.run, rows.X.astype(self.dtype, copy=False), y, weight, self.class_weights)
+        blocks = gathered(self.store, self.cluster, numbers, "sample")
+        X = np.concatenate([block.X.astype(self.dtype, copy=False) for block in blocks])
+        weight = np.concatenate([np.ones(len(b.X)) if b.weight is None else b.weight for b in blocks])
+        drawn = MemoryData.of(self.run, X, y, weight, self.class_weights)
         return replace(drawn, kept=numbers[drawn.kept], whole=self)
 
     def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
@@ -187,6 +192,9 @@ class StoredData(TrainingData):
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:
         return self._rows_where(lambda numbers, y: np.ones(len(numbers), bool))
+
+    def given_rows(self, numbers: Array) -> Any:
+        return self.store.read_rows(numbers).X
 
     def _rows_where(self, chosen: Callable[[Array, Array], Array]) -> tuple[Array, Array, Array]:
         """Return numbers, targets and weights of the rows that take part and are ``chosen`` by number and target."""

@@ -127,6 +127,10 @@ class TrainingData(ABC):
     def taking_part(self) -> tuple[Array, Array, Array]:
         """Ascending numbers of the rows that take part, as `KernelData.pivots` count them, targets, whole weights."""
 
+    @abstractmethod
+    def given_rows(self, numbers: Array) -> Any:
+        """Return the raw rows at ascending ``numbers`` of the given data, dense or as a CSR array."""
+
     @property
     @abstractmethod
     def cluster(self) -> Cluster:
@@ -149,11 +153,13 @@ class TrainingData(ABC):
         """
 
     @abstractmethod
-    def origin(self) -> tuple[Array, Array]:
-        """Return a point near the rows (d,) and values near the targets (t,), without a pass. Sums are centred on them.
+    def first_rows(self, count: int) -> tuple[Any, Array, Array]:
+        """Return the first ``count`` raw rows, or fewer, with targets (n, t) and weights, 0 for one left out."""
 
-        The point is float64, with values that the rows' own type can represent.
-        """
+    @property
+    @abstractmethod
+    def block_rows(self) -> int:
+        """Rows of each block of a ``full`` pass but the last, however many rows there are."""
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -191,8 +197,8 @@ class TrainingData(ABC):
     def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> Passes:
         """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
-        ``full`` sums have the square of that many entries, however many there are. ``most_rows`` bounds the blocks of
-        rows in memory, for work that takes long for a row.
+        ``full`` sums have the square of that many entries, however many there are, and few of them stand for any number
+        of blocks. ``most_rows`` bounds the blocks of rows in memory, for work that takes long for a row.
         """
 
     @abstractmethod

@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.kernels.blocks import PANEL_BYTES
+from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
@@ -22,22 +23,28 @@ DIRECTIONS = 4  # principal directions that are tried, one after the other
 DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are so wide that they take `COPIED_BYTES`
 
 
-def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
+def grow(rows: Any, most: int, seed: int, known: CellTree | None = None, at: int = 0) -> tuple[CellTree, Array, Array]:
     """Return a tree over scaled ``rows`` (n, d) whose cells have at most ``most`` of them.
 
     Equal rows stay together, so that a cell with many of them may have more. For every node, the second array
-    has the standard deviation of its rows along its direction, the third the seconds that dividing them took.
+    has the standard deviation of its rows along its direction, the third the seconds that dividing them took. Rows are
+    divided by the planes of a ``known`` tree, from its node ``at`` on, as far as it goes.
     """
     nodes: list[tuple[Array, float, float, float]] = []  # planes, thresholds, widths and seconds
     children: list[list[int]] = []
     cells = 0
-    # nodes to divide: their rows, and the node above with the side they are on
-    waiting: list[tuple[Array, int, int]] = [(np.arange(len(rows)), -1, 0)]
+    # nodes to divide: their rows, the node above with the side they are on, and their place in the known tree
+    waiting: list[tuple[Array, int, int, int]] = [(np.arange(len(rows)), -1, 0, at if _root(known) == 0 else -1)]
     while waiting:
-        index, above, side = waiting.pop()
+        index, above, side, place = waiting.pop()
         number = len(nodes)
         began = time.perf_counter()
-        found = None if len(index) <= most else _plane(rows, index, most, np.random.default_rng([seed, number]))
+        found = None
+        if len(index) > most:
+            found = _known_plane(rows, index, known, place)
+            if found is None:
+                place = -1
+                found = _plane(rows, index, most, np.random.default_rng([seed, number]))
         if above >= 0:
             children[above][side] = -1 - cells if found is None else number
         if found is None:
@@ -46,11 +53,45 @@ def grow(rows: Any, most: int, seed: int) -> tuple[CellTree, Array, Array]:
         plane, threshold, width, right = found
         nodes.append((plane, threshold, width, time.perf_counter() - began))
         children.append([0, 0])
-        waiting += [(index[right], number, 1), (index[~right], number, 0)]
+        left_place, right_place = (-1, -1) if known is None or place < 0 else known.children[place].tolist()
+        waiting += [(index[right], number, 1, right_place), (index[~right], number, 0, left_place)]
     if not nodes:
         return CellTree.single(rows.shape[1]), np.empty(0), np.empty(0)
     planes, thresholds, widths, seconds = (np.array(each) for each in zip(*nodes, strict=True))
     return CellTree(planes, thresholds, np.array(children, np.int64)), widths, seconds
+
+
+def _root(tree: CellTree | None) -> int:
+    """Return the number of a tree's first node, or −1 if there is none."""
+    return 0 if tree is not None and len(tree.thresholds) else -1
+
+
+def _known_plane(
+    rows: Any, index: Array, known: CellTree | None, place: int
+) -> tuple[Array, float, float, Array] | None:
+    """Return what `_plane` does, of the plane at a node of a known tree; None without one, or if it divides nothing."""
+    if known is None or place < 0:
+        return None
+    along = _along(rows, index, known.planes[place])
+    right = along > known.thresholds[place]
+    return (
+        None
+        if right.all() or not right.any()
+        else (known.planes[place], float(known.thresholds[place]), float(along.std()), right)
+    )
+
+
+def places_in(known: CellTree, tree: CellTree) -> Array:
+    """Return the node of a ``known`` tree where each cell of a ``tree`` is that was grown by it, or −1 if none is."""
+    found = np.full(tree.count, -1)
+    waiting = [(_root(tree), _root(known))]
+    while waiting:
+        node, place = waiting.pop()
+        if node < 0:
+            found[-1 - node] = place
+        elif place >= 0 and np.array_equal(tree.planes[node], known.planes[place]):
+            waiting += zip(tree.children[node].tolist(), known.children[place].tolist(), strict=True)
+    return found
 
 
 def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str, Any]]:
@@ -70,11 +111,14 @@ def levels_of(tree: CellTree, cell_rows: Array, seconds: Array) -> list[dict[str
     return found
 
 
-def rows_within(rows: Array, tree: CellTree, margins: Array) -> Array:
+def rows_within(rows: Any, tree: CellTree, margins: Array) -> Array:
     """Return the cells that each scaled row (n, d) is in or near, as pairs of a row and a cell, (m, 2).
 
     A row is near both sides of a node's plane if it is within the node's margin of it.
     """
+    if isinstance(rows, CSRRows):
+        found = [np.stack([near, np.full(len(near), cell)], axis=1) for near, cell in tree.reached(rows, margins)]
+        return np.concatenate(found) if found else np.empty((0, 2), np.int64)
     arguments = np.ascontiguousarray(rows), tree.planes, tree.thresholds, tree.children, margins
     count = _reach(*arguments, np.empty((0, 2), np.int64))
     pairs = np.empty((count, 2), np.int64)
@@ -117,18 +161,26 @@ def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tupl
     If nearly all rows are equal along the principal directions, a random one is tried, along which rows are equal only
     if they are. It divides those that differ as long as half a cell of them is on one side.
     """
-    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * rows.shape[1])))
+    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * row_width(rows))))
     some = index[np.sort(rng.choice(len(index), count, replace=False))]
-    along = np.empty(len(index))
     directions = [(plane, LEAST_SHARE * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
     for plane, least in (*directions, (rng.standard_normal(rows.shape[1]), most / 2)):
-        for span in slabs_of(rows, len(index)):
-            _project(rows[index[span]], plane, along[span])
+        along = _along(rows, index, plane)
         threshold = _median(along)
         right = along > threshold
         if least <= np.count_nonzero(right) <= len(right) - least:
             return plane, threshold, float(along.std()), right
     return None
+
+
+def _along(rows: Any, index: Array, plane: Array) -> Array:
+    """Return the products of the plane and the rows at ``index``."""
+    if isinstance(rows, CSRRows):
+        return rows[index].along(plane)
+    along = np.empty(len(index))
+    for span in slabs_of(rows, len(index)):
+        _project(rows[index[span]], plane, along[span])
+    return along
 
 
 @compiled_in_order
@@ -142,9 +194,9 @@ def _project(X: Array, plane: Array, out: Array) -> None:
 
 
 def slabs_of(scaled: Any, count: int | None = None) -> list[slice]:
-    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are dense."""
-    n, d = scaled.shape
-    step = max(1, PANEL_BYTES // (d * scaled.dtype.itemsize))
+    """Return slices of all scaled rows, or of ``count``, that take `PANEL_BYTES` when they are read."""
+    n = scaled.shape[0]
+    step = max(1, PANEL_BYTES // (row_width(scaled) * scaled.dtype.itemsize))
     return [slice(start, start + step) for start in range(0, n if count is None else count, step)]
 
 
@@ -161,13 +213,22 @@ def _median(along: Array) -> float:
     return float(0.5 * (ordered[at - 1] + ordered[at]))
 
 
-def _directions(X: Array, rng: np.random.Generator) -> Array:
+def _directions(rows: Any, rng: np.random.Generator) -> Array:
     """Return up to `DIRECTIONS` principal directions of rows, largest variance first, by subspace iteration."""
-    X = X - X.mean(axis=0)
+    X = rows.matrix() if isinstance(rows, CSRRows) else rows - rows.mean(axis=0)
+    mean = np.asarray(X.mean(axis=0)) if isinstance(rows, CSRRows) else None  # of sparse rows it is taken from products
     count = min(DIRECTIONS, X.shape[1])
     basis = rng.standard_normal((X.shape[1], count))
+
+    def along(basis: Array) -> Array:
+        products: Array = X @ basis
+        return products if mean is None else products - mean @ basis
+
     for _ in range(3):
-        basis, _ = np.linalg.qr(X.T @ (X @ basis))
-    _, vectors = np.linalg.eigh((X @ basis).T @ (X @ basis))
+        products = along(basis)
+        back = X.T @ products
+        basis, _ = np.linalg.qr(back if mean is None else back - np.outer(mean, products.sum(axis=0)))
+    products = along(basis)
+    _, vectors = np.linalg.eigh(products.T @ products)
     found: Array = (basis @ vectors[:, ::-1]).T
     return found

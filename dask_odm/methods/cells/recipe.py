@@ -13,6 +13,7 @@ support vector machines* (ICML 2014), whose early prediction is the same with ke
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -36,10 +37,9 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
 from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
 from dask_odm.learning.training.run import KernelChoice
-from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.cells.growing import grow, levels_of, slabs_of
+from dask_odm.methods.cells.growing import grow, levels_of, places_in, slabs_of
 from dask_odm.methods.cells.workers import (
     CHOSEN,
     FIGURES,
@@ -47,8 +47,10 @@ from dask_odm.methods.cells.workers import (
     KnownStatistics,
     SolvedBin,
     StoredBins,
+    save_start,
     solve_bin,
     solve_stored_bin,
+    support_rows,
 )
 from dask_odm.methods.exact.recipe import leaving_bytes
 from dask_odm.methods.exact.systems import solver_bytes
@@ -115,14 +117,19 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     began = time.perf_counter()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
-    plain = replace(fit, own=None, run=replace(fit.run, checkpoint=None, resume=False))
+    last = fit.last if fit.last is not None and fit.last.was_of(data) else None
+    plain = replace(fit, own=None, last=last, run=replace(fit.run, checkpoint=None, resume=False))
     settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.most_rows(pairs=pairs), fit.own.overlap)
+    fit.require_machines(settings.machines)
     rows = data.labelled_rows
     # a cell does not see rows of other bins, so that bins have several cells if these overlap
     bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS
     bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
-    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed)
+    known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
+    top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
+    if known is not None:
+        settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
     solved: dict[int, SolvedBin] = {}
     history: list[Record] = []
@@ -151,7 +158,6 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
             report_step(record)
 
     tell()  # of bins that a checkpoint has, but not yet a record of
-    left = [k for k in range(top.count) if k not in solved]
     with Meter("cells", top.count, "bins") as meter:
         meter.add(len(solved))
         lock = threading.Lock()
@@ -169,9 +175,8 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
                 context.run(tell)
                 ended = False
 
-        if left:
-            _solve_bins(seen, top, left, settings, keep)
-    return _finish(seen, top, grown, [solved[k] for k in range(top.count)], history, settings)
+        support = _solve_bins(seen, top, solved, settings, keep)
+    return _finish(seen, top, grown, [solved[k] for k in range(top.count)], support, history, settings)
 
 
 def row_bytes(data: TrainingData) -> int:
@@ -197,10 +202,18 @@ def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = m
 
 
 def _solve_bins(
-    seen: KernelData, top: CellTree, left: list[int], settings: CellSettings, keep: Callable[[int, SolvedBin], None]
-) -> None:
-    """Solve the bins ``left``, and call ``keep`` with number and solution of each, in any order."""
+    seen: KernelData,
+    top: CellTree,
+    solved: dict[int, SolvedBin],
+    settings: CellSettings,
+    keep: Callable[[int, SolvedBin], None],
+) -> Any:
+    """Solve the bins that are not yet ``solved``, and return the raw support rows of all, in the order of the bins.
+
+    ``keep``, which adds to those that are solved, is called with number and solution of each, in any order.
+    """
     data = seen.data
+    left = [k for k in range(top.count) if k not in solved]
     held = data.held
     whole = KnownStatistics(data.statistics())
     of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
@@ -218,7 +231,8 @@ def _solve_bins(
             keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
 
         run_threads(solve, left, CPU_COUNT)
-        return
+        numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
+        return held.raw(np.searchsorted(held.kept, numbers))
     with seen.partitions(GroupedPartitioner(top, top.count, settings.fit.run.seed)) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
@@ -226,18 +240,36 @@ def _solve_bins(
         largest = max(partitions.counts)
         held_bytes = largest * row_bytes(data)
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
-        group = min(len(left), -(-CPU_COUNT // cells)) if cluster.client is None else len(left)
+        group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)
         cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
-        settings = replace(settings, fit=replace(settings.fit, run=of_cell))
-        told = StoredBins(partitions, whole, settings, threads)
+        last = settings.fit.last
+        start = ""
+        if last is not None:
+            start = os.path.join(partitions.path, "start-")
+            spans = slabs_of(last.rows)
+            of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), spans, CPU_COUNT)
+            save_start(start, last, np.concatenate(of_rows), top.count)
+        settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
+        told = StoredBins(partitions, whole, settings, threads, start)
         bins = delayed(told, name=f"bins-{uuid4().hex}", traverse=False)  # sent to a worker once, not with every task
         run = delayed(solve_stored_bin, pure=False)
+        support = {k: support_rows(partitions, k, each) for k, each in solved.items()}
         for i in range(0, len(left), group):
             some = left[i : i + group]
             for j, each in cluster.results([run(bins, k) for k in some]):
-                keep(some[j], each)
+                k = some[j]
+                keep(k, each)
+                support[k] = support_rows(partitions, k, each)  # while others are solved
+                partitions.remove(k)
+        raw = np.empty((sum(map(len, support.values())), data.features), partitions.dtype)
+        at = 0
+        for k in range(top.count):  # one after the other, so that they are not held twice
+            own = support.pop(k)
+            raw[at : at + len(own)] = own
+            at += len(own)
+        return raw
 
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
@@ -300,7 +332,13 @@ def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> di
 
 
 def _finish(
-    seen: KernelData, top: CellTree, grown: Array, bins: list[SolvedBin], history: list[Record], settings: CellSettings
+    seen: KernelData,
+    top: CellTree,
+    grown: Array,
+    bins: list[SolvedBin],
+    support: Any,
+    history: list[Record],
+    settings: CellSettings,
 ) -> Trained:
     data = seen.data
     fit = settings.fit
@@ -310,12 +348,6 @@ def _finish(
     if not coefficients.shape[1]:
         raise InputError("no cell has rows of two classes: choose a larger cell_rows, or solver='exact'.")
     numbers = np.concatenate([each.numbers for each in bins]).astype(np.int64)
-    held = data.held
-    if held is None:
-        assert isinstance(data, StoredData)
-        support = data.store.read_rows(numbers).X
-    else:
-        support = held.raw(np.searchsorted(held.kept, numbers))
     figures = np.concatenate([each.figures for each in bins])
     tree = top.grafted([each.tree for each in bins])
     chosen = np.concatenate([each.chosen for each in bins])

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import while_wanted
 from dask_odm.engine.tasks import worker_task
-from dask_odm.errors import MemoryLimitError
+from dask_odm.errors import MemoryLimitError, StoreError
 from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
@@ -31,7 +32,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
 from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.left_out import OF_MACHINE, left_out_values
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.pairs.recipe import train_pairs
 from dask_odm.methods.search.samples import best_setting
 from dask_odm.models.cell_model import CellTree
@@ -94,7 +95,8 @@ class KnownStatistics:
 class CellSettings:
     """What all cells share: settings of the fit, classes and total weight of the whole, and most rows of a cell.
 
-    ``factors`` are the class weights, which the rows' weights have in them.
+    ``factors`` are the class weights, which the rows' weights have in them. A ``known`` tree of the last fit is
+    followed, in which the bins have their ``places``.
     """
 
     fit: ODMFit  # without the solver object and the checkpoint
@@ -103,6 +105,8 @@ class CellSettings:
     total_weight: float
     cell_rows: int
     overlap: float
+    known: CellTree | None = None
+    places: Array | None = None
 
     @property
     def machines(self) -> int:
@@ -116,7 +120,8 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     """Divide the rows of a bin into cells, and solve them by ``threads`` threads, which changes no bit."""
     seed = int(np.random.SeedSequence([settings.fit.run.seed, number]).generate_state(1)[0])
     scaled = bin_rows.seen_by(settings.fit.kernel).scaled
-    tree, widths, seconds = grow(scaled, settings.cell_rows, seed)
+    place = -1 if settings.places is None else int(settings.places[number])
+    tree, widths, seconds = grow(scaled, settings.cell_rows, seed, settings.known if place >= 0 else None, place)
     spans = slabs_of(scaled)
     cells = np.concatenate([tree(scaled[s]) for s in spans])
     margins = settings.overlap * widths
@@ -159,12 +164,16 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
 
 @dataclass(frozen=True, eq=False)
 class StoredBins:
-    """Bins whose rows are partitions on disk, and what all of them are solved by; each with so many ``threads``."""
+    """Bins whose rows are partitions on disk, and what all of them are solved by; each with so many ``threads``.
+
+    ``start`` says how the files begin, beside the partitions, that have what each bin starts from, if there are any.
+    """
 
     partitions: StoredPartitions
     whole: KnownStatistics
     settings: CellSettings
     threads: int
+    start: str = ""
 
 
 @worker_task
@@ -177,8 +186,32 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
     X = partitions.raw(number, number + 1, np.arange(len(y)))[order]
     factors = tuple(1.0 for _ in settings.factors)
     rows = MemoryData(settings.fit.run, X, y[order], weight[order], factors, numbers[order], X, whole=whole)
+    if bins.start:
+        first, *coefficients = load_array(f"{bins.start}{number}.npy")
+        last = LastFit(first.astype(np.int64), None, np.array(coefficients))
+        settings = replace(settings, fit=replace(settings.fit, last=last))
     with single_threaded_blas:
         return solve_bin(rows, settings, number, bins.threads)
+
+
+def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
+    """Write what each of ``count`` bins starts from, given the bin of each row of the last fit."""
+    for k in range(count):
+        own = np.flatnonzero(bins == k)
+        save_array(f"{start}{k}.npy", np.vstack([last.numbers[own], last.coefficients[:, own]]))
+
+
+def support_rows(partitions: StoredPartitions, number: int, solved: SolvedBin) -> Array:
+    """Return the raw support rows of a bin, which is a partition on disk.
+
+    Raises StoreError if it lacks one of them, as of a checkpoint that is not what it says.
+    """
+    numbers = partitions.row_numbers(number, number + 1)
+    order = np.argsort(numbers)
+    places = order[np.searchsorted(numbers, solved.numbers, sorter=order) % len(order)]
+    if not np.array_equal(numbers[places], solved.numbers):
+        raise StoreError(f"the checkpoint has support rows of another bin in bin {number}; remove it, and fit again.")
+    return partitions.raw(number, number + 1, np.arange(len(numbers)))[places]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +244,9 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         fit, score = _fit_of(alone, settings)
         if fit.groups is not None:
             fit = replace(fit, groups=fit.groups[cell.kept])
+        if fit.last is not None:
+            before = signs[:, None] * fit.last.coefficients_at(cell.kept)[places]
+            fit = replace(fit, last=LastFit(alone.kept, alone.X, before[:1] if len(present) == 2 else before))
         trained = _trained(alone, fit, settings.pairs)
     except MemoryLimitError as error:
         raise MemoryLimitError(

@@ -56,7 +56,14 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
         require_state(fit, resume is None or _fits(resume, products.n))
         with rescaling_advised():
             solution = solve_exact(
-                losses, products, fit.solver, resume=resume, threads=CPU_COUNT, on_step=report_step, on_state=save
+                losses,
+                products,
+                fit.solver,
+                start=fit.start_of_rows(data),
+                resume=resume,
+                threads=CPU_COUNT,
+                on_step=report_step,
+                on_state=save,
             )
         left = {}
         if fit.loo:

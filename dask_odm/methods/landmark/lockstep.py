@@ -63,11 +63,12 @@ class LockstepState:
     history: list[Record]
 
     @classmethod
-    def begin(cls, m: int, r: int, classes: int, *, double_precision: bool) -> LockstepState:
-        """Return the state in which all machines are at zero."""
+    def begin(cls, at: Array, classes: int, *, double_precision: bool) -> LockstepState:
+        """Return the state in which machines are at the coordinates ``at`` (m, r)."""
+        m = len(at)
         arrays: dict[str, Any] = {name: np.zeros(m) for name in ("length", "slope", "primal", "gap", "steps")}
         return cls(
-            at=np.zeros((m, r)), direction=np.zeros((m, r)), open=np.ones(m), made=np.zeros((m, classes)), **arrays,
+            at=at, direction=np.zeros_like(at), open=np.ones(m), made=np.zeros((m, classes)), **arrays,
             double_precision=double_precision, looks=0, passes=0, history=[],
         )  # fmt: skip
 
@@ -109,14 +110,15 @@ class Lockstep:
     def __post_init__(self) -> None:
         self.landmarks.prepare()
 
-    def run(self, state: LockstepState | None = None) -> tuple[list[PrimalSolution[None]], list[Record]]:
-        """Minimise from zero or from a ``state``; return the solution of every machine, and the records of all.
+    def run(self, start: Array, state: LockstepState | None) -> tuple[list[PrimalSolution[None]], list[Record]]:
+        """Minimise from coordinates ``start`` (m, r), or go on from a ``state``.
 
-        Solutions are in coefficients of the landmarks, and have no records of their own.
+        Return the solution of every machine, in coordinates, and the records of all. Solutions have no records of their
+        own.
         """
         classes, m = self.problem.query.stiffness.shape
         exact = self.problem.query.span.dtype == np.float64
-        s = state or LockstepState.begin(m, len(self.landmarks), classes, double_precision=exact)
+        s = state or LockstepState.begin(start, classes, double_precision=exact)
         with single_threaded_blas:
             while True:
                 while s.open.any():
@@ -126,7 +128,7 @@ class Lockstep:
                 s = replace(s, open=np.ones(m), length=np.zeros(m), double_precision=True)
         found: list[PrimalSolution[None]] = []
         figures = s.primal.tolist(), s.gap.tolist(), s.steps.tolist()
-        for x, primal, gap, steps in zip(self._coefficients(s.at), *figures, strict=True):
+        for x, primal, gap, steps in zip(s.at, *figures, strict=True):
             found.append(PrimalSolution(x, primal, gap, gap <= self.tol, [], int(steps)))
         return found, s.history
 

@@ -16,7 +16,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import span_images, span_products
@@ -106,7 +105,7 @@ class MachineQuery:
         image = np.zeros(A.shape)
         curvatures = np.zeros(self.stiffness.T.shape)
         outside = np.zeros((2, len(block), -(-self.width // 8)), np.uint8)
-        settings = self._settings
+        settings = self.settings
         A = A.astype(self.span.dtype, copy=False)
         for rows, code, K in self._tiles(block):
             own = self.machines[code]
@@ -145,7 +144,7 @@ class MachineQuery:
                 own = self.machines[code]
                 at = columns[code]
                 bits = np.unpackbits(planes[:, rows], axis=2, count=len(own)).astype(K.dtype)
-                curvature = (bits[0] + K.dtype.type(self._settings.upsilon) * bits[1])[:, at]
+                curvature = (bits[0] + K.dtype.type(self.settings.upsilon) * bits[1])[:, at]
                 curvature *= self._row_stiffness(block, rows, code, own[at])
                 part = np.zeros((len(at), self.span.r))
                 span_products(K, curvature, P[place[own[at]]], part)
@@ -160,16 +159,12 @@ class MachineQuery:
         found = {}
         for code in np.unique(block.y[block.y >= 0]).astype(int):
             weight = (block.y == code) * (block.weight if block.weight.size else 1.0)
-            read = partial(self._rows_at, block)
+            read = partial(self.span.read, block)
             found[code] = PrioritySample.draw(weight, block.y, block.first, read, size, seed)
         return ClassSamples(found)
 
-    def _rows_at(self, block: RowBlock, at: Array) -> Array:
-        rows: Any = self.span.read(block, at)
-        return np.asarray(rows.toarray() if issparse(rows) else rows)
-
     @property
-    def _settings(self) -> ODMSettings:
+    def settings(self) -> ODMSettings:
         assert isinstance(self.span.loss, BandLoss)
         return self.span.loss.settings
 

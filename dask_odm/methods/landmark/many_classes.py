@@ -1,7 +1,9 @@
 """Recipe of landmarks for many classes: all machines learn in lockstep, over the same landmarks.
 
-Rows in memory are sorted by class, and their kernel values at the landmarks are kept if there is room. Over a store, a
-pass serves all machines. Very many machines learn in several groups, one after the other, so that their coordinates
+Machines begin with dual coordinate descent, if rows are in memory and their Nyström features are not too many to be
+kept. It reaches a usual tolerance. What it leaves, and rows of a store, are for Newton's method in lockstep: a pass
+serves all machines. Rows in memory are then sorted by class, and their kernel values at the landmarks are kept if there
+is room. Very many machines learn in several groups, one after the other, so that their coordinates
 take little memory. Groups depend on the number of landmarks alone.
 """
 
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,13 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import taken
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.named import Linear
 from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, span_bytes
-from dask_odm.learning.solution import Record
+from dask_odm.learning.solution import Record, record_after, step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
-from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import (
     Machines,
     Trained,
@@ -38,12 +37,14 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
+from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
 from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, machine_pass_bytes
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
     first_landmarks,
     landmark_count,
+    landmarks_of_last,
     left_out,
     nystrom_problem,
     require_suited,
@@ -52,12 +53,12 @@ from dask_odm.methods.landmark.recipe import (
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.pairs.recipe import Pairs, pairs_attributes, pairs_bytes, pairs_dtype, short_pairs, suits_pairs
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
 MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
+DESCENT_VALUES = 1 << 26  # most numbers of the Nyström features that are kept
 MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
 
 
@@ -78,78 +79,99 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     preconditioned = rows >= MEANS_ROWS * count and _means_bytes(data, 1, count) <= MEANS_BYTES
     if preconditioned:
         most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= MEANS_BYTES)
-    elif pairs and isinstance(data, MemoryData) and suits_pairs(data, fit):
-        kept = data.rows * count * pairs_dtype(data, fit).itemsize
-        if kept + span_bytes(count, data.features) * CPU_COUNT + pairs_bytes(data, fit) <= data.cluster.memory:
-            return _train_small_pairs(data, fit, count, pairs)
     spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
-        landmarks = _landmarks(seen, count, fit)
+        fit.require_machines(len(machines))
+        known = landmarks_of_last(seen, count, fit)
+        landmarks = _landmarks(seen, count, fit) if known is None else known[0]
         raw, numbers = seen.chosen_pivots(landmarks.index)
-        problem = _problem(seen, landmarks, fit, machines, spare)
-        inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
-        means = None
-        if preconditioned:
-            samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
-            means = ClassMeans.of(samples, len(data.class_weights), landmarks, inverse, CPU_COUNT)
-        groups = [slice(start, start + most) for start in range(0, len(machines), most)]
-        found: list[PrimalSolution[None]] = []
-        history: list[Record] = []
-        for group, run in zip(groups, runs_of(fit.run, len(groups)), strict=True):
-            part = replace(problem, query=problem.query.of_machines(group))
-            resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
-            classes, m = part.query.stiffness.shape
-            shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
-            held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
-            require_state(replace(fit, run=run), resume is None or held == shapes)
-            settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
-            solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
-            solutions, records = solver.run(resume)
-            found += solutions
-            history += records
-        coefficients = np.array([solution.x for solution in found])
+        query = _query(seen, landmarks, fit, machines)
+        if known is None:
+            found, history = _descended(seen, landmarks, query, fit, pairs, began)
+        else:
+            found, history = [_unsolved(start) for start in known[1] @ landmarks.factor], []
+        left = np.flatnonzero([not solution.converged for solution in found])
+        if len(left):
+            problem = _problem(seen, query, spare)
+            inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
+            means = None
+            if preconditioned:
+                samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
+                means = ClassMeans.of(samples, len(data.class_weights), landmarks, inverse, CPU_COUNT)
+            groups = [left[start : start + most] for start in range(0, len(left), most)]
+            ahead = len(history)  # descent has the first checkpoint
+            for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
+                part = replace(problem, query=problem.query.of_machines(group))
+                resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
+                classes, m = part.query.stiffness.shape
+                shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+                held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+                require_state(replace(fit, run=run), resume is None or held == shapes)
+                settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
+                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
+                solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
+                for j, solution in zip(group, solutions, strict=True):
+                    found[j] = replace(solution, steps=found[j].steps + solution.steps)
+                history += [record_after(history, record) for record in records]
+        coefficients = np.ascontiguousarray(landmark_weights(landmarks, np.array([each.x for each in found]).T).T)
         require_finite_solution(coefficients, [solution.gap for solution in found])
-        left: dict[str, Any] = {}
+        left_out_rows: dict[str, Any] = {}
         if fit.loo:
             each = zip(machines, coefficients, strict=True)
             values = [_left_out(given.of_machine(machine), landmarks, a, fit) for machine, a in each]
-            left = joined_left_out(values, pairs=pairs > 0)
+            left_out_rows = joined_left_out(values, pairs=pairs > 0)
     intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
     kernel = replace(landmarks.kernel, bias=0.0)
     model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs)
     attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
-    return Trained(model, attributes | {"support_": numbers} | left, warning)
+    return Trained(model, attributes | {"support_": numbers} | left_out_rows, warning)
 
 
-def _train_small_pairs(data: MemoryData, fit: ODMFit, count: int, pairs: int) -> Trained:
-    """Train pairs of few rows by descent in their dual, from products of the rows' Nyström features.
+def _unsolved(start: Array) -> PrimalSolution[None]:
+    """Return coordinates (r,) from which steps begin, as a solution that is none yet."""
+    return PrimalSolution(start, np.inf, np.inf, False, [], 0)
 
-    The features have the bias in them: a span need not have the constant that descent would treat for itself.
+
+def _descended(
+    seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, began: float
+) -> tuple[list[PrimalSolution[None]], list[Record]]:
+    """Return coordinates of all machines (r,) in the span, from descent in their dual, and its record.
+
+    They are zero, without a record, if there is no descent.
     """
-    dtype = pairs_dtype(data, fit)
-    with rescaling_advised():
-        seen = data.seen_by(fit.kernel)
-        landmarks = _landmarks(seen, count, fit)
-        raw, numbers = seen.chosen_pivots(landmarks.index)
-        rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
-        features = coordinates(landmarks, rows, dtype, CPU_COUNT)
-        of_class = [np.flatnonzero(data.y == code) for code in range(pairs)]
-        work = Pairs(Linear(), 0.0, features, data.total_weights, of_class, fit, dtype)
-        found, double = work.solve()
-    weights = np.zeros((len(found), len(landmarks)))
-    for w, each, two in zip(weights, found, combinations(of_class, 2), strict=True):
-        used = np.flatnonzero(each.coefficients)
-        w[:] = each.coefficients[used] @ features[np.concatenate(two)[used]]
-    coefficients = np.ascontiguousarray(landmark_weights(landmarks, weights.T).T)
-    require_finite_solution(coefficients, [each.point.gap for each in found])
-    kernel = replace(landmarks.kernel, bias=0.0)
-    intercept = landmarks.kernel.bias * coefficients.sum(axis=1)
-    double = double or dtype != data.dtype
-    model = KernelModel(kernel, seen.scaling, raw, coefficients, intercept, pairs, double)
-    attributes = pairs_attributes(found) | {"dual_gap_": float("nan"), "support_": numbers}
-    return Trained(model, attributes, short_pairs(found, fit))
+    m = query.stiffness.shape[1]
+    if not _descends(seen.data, len(landmarks)):
+        return [_unsolved(np.zeros(len(landmarks)))] * m, []
+    resume, save = open_steps(f"descent {pairs}", seen.data.fingerprint, fit, LockstepState)
+    require_state(fit, resume is None or resume.at.shape == (m, len(landmarks)))
+    if resume is not None:
+        figures = (getattr(resume, name).tolist() for name in ("primal", "gap", "open", "steps"))
+        each = zip(resume.at, *figures, strict=True)
+        held = [PrimalSolution[None](x, p, gap, not left, [], int(steps)) for x, p, gap, left, steps in each]
+        return held, list(resume.history)
+    scaled = seen.scaled
+    rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
+    features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT)
+    codes, weight = seen.data.columns()
+    descent = FeatureDescent(query, features, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
+    found = descent.run(pairs)
+    state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
+    primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
+    left = np.array([not each.converged for each in found], np.float64)
+    seconds = time.perf_counter() - began
+    record = step_record(
+        0, float(gap.max()), float(primal.sum()), float(steps.max()), seconds, machines=int(left.sum())
+    )
+    save(replace(state, primal=primal, gap=gap, steps=steps, open=left, history=[record]))
+    report_step(record)
+    return found, [record]
+
+
+def _descends(data: TrainingData, count: int) -> bool:
+    """Return whether machines begin with descent, for which Nyström features of all rows are kept."""
+    return data.in_memory and data.rows * count <= DESCENT_VALUES
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
@@ -174,15 +196,19 @@ def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     return Landmarks.of(seen.kernel, seen.pivots(count, "uniform").take(numbers), numbers)
 
 
-def _problem(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines, budget: int) -> MachineProblem:
-    """Build the problem of all machines; ``budget`` bounds the bytes of kernel values that are kept in memory."""
-    data = seen.data
+def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:
+    """Build the query of all machines."""
     span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
     positive = np.array([machine.positive for machine in machines])
     weights = np.array([machine.class_weights for machine in machines]).T
-    query = MachineQuery.of(span, fit.odm, positive, weights, data.class_totals)
+    return MachineQuery.of(span, fit.odm, positive, weights, seen.data.class_totals)
+
+
+def _problem(seen: KernelData, query: MachineQuery, budget: int) -> MachineProblem:
+    """Build the problem of all machines; ``budget`` bounds the bytes of kernel values that are kept in memory."""
+    data = seen.data
     if seen.scaled is None:
-        return MachineProblem.over_passes(query, data.passes(len(landmarks)))
+        return MachineProblem.over_passes(query, data.passes(query.span.r))
     codes, weight = data.columns()
     order = np.argsort(codes, kind="stable")
     rows: Any = taken(seen.scaled, order)
@@ -205,6 +231,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
         X = data.held.X
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
         needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
+        if _descends(data, r):
+            descent = descent_bytes(data.rows, r, width, data.dtype.itemsize) + span_bytes(r, data.features) * CPU_COUNT
+            needed = max(needed, data.held_bytes() + descent)
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
     here.require(needed, 1, f"{m} machines over {r} landmarks", "Use a smaller n_landmarks, or more memory.")

@@ -81,7 +81,7 @@ class SpanQuery:
     """
 
     kernel: Kernel
-    landmarks: Array
+    landmarks: Any  # (r, d), an array or `CSRRows`
     loss: Loss
     scaling: Affine | None = None
     streamed: bool = False
@@ -240,12 +240,12 @@ class SpanQuery:
         """Draw rows of a block by their ``weight``."""
         return PrioritySample.draw(weight, block.y, block.first, partial(self.read, block), draw.size, draw.seed)
 
-    def read(self, block: RowBlock, rows: slice | Array) -> Array:
+    def read(self, block: RowBlock, rows: slice | Array) -> Any:
         """Return some rows of a block as the kernel sees them."""
-        X: Array = block.X[rows].astype(self.landmarks.dtype, copy=False)
+        X: Any = block.X[rows].astype(self.landmarks.dtype, copy=False)
         return X if self.scaling is None else self.scaling(X)
 
-    def tile(self, X: Array, out: Array | None = None) -> Array:
+    def tile(self, X: Any, out: Array | None = None) -> Array:
         """Return kernel values of rows ``X`` (n, d), which are scaled, at the landmarks; in the front of ``out``."""
         left = self.kernel.pack_left(X.astype(self.dtype, copy=False))
         return self.kernel.tile_packed(left, self._right, None if out is None else out[: len(X)])

@@ -67,8 +67,11 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
-        chosen = first_landmarks(seen, count, fit)
-        landmarks, solution, span = _solve(seen, chosen, count, spare, fit, began)
+        fit.require_machines(1)
+        known = landmarks_of_last(seen, count, fit)
+        chosen = first_landmarks(seen, count, fit) if known is None else known[0]
+        start = None if known is None else known[1][0]
+        landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, began)
         left = {}
         if fit.loo:
             left = attributes_of(fit, given, data, *left_out(span, landmarks, solution.x, data, fit))
@@ -138,6 +141,27 @@ def first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     return choose(seen.kernel, pool, drawn, method=method, seed=fit.run.seed, rows=20 * drawn)
 
 
+def landmarks_of_last(seen: KernelData, count: int, fit: ODMFit) -> tuple[Landmarks, Array] | None:
+    """Return the landmarks of the last fit, with others if it had fewer, and coefficients (machines, r) to start from.
+
+    Return None if there is no such fit, or if it had more.
+    """
+    last = fit.last
+    if last is None or len(last.numbers) > count or not last.was_of(seen.data):
+        return None
+    kept = seen.data.row_numbers[1]
+    places = last.numbers if kept is None else np.minimum(np.searchsorted(kept, last.numbers), len(kept) - 1)
+    there = np.flatnonzero(last.numbers == (places if kept is None else kept[places]))
+    pool = seen.pivots(count, "uniform")
+    known = Landmarks(seen.kernel, pool.take(places[there]), places[there])
+    index = known.index
+    if len(index) < count:
+        others = first_landmarks(seen, count, fit.with_own(choice="uniform")).index
+        index = np.union1d(index, others[~np.isin(others, index)][: count - len(index)])
+    landmarks = Landmarks.of(seen.kernel, pool.take(index), index)
+    return landmarks, np.array([carried_over(known, a, landmarks) for a in last.coefficients[:, there]])
+
+
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
     return fit.own.choice == "support" and count < n
@@ -154,12 +178,13 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 
 def _solve(
-    seen: KernelData, chosen: Landmarks, count: int, memory: int, fit: ODMFit, began: float
+    seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, began: float
 ) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
     ``chosen`` are all landmarks, or the first of them if more are drawn by support. A problem with a few of them over a
-    sample of the rows is solved first: its solution is the start, and tells which rows have a dual variable.
+    sample of the rows is solved first: its solution is the start, and tells which rows have a dual variable. That is
+    not needed if coefficients to start from are ``known``.
     ``memory`` bounds the bytes of kernel values that are kept.
     """
     data = seen.data
@@ -169,9 +194,9 @@ def _solve(
     size = start_rows(n, count)
     resume, save = open_steps("landmark", data.fingerprint, fit, LandmarkState)
     landmarks = chosen
-    start = np.zeros(len(chosen))
-    by_support = _by_support(fit, count, n)
-    if by_support or (resume is None and 2 * size < n):
+    start = np.zeros(len(chosen)) if known is None else known
+    by_support = known is None and _by_support(fit, count, n)
+    if by_support or (known is None and resume is None and 2 * size < n):
         few = chosen
         if not by_support:
             few = Landmarks(chosen.kernel, chosen.rows[::FIRST_STRIDE], chosen.index[::FIRST_STRIDE])

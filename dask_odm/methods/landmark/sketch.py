@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, blas, lapack
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
@@ -42,7 +44,7 @@ class PrioritySample:
     """
 
     size: int
-    rows: Array
+    rows: Any  # (m, d), an array or `CSRRows`
     y: Array
     weight: Array
     priority: Array
@@ -50,7 +52,7 @@ class PrioritySample:
 
     @classmethod
     def draw(
-        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Array], size: int, seed: int
+        cls, weight: Array, y: Array, first: int, read: Callable[[Array], Any], size: int, seed: int
     ) -> PrioritySample:
         """Draw rows, numbered from ``first``, by ``weight`` (n,); ``read`` returns rows at ascending positions."""
         at = np.flatnonzero(weight)
@@ -74,13 +76,13 @@ class PrioritySample:
     def __add__(self, other: PrioritySample) -> PrioritySample:
         priority = np.concatenate([self.priority, other.priority])
         best = np.argsort(-priority, kind="stable")[: self.size + 1]
-        rows, y, weight, numbers = (
-            np.concatenate([getattr(self, name), getattr(other, name)])[best]
-            for name in ("rows", "y", "weight", "numbers")
+        rows = stacked_rows([self.rows, other.rows])[best]
+        y, weight, numbers = (
+            np.concatenate([getattr(self, name), getattr(other, name)])[best] for name in ("y", "weight", "numbers")
         )
         return PrioritySample(self.size, rows, y, weight, priority[best], numbers)
 
-    def weighted(self) -> tuple[Array, Array, Array]:
+    def weighted(self) -> tuple[Any, Array, Array]:
         """Return rows (m, d), m ≤ size, targets (m,), and weights (m,) by which sums estimate those over all rows."""
         if len(self.rows) <= self.size:
             return self.rows, self.y, self.weight

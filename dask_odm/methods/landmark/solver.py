@@ -21,6 +21,7 @@ from scipy.linalg import blas, solve_triangular
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
 from dask_odm.learning.solution import OnStep, Record, StepLog
+from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.problem import SpanProblem
@@ -289,9 +290,8 @@ def with_support(span: SpanProblem, landmarks: Landmarks, a: Array, count: int, 
     other = np.random.SeedSequence(seed, spawn_key=(1,))  # another seed than those of samples
     drawn = span.support(a, Draw(count, int(other.generate_state(1)[0])))
     new = np.flatnonzero(~np.isin(drawn.numbers, landmarks.index))[: count - len(landmarks)]
-    rows, index = (
-        np.concatenate(pair) for pair in ((landmarks.rows, drawn.rows[new]), (landmarks.index, drawn.numbers[new]))
-    )
+    rows = stacked_rows([landmarks.rows, drawn.rows[new]])
+    index = np.concatenate([landmarks.index, drawn.numbers[new]])
     order = np.argsort(index)
     return Landmarks.of(landmarks.kernel, rows[order], index[order])
 

@@ -6,12 +6,14 @@ first, since such rows have little in common. Quasi-Newton steps follow. Machine
 over text (many features, few of them in each row) are learned in the same sweeps of dual descent, which takes less time
 than Newton.
 
-Far fewer rows than features are solved in as many weights as rows (Gram or kernel-trick reduction, `RowSpan`).
+Far fewer rows than features are solved by their Gram matrix: by dual descent, and if that is slow by Newton in as many
+weights as rows (Gram or kernel-trick reduction, `RowSpan`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.training.recipe import (
     Machines,
     Trained,
@@ -80,7 +82,7 @@ def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[N
     ahead = None
     n, d = problem.X.shape
     if n < d and problem.features.scaling is None and not w.any():
-        ahead = descend_rows(problem, settings, report_step)
+        ahead, _ = descend_rows(problem, settings, report_step)
         if ahead.converged:
             return ahead
         w = ahead.x
@@ -119,31 +121,38 @@ class RowSpan:
     with r ≤ n weights instead of k. Pivoted Cholesky of the Gram matrix ``Φ Φᵀ`` gives C. The r rows that it chose give
     Q, which is not formed.
 
-    ``block`` (n, d) are all rows as `FeatureMap.block` returns them. The rows ``chosen`` (r,) span all; ``factor`` (r,
-    r) is the lower Cholesky factor of their Gram matrix. ``coordinates`` (n, r) are C.
+    ``block`` (n, d) are all rows as `FeatureMap.block` returns them, and ``gram`` (n, n) is their Gram matrix.
     """
 
     features: FeatureMap
     block: Any
-    chosen: Array
-    factor: Array
-    coordinates: Array
+    gram: Array
 
     @classmethod
     def of(cls, features: FeatureMap, X: Any) -> RowSpan:
         """Reduce raw rows ``X`` (n, d), dense or CSR; the Gram matrix is summed in float64."""
         block = features.block(X)
-        gram = _gram(features, block)
-        factor, pivots, rank, _ = lapack.dpstrf(gram, lower=1)
-        order = pivots - 1
-        coordinates = np.empty((len(gram), rank))
-        coordinates[order] = np.tril(factor)[:, :rank]
-        return cls(features, block, order[:rank], np.tril(factor[:rank, :rank]), coordinates)
+        return cls(features, block, _gram(features, block))
+
+    @cached_property
+    def _factored(self) -> tuple[Array, Array]:
+        """The Gram matrix' lower Cholesky factor (n, r), and the order of the rows in it: the first r span all."""
+        factor, pivots, rank, _ = lapack.dpstrf(self.gram, lower=1)
+        return np.tril(factor)[:, :rank], pivots - 1
+
+    @cached_property
+    def coordinates(self) -> Array:
+        """C (n, r)."""
+        factor, order = self._factored
+        coordinates = np.empty_like(factor, order="C")
+        coordinates[order] = factor
+        return coordinates
 
     def weights(self, z: Array) -> Array:
         """Return ``w = Qᵀ z``, float64 (k,)."""
-        a = np.zeros(self.block.shape[0])
-        a[self.chosen] = solve_triangular(self.factor, z, trans="T", lower=True, check_finite=False)
+        factor, order = self._factored
+        a = np.zeros(len(self.gram))
+        a[order[: len(z)]] = solve_triangular(factor[: len(z)], z, trans="T", lower=True, check_finite=False)
         return self.features.weighted_sum(self.block, a)
 
 
@@ -182,17 +191,27 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
 
 
 def solve_in_span(span: RowSpan, fit: ODMFit, data: TrainingData) -> PrimalSolution[Any]:
-    """Solve the reduced problem in float64, by Cholesky, from zero; return its optimum as weights (k,)."""
+    """Solve from zero in float64, by the Gram matrix; return the optimum as weights (k,)."""
+    settings = replace(fit.solver, tol=0.1 * fit.solver.tol)  # rows in float32 lack the digits of their Gram matrix
+    by_gram = GramPrimal(FeatureMap(len(span.gram), 0.0), fit.loss(data), span.gram, *data.columns())
+    ahead, dual = descend_rows(by_gram, settings, report_step)
+    if ahead.converged:
+        # the gap of these dual variables by the rows themselves: that of Newton's is that of far better weights
+        w = span.features.weighted_sum(span.block, dual)
+        scores = np.asarray(span.features.scores(span.block, w), dtype=np.float64)
+        primal = 0.5 * float(w @ w) + by_gram.losses(scores)[0]
+        gap = float(by_gram.segment_gaps(scores, dual, dual, np.ones(1))[0]) / primal
+        history = [*ahead.history[:-1], ahead.history[-1] | {"gap": gap, "objective": primal}]
+        return replace(ahead, x=w, primal=primal, gap=gap, history=history, converged=gap <= fit.solver.tol)
     rows = span.coordinates
     features = FeatureMap(rows.shape[1], 0.0)
-    problem = PrimalProblem.over_rows(features, fit.loss(data), rows, *data.columns(), CPU_COUNT)
     found = solve_newton(
-        problem,
-        np.zeros(features.k),
-        tol=0.1 * fit.solver.tol,  # rows in float32 lack the digits of their Gram matrix
-        max_iter=fit.solver.max_iter,
+        PrimalProblem.over_rows(features, fit.loss(data), rows, *data.columns(), CPU_COUNT),
+        rows.T @ dual,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
         exact=True,
         double_precision=True,
-        on_step=report_step,
-    )
-    return replace(found, x=span.weights(found.x), sums=None, converged=False)  # until the rows show it
+        on_step=reported_after(ahead),
+    ).after(ahead)
+    return replace(found, x=span.weights(found.x), sums=None, converged=False)

@@ -109,9 +109,10 @@ def _descend_group(
 
 def descend_rows(
     problem: SparsePrimal, settings: SolverSettings, on_step: OnStep = lambda record: None, falls: float = 0.5
-) -> PrimalSolution[None]:
-    """Minimise P from zero, in up to ``settings.max_iter`` sweeps over unscaled rows.
+) -> tuple[PrimalSolution[None], Array]:
+    """Minimise P from zero, in up to ``settings.max_iter`` sweeps over unscaled rows; also return dual variables (n,).
 
+    Most rows of text never have a dual variable, and rarely get one: only one sweep in `SWEEPS` visits rows without.
     Ends if `SWEEPS` sweeps leave more than the share ``falls`` of the gap.
     """
     log = StepLog(on_step)
@@ -124,18 +125,19 @@ def descend_rows(
     sweeps = 0
     gap = np.inf
     while True:
-        for _ in range(min(SWEEPS, settings.max_iter - sweeps)):
-            problem.sweep(stiffness, norms, rng.permutation(n), w, dual)
+        for _ in range(min(SWEEPS + (sweeps == 0), settings.max_iter - sweeps)):  # the last is one over all rows
+            rows = np.flatnonzero(dual) if sweeps % SWEEPS else np.arange(n)
+            problem.sweep(stiffness, norms, rng.permutation(rows), w, dual)
             sweeps += 1
         before = gap
         scores = problem.scores(w)
-        primal = 0.5 * float(w @ w) + problem.losses(scores)[0]
+        primal = problem.half_norm(w, dual) + problem.losses(scores)[0]
         gap = float(problem.segment_gaps(scores, dual, dual, np.ones(1))[0]) / primal
         log.add(gap, primal, sweeps + len(log.history) + 1)
         if gap <= settings.tol or gap > falls * before or sweeps >= settings.max_iter:
             break
     log.settle()
-    return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps)
+    return PrimalSolution(w, primal, gap, gap <= settings.tol, log.history, sweeps), dual
 
 
 # Loops over machines are compiled in order: else machines that fill no vector are rounded in another way, and bits

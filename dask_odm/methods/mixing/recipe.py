@@ -253,7 +253,7 @@ def _in_memory(data: MemoryData, fit: MixingFit, scaling: Scaling | None) -> tup
     return replace(found, X=_scaled(found.X, scaling)), names
 
 
-def _scaled(rows: Array | SparseRows, scaling: Scaling | None) -> Array | SparseRows:
+def _scaled(rows: Any, scaling: Scaling | None) -> Array | SparseRows:
     """Return scaled rows, dense ones in place. Sparse rows are scaled on reading if that would move their zeros."""
     if scaling is None:
         return rows

@@ -97,7 +97,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
 
 
 @compiled
-def _row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
+def row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
     """Return the gap of one row as `RowLosses.row_gaps` does; ``over`` is υ c.
 
     It has no branches, so that it vectorises over rows.
@@ -131,8 +131,8 @@ def _judge(
         above = max(margin - high, 0.0)
         loss += 0.5 * (c * below * below + over * above * above)
         # convex in the margin, so no margin in between has a larger gap
-        near = _row_gap(s, margin - spread, c, over, low, high)
-        far = _row_gap(s, margin + spread, c, over, low, high)
+        near = row_gap(s, margin - spread, c, over, low, high)
+        far = row_gap(s, margin + spread, c, over, low, high)
         gap += max(near, far)
     return loss, gap
 

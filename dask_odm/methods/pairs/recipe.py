@@ -53,11 +53,15 @@ PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether all pairs are learned at once: small pairs, rows in memory, and no checkpoint.
 
-    Sparse rows are made dense for it if that takes little memory.
+    Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
     if fit.loo or data.held is None:
         return False
-    if issparse(data.held.X) and data.rows * data.features * data.dtype.itemsize > 1 << 28:
+    if (
+        issparse(data.held.X)
+        and not data.held.stays_sparse
+        and data.rows * data.features * data.dtype.itemsize > 1 << 28
+    ):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
@@ -75,26 +79,28 @@ def train_pairs(
         return None
     assert isinstance(data, MemoryData)
     advice = "Use more memory, multi_class='ovr', or solver='landmark'."
-    data.cluster.require(
-        pairs_bytes(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice
-    )
+    data.cluster.require(_needed(data, fit), 1, f"The kernel matrices of pairs of up to {_sizes(data)[1]} rows", advice)
     given = data
-    data = (replace(data, X=data.X.toarray()) if issparse(data.X) else data).merged()
+    data = data if data.stays_sparse or not issparse(data.X) else replace(data, X=data.X.toarray())
+    data = data.merged()
     statistics = data.statistics()
     scaling = fit.kernel.scaling(statistics)
-    if at_rest and fit.kernel.kernel == "rbf":  # a least or largest value that most rows have becomes 0
+    if at_rest and fit.kernel.kernel == "rbf" and not issparse(data.X):
+        # a least or largest value that most rows have becomes 0
         scaling = scaling.at_rest(data.X, statistics)
     seen = data.seen_by(fit.kernel, scaling)
     rows = [np.flatnonzero(data.y == code) for code in range(pairs)]
-    dtype = pairs_dtype(data, fit)
-    scaled: Any = seen.scaled
-    plain = replace(seen.kernel, bias=0.0)
     with rescaling_advised():
-        found, double = Pairs(plain, seen.kernel.bias, scaled, data.total_weights, rows, fit, dtype).solve()
-    return _finish(given, seen, rows, found, double or dtype != data.dtype, fit)
+        work = _Pairs(seen, rows, fit)
+        solved = run_threads(work.solved, combinations(range(pairs), 2), CPU_COUNT)
+        found = [solution for solution, _ in solved]
+        for record in chain.from_iterable(solution.history for solution in found):
+            report_step(record)
+    double = _dtype(data, fit) != data.dtype or any(double for _, double in solved)
+    return _finish(given, seen, rows, found, double, fit)
 
 
-def pairs_dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
+def _dtype(data: MemoryData, fit: ODMFit) -> np.dtype[Any]:
     """Return the dtype of kernel values: float64 for polynomials, whose rounding no sample bounds."""
     return np.dtype(np.float64) if fit.kernel.kernel == "poly" else data.dtype
 
@@ -105,11 +111,11 @@ def _sizes(data: MemoryData) -> tuple[list[int], int]:
     return counts, sum(sorted(counts)[-2:])
 
 
-def pairs_bytes(data: MemoryData, fit: ODMFit) -> int:
+def _needed(data: MemoryData, fit: ODMFit) -> int:
     """Return the bytes of the kernel matrices and the model."""
     counts, largest = _sizes(data)
-    own = pairs_dtype(data, fit).itemsize * sum(n * n for n in counts)
-    rows = 4 * 8 * data.rows * data.features
+    own = _dtype(data, fit).itemsize * sum(n * n for n in counts)
+    rows = 4 * 8 * data.rows * data.row_width
     coefficients = 4 * 8 * len(counts) * data.rows  # and scores of the pairs, their places in the model, the model
     pairs = SOLUTION_BYTES * len(counts) * (len(counts) - 1) // 2
     newton = data.cluster.threads * 4 * 8 * largest**2  # of a pair that goes on by it
@@ -120,29 +126,22 @@ def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
     room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    return pairs_bytes(data, fit) <= room and data.rows**2 * (data.features + 16) // 2 <= PAIRS_WORK
+    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= PAIRS_WORK
 
 
-class Pairs:
+class _Pairs:
     """Data from which threads solve pairs, by class: row numbers, rows packed for either side, weights, kernel values.
 
-    Values of ``kernel`` at the ``scaled`` rows are in ``dtype``, and without ``bias``, which is added to all of them.
-    ``numbers`` are those of the rows of every class; ``error`` bounds the rounding of a value.
+    The kernel and its values are without ``bias``, and ``error`` bounds the rounding of a value.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        bias: float,
-        scaled: Array,
-        weight: Array,
-        numbers: list[Array],
-        fit: ODMFit,
-        dtype: np.dtype[Any],
-    ) -> None:
+    def __init__(self, seen: MemoryKernelData, numbers: list[Array], fit: ODMFit) -> None:
+        scaled: Any = seen.scaled
+        weight = seen.data.total_weights
+        dtype = _dtype(seen.data, fit)
         self.fit = fit
-        self.kernel = kernel
-        self.bias = bias
+        self.kernel = replace(seen.kernel, bias=0.0)
+        self.bias = seen.kernel.bias
         self.tiles = tiles = tiles_of(self.kernel, scaled)
         self.scaled = scaled
         self.numbers = numbers
@@ -157,15 +156,7 @@ class Pairs:
         self.error = _rounding(self.kernel, tiles, scaled) if dtype == np.float32 else 0.0
         self.free: list[Array] = []  # memory for values across classes that no thread uses now; fresh pages are slow
 
-    def solve(self) -> tuple[list[ExactSolution], bool]:
-        """Solve all pairs, and report their steps; also return whether a model of them must predict in float64."""
-        solved = run_threads(self._solved, combinations(range(len(self.numbers)), 2), CPU_COUNT)
-        found = [solution for solution, _ in solved]
-        for record in chain.from_iterable(solution.history for solution in found):
-            report_step(record)
-        return found, any(double for _, double in solved)
-
-    def _solved(self, pair: tuple[int, int]) -> tuple[ExactSolution, bool]:
+    def solved(self, pair: tuple[int, int]) -> tuple[ExactSolution, bool]:
         """Solve one pair of classes; also return whether a model must predict in float64 to have the gap."""
         y = np.repeat([-1.0, 1.0], [len(self.numbers[code]) for code in pair])
         losses = RowLosses(self.fit.odm, y, np.concatenate([self.weights[code] for code in pair]))
@@ -234,9 +225,11 @@ def as_predicted(losses: RowLosses, values: PairValues, found: ExactSolution, to
     return replace(found, point=replace(found.point, gap=gap), history=history), False
 
 
-def _rounding(kernel: Kernel, tiles: Tiles, rows: Array) -> float:
+def _rounding(kernel: Kernel, tiles: Tiles, rows: Any) -> float:
     """Return a bound of the rounding of kernel values of float32 ``rows``: twice the largest error on 256 of them."""
-    some = np.ascontiguousarray(rows[:: max(1, len(rows) // 256)])
+    some = rows[:: max(1, len(rows) // 256)]
+    if isinstance(some, np.ndarray):
+        some = np.ascontiguousarray(some)
     exact = kernel.tile(some.astype(np.float64), some.astype(np.float64))
     rounded = tiles.tile_packed(tiles.pack_left(some), tiles.pack_right(some))
     return 2.0 * float(np.abs(rounded - exact).max())
@@ -267,22 +260,10 @@ def _finish(
     intercept = seen.kernel.bias * np.array([solution.coefficients.sum() for solution in found])
     kernel = replace(seen.kernel, bias=0.0)
     model = PairModel(kernel, seen.scaling, raw, coefficients, intercept, len(rows), double, starts=column[starts])
-    return Trained(model, pairs_attributes(found) | {"support_": support}, short_pairs(found, fit))
-
-
-def pairs_attributes(found: list[ExactSolution]) -> dict[str, Any]:
-    """Return the fitted attributes of solutions of pairs, joined."""
-    return joined_attributes(
-        [
-            {"dual_gap_": each.point.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
-            for each in found
-        ]
-    )
-
-
-def short_pairs(found: list[ExactSolution], fit: ODMFit) -> str | None:
-    """Return a warning of pairs that stopped short of the tolerance, or None."""
+    attributes = [
+        {"dual_gap_": each.point.gap, "history_": each.history, "n_iter_": max(1, len(each.history) - 1)}
+        for each in found
+    ]
     advice = f"Increase max_iter ({fit.solver.max_iter} steps), or decrease lam."
-    return joined_warning(
-        [None if each.converged else f"{stopped_at(each.point.gap, fit.solver.tol)} {advice}" for each in found]
-    )
+    short = [None if each.converged else f"{stopped_at(each.point.gap, fit.solver.tol)} {advice}" for each in found]
+    return Trained(model, joined_attributes(attributes) | {"support_": support}, joined_warning(short))

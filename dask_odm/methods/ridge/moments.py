@@ -4,19 +4,23 @@ With ``z = (φ(x) − origin, y − origin, 1)`` for a row x, a shard's moments 
 scatter and covariances in one symmetric matrix. The origin is a point near the rows, so that little cancels when
 `centred` moves the moments to their mean. φ is the row itself, or its Nyström features.
 
+The moments of a block of rows are a leaf of a binary tree over all rows, and `MomentSums` holds the largest subtrees
+that are complete. So they add up to the same bits however the rows are divided among tasks, and more rows continue the
+sum of those before them as if all had come at once: `KeptMoments` is what a model keeps for that.
+
 `LeaveOutQuery` sums the leave-one-out errors of ridge regression for many λ, in one more pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse, vstack
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, span_bytes
@@ -27,6 +31,7 @@ from dask_odm.typing import Array
 
 PIECE_BYTES = 1 << 19  # bytes of the z that are multiplied at a time, which stay in a core's cache
 TILE = 4  # columns whose products are summed at a time, so that sixteen sums stay in registers
+ORIGIN_ROWS = 256  # first rows whose mean is the origin; no piece has fewer, unless its block has
 TURNED_ROWS = 256  # rows that are transposed at a time, and summed over in the rows' type
 
 
@@ -66,15 +71,73 @@ def pieces(blocks: Iterable[RowBlock], step: int) -> Iterator[RowBlock]:
 
 
 @dataclass(frozen=True, eq=False)
+class Tail:
+    """The rows behind the last whole block: moments of their whole pieces, and of all of them, with the other rows.
+
+    ``place`` is the number of their block. ``rows`` may be followed by others in their piece.
+    """
+
+    place: int
+    begun: Array
+    sums: Array
+    rows: RowBlock
+
+
+@dataclass(frozen=True, eq=False)
+class MomentSums:
+    """Moments of some blocks of rows, (shards, k, k) each. They add up to the same bits in any order.
+
+    ``nodes`` has the sum of the 2**level blocks from ``place * 2**level`` on for keys ``(level, place)``, none of which
+    is part of a larger one.
+    """
+
+    nodes: dict[tuple[int, int], Array]
+    tail: Tail | None = None
+
+    def __add__(self, other: MomentSums) -> MomentSums:
+        nodes = dict(self.nodes)
+        for key, sums in other.nodes.items():
+            join(nodes, key, sums)
+        return MomentSums(nodes, self.tail or other.tail)
+
+    def total(self, k: int) -> Array:
+        """Return the moments of all rows, (shards, k, k). Where blocks are missing at the end, they count as zero."""
+        parts = [self.nodes[key] for key in self.order()]
+        if self.tail is not None:
+            parts.append(self.tail.sums)
+        total = parts.pop()
+        for sums in reversed(parts):
+            total = sums + total
+        lower = np.tril(total[:, :k, :k])
+        return lower + np.tril(lower, -1).transpose(0, 2, 1)
+
+    def order(self) -> list[tuple[int, int]]:
+        """Return the keys of the nodes in the order of their rows."""
+        return sorted(self.nodes, key=lambda key: key[1] << key[0])
+
+
+def join(nodes: dict[tuple[int, int], Array], key: tuple[int, int], sums: Array) -> None:
+    """Put ``sums`` among the nodes, together with its sibling if that is there, and so on upwards."""
+    level, place = key
+    while (sibling := nodes.pop((level, place ^ 1), None)) is not None:
+        sums = sums + sibling
+        level += 1
+        place //= 2
+    nodes[level, place] = sums
+
+
+@dataclass(frozen=True, eq=False)
 class MomentQuery:
     """The query for the moments of all rows; tasks carry it.
 
-    ``y_origin`` (t,) is near the targets. ``shard_of`` maps row numbers (n,) to shards; None stands for a single shard.
+    ``y_origin`` (t,) is near the targets. A block has ``block_rows`` rows, unless it is the last.
+    ``shard_of`` maps row numbers (n,) to shards; None stands for a single shard.
     ``numbers`` has the number of the row at each place, if they differ: rows in memory of which some were left out.
     """
 
     embedding: Embedding
     y_origin: Array
+    block_rows: int
     n_shards: int = 1
     shard_of: Callable[[Array], Array] | None = None
     numbers: Array | None = None
@@ -95,29 +158,59 @@ class MomentQuery:
         """Whether compiled loops multiply dense rows: up to 64 entries of z they are faster than BLAS."""
         return not isinstance(self.embedding.features, KernelFeatures) and self.k <= 64
 
-    def pass_bytes(self) -> PassBytes:
-        """Return the memory that a task of a pass takes."""
-        work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
-        return PassBytes(8 * self.n_shards * self.k * self.k, 24, work)
+    @property
+    def side(self) -> int:
+        """Entries of a column of sums: k, or more if loops sum whole tiles. Only lower triangles of k entries count."""
+        return -(-self.k // TILE) * TILE if self.is_turned else self.k
 
-    def sums(self, blocks: Iterable[RowBlock]) -> Array:
-        """Sum ``c z zᵀ`` over the rows of every shard, (n_shards, k, k)."""
-        side = -(-self.k // TILE) * TILE if self.is_turned else self.k
-        total = np.zeros((self.n_shards, side, side))
+    def pass_bytes(self, rows: int) -> PassBytes:
+        """Return the memory that a task of a pass over so many rows takes."""
+        sums = 8 * self.n_shards * self.side**2
+        nodes = (rows // self.block_rows).bit_length() * sums  # one a level is held until its sibling is there
+        work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
+        return PassBytes(sums, 24, work + nodes)
+
+    def sums(self, blocks: Iterable[RowBlock], begun: Array | None = None) -> MomentSums:
+        """Sum ``c z zᵀ`` over the rows of every shard, block by block; ``begun`` has the block's pieces before them."""
+        nodes: dict[tuple[int, int], Array] = {}
+        tail = None
+        total = begun
         buffer = None
         for piece in pieces(blocks, self.piece_rows):
+            place, at = divmod(piece.first, self.block_rows)
+            stop = at + len(piece)
+            if total is None:
+                total = np.zeros((self.n_shards, self.side, self.side))
+            left = piece if stop < self.block_rows and len(piece) < self.piece_rows else None
+            before = total if left is None else total.copy()
             if self.is_turned and not issparse(piece.X):
                 if buffer is None:
                     dtype = np.float32 if piece.X.dtype == np.float32 else np.float64
                     # wider than needed, since columns a power of two apart would share lines of the cache
-                    buffer = np.zeros((side, TURNED_ROWS + 8), dtype)
+                    buffer = np.zeros((self.side, TURNED_ROWS + 8), dtype)
                 self._add_turned(piece, total, buffer)
             else:
                 self._add(piece, total[:, : self.k, : self.k])
-        if not self.is_turned:
-            return total
-        lower = np.tril(total[:, : self.k, : self.k])
-        return lower + np.tril(lower, -1).transpose(0, 2, 1)
+            if stop == self.block_rows:
+                join(nodes, (0, place), total)
+                total = None
+            rows = left or RowBlock(piece.X[:0], piece.y[:0], piece.weight[:0], piece.first + len(piece))
+            tail = None if total is None else Tail(place, before, total, _copied(rows))
+        return MomentSums(nodes, tail)
+
+    def cut(self, blocks: Iterable[RowBlock], first: int) -> Iterator[RowBlock]:
+        """Cut blocks of any size, the first of whose rows is number ``first``, where pieces of a pass end."""
+        held = None
+        for block in blocks:
+            rows = block if held is None else _joined(held, block)
+            at = 0
+            while at + (size := min(self.piece_rows, self.block_rows - first % self.block_rows)) <= len(rows):
+                yield RowBlock(rows.X[at : at + size], rows.y[at : at + size], rows.weight[at : at + size], first)
+                at += size
+                first += size
+            held = RowBlock(rows.X[at:], rows.y[at:], rows.weight[at:], first)
+        if held is not None and len(held):
+            yield held
 
     def _add_turned(self, piece: RowBlock, total: Array, buffer: Array) -> None:
         """Add the lower blocks of the moments of some rows, by compiled loops."""
@@ -153,6 +246,13 @@ class MomentQuery:
         for i, (start, stop) in enumerate(pairwise(bounds)):
             if start < stop:
                 yield i, order[start:stop]
+
+
+def _copied(rows: RowBlock) -> RowBlock:
+    """Return a copy of some rows with weights, since those of a store are gone with the next ones."""
+    return RowBlock(
+        rows.X.copy(), rows.y.copy(), rows.weight.copy() if rows.weight.size else np.ones(len(rows)), rows.first
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +301,150 @@ def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) 
         factor,
         spread,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class KeptMoments:
+    """The moments of all rows of a model of one shard, to which more rows can be added.
+
+    ``bounds`` (2, d) are the least and the largest value of every feature, NaN if no scaling needed them. Rows are of
+    the type ``dtype``, and ``sparse`` or dense; those without a weight are left out, or counted if ``in_store``.
+    """
+
+    query: MomentQuery
+    sums: MomentSums
+    bounds: Array
+    dtype: str
+    sparse: bool
+    in_store: bool
+
+    @property
+    def targets(self) -> int:
+        return len(self.query.y_origin)
+
+    def with_rows(self, blocks: Iterable[RowBlock]) -> KeptMoments:
+        """Return the moments with more rows behind the others, whose y is (n, t), and which have weights.
+
+        They have the bits of a pass over all rows: the rows that are left of a piece go on where they ended.
+        """
+        tail = self.sums.tail
+        blocks = iter(blocks)
+        first = sum(1 << level for level, _ in self.sums.nodes) * self.query.block_rows
+        begun = None
+        if tail is not None:
+            first = tail.rows.first
+            begun = tail.begun.copy() if first % self.query.block_rows else None
+            blocks = chain([tail.rows], blocks)
+        query = self.query
+        if first == 0:  # no row was summed, for which the origin would have to stay
+            head = next(blocks)
+            needed = min(ORIGIN_ROWS, query.block_rows)
+            while len(head) < needed and (more := next(blocks, None)) is not None:
+                head = _joined(head, more)
+            blocks = chain([head], blocks)
+            origin, y_origin = point_near(head.X[:needed], head.y[:needed], head.weight[:needed])
+            query = replace(query, embedding=replace(query.embedding, origin=origin), y_origin=y_origin)
+        bounds = self.bounds.copy()
+        added = query.sums(query.cut(_bounded(blocks, bounds), first), begun)
+        return replace(self, query=query, sums=MomentSums(self.sums.nodes) + added, bounds=bounds)
+
+    def packed(self) -> tuple[Array, dict[str, Any]]:
+        """Return the moments as one array with k columns, and what `unpacked` needs to tell its rows apart."""
+        k = self.query.k
+        t = self.targets
+        parts = [np.append(self.query.embedding.origin, [*self.query.y_origin, 0.0])[None]]
+        parts.append(np.hstack([self.bounds, np.zeros((2, t + 1))]))
+        parts += [self.sums.nodes[key][0, :k, :k] for key in self.sums.order()]
+        tail = self.sums.tail
+        begun = 0
+        blocks = sum(1 << level for level, _ in self.sums.nodes)
+        if tail is not None:
+            begun = tail.rows.first - blocks * self.query.block_rows
+            X = tail.rows.X.toarray() if self.sparse else tail.rows.X
+            parts += [tail.begun[0, :k, :k]] if begun else []
+            parts.append(np.column_stack([X, tail.rows.y, tail.rows.weight]))
+        told = {
+            "blocks": blocks, "block_rows": self.query.block_rows, "begun": begun, "targets": t, "dtype": self.dtype,
+            "sparse": self.sparse, "in_store": self.in_store,
+        }  # fmt: skip
+        return np.vstack(parts), told
+
+    @classmethod
+    def unpacked(cls, moments: Array, told: dict[str, Any], features: int) -> KeptMoments:
+        """Undo `packed`. Raises ValueError, KeyError or TypeError for moments of something else.
+
+        The sums of the tail are those of its whole pieces, since `with_rows` takes its rows first.
+        """
+        block_rows = int(told["block_rows"])
+        blocks = int(told["blocks"])
+        begun = int(told["begun"])
+        t = int(told["targets"])
+        d = features
+        k = d + t + 1
+        levels = [level for level in range(blocks.bit_length()) if blocks >> level & 1][::-1]
+        rest = 3 + k * (len(levels) + (begun > 0))
+        if moments.ndim != 2 or moments.shape[1] != k or t < 1 or not 0 <= begun < block_rows or len(moments) < rest:
+            raise ValueError("moments of another shape")
+        query = MomentQuery(Embedding(FeatureMap(d, 0.0), moments[0, :d]), moments[0, d:-1], block_rows)
+
+        def sums(at: int) -> Array:
+            found = np.zeros((1, query.side, query.side))
+            found[0, :k, :k] = moments[at : at + k]
+            return found
+
+        nodes = {}
+        place = 0
+        for i, level in enumerate(levels):
+            nodes[level, place >> level] = sums(3 + k * i)
+            place += 1 << level
+        tail = None
+        if len(moments) > rest or begun:
+            X = moments[rest:, :d].astype(np.dtype(told["dtype"]))
+            X = csr_array(X) if told["sparse"] else X
+            rows = RowBlock(X, moments[rest:, d:-1], moments[rest:, -1], blocks * block_rows + begun)
+            before = sums(rest - k) if begun else np.zeros((1, query.side, query.side))
+            tail = Tail(blocks, before, before, rows)
+        return cls(
+            query, MomentSums(nodes, tail), moments[1:3, :d], str(told["dtype"]), bool(told["sparse"]),
+            bool(told["in_store"]),
+        )  # fmt: skip
+
+
+def point_near(X: Any, y: Array, weight: Array) -> tuple[Array, Array]:
+    """Return a point near rows ``X`` (n, d) of positive weight, float64 with values of their type, and the mean of y.
+
+    A feature that is constant has its value. The point of sparse rows is 0, so that their entries stay few.
+    """
+    seen = np.flatnonzero(weight > 0)
+    if issparse(X) or not len(seen):
+        near = np.zeros(X.shape[1])
+    else:
+        rows = np.ascontiguousarray(X[seen])
+        near = np.clip(rows.mean(axis=0, dtype=np.float64), rows.min(axis=0), rows.max(axis=0)).astype(rows.dtype)
+    return near.astype(np.float64), y[seen].mean(axis=0) if len(seen) else np.zeros(y.shape[1])
+
+
+def _joined(block: RowBlock, other: RowBlock) -> RowBlock:
+    """Return the rows of two blocks, one after the other."""
+    if issparse(block.X):
+        X = csr_array(vstack([block.X, other.X], format="csr"))
+    else:
+        X = np.concatenate([block.X, other.X])
+    y = np.concatenate([block.y, other.y])
+    return RowBlock(X, y, np.concatenate([block.weight, other.weight]), block.first)
+
+
+def _bounded(blocks: Iterable[RowBlock], bounds: Array) -> Iterator[RowBlock]:
+    """Yield the blocks; widen ``bounds`` (2, d) to their rows of positive weight, unless they are NaN."""
+    for block in blocks:
+        seen = block.X[np.flatnonzero(block.weight > 0)]
+        if seen.shape[0] and not np.isnan(bounds).any():
+            low, high = seen.min(axis=0), seen.max(axis=0)
+            if issparse(seen):
+                low, high = low.toarray().ravel(), high.toarray().ravel()
+            np.minimum(bounds[0], low, out=bounds[0])
+            np.maximum(bounds[1], high, out=bounds[1])
+        yield block
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
@@ -37,8 +40,20 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, ShardSystem, coupling_radius, solve_exchange
-from dask_odm.methods.ridge.moments import Embedding, LeaveOutQuery, MomentQuery, ShardMoments, centred
+from dask_odm.methods.ridge.moments import (
+    ORIGIN_ROWS,
+    Embedding,
+    KeptMoments,
+    LeaveOutQuery,
+    MomentQuery,
+    MomentSums,
+    ShardMoments,
+    centred,
+    point_near,
+)
 from dask_odm.methods.ridge.settings import CONSENSUS, MDDFit
 from dask_odm.methods.ridge.workers import hold_shard
 from dask_odm.models.models import KernelModel, LinearModel
@@ -51,20 +66,71 @@ EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 *
 
 
 def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
-    """Least squares on the rows themselves."""
+    """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
     with rescaling_advised():
-        factor = np.ones(data.features)
-        zero = np.zeros(data.features)
+        bounds = np.full((2, data.features), np.nan)
         if fit.run.scale is not None:
-            scaling = Scaling.of_features(data.statistics(), fit.run.scale)
-            factor = scaling.factor
-            zero = scaling.shift
-        embedding = Embedding(FeatureMap(data.features, 0.0), data.origin()[0])
-        w, moments, found = learn(data, fit, embedding, "mdd-ridge", factor, None if fit.fit_intercept else zero)
-        weights = (w * factor[:, None]).T
-        intercept = moments.y_mean - weights @ moments.mean
-        require_finite_solution(weights, intercept)
-        return Trained(LinearModel(weights, intercept), *found)
+            statistics = data.statistics()
+            bounds = np.stack([statistics.minimum, statistics.maximum])
+        near, y_near = point_near(*data.first_rows(min(ORIGIN_ROWS, data.block_rows)))
+        query, sums = _sums(data, fit, Embedding(FeatureMap(data.features, 0.0), near), y_near)
+        trained = _ridge(query, sums.total(query.k), bounds, fit, data)
+        if fit.n_partitions > 1:
+            return trained
+        sparse = data.held is not None and issparse(data.held.X)
+        kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
+        return replace(trained, attributes=trained.attributes | _attributes(kept))
+
+
+def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
+    """Least squares on the rows of a fit and more ``blocks`` of rows, with the bits of a fit on all of them.
+
+    Their y is (n, t), and they have weights. Raises InputError for settings that need all rows.
+    """
+    if fit.n_partitions > 1:
+        raise InputError("update is for one shard, since more rows would move others between shards; n_partitions=1.")
+    if len(fit.lams) > 1 or fit.loo:
+        raise InputError("update cannot leave rows out that it does not read; give one lam, without loo, or fit all.")
+    if fit.run.scale is not None and np.isnan(kept.bounds).any():
+        raise InputError(f"scale={fit.run.scale!r} needs what a fit without it did not keep; fit all rows, with scale.")
+    with rescaling_advised(), single_threaded_blas:
+        kept = kept.with_rows(blocks)
+        total = kept.sums.total(kept.query.k)
+        _require_sums(total)
+        trained = _ridge(kept.query, total, kept.bounds, fit, None)
+        trained.history[0].update(solver=MOMENTS.solver, why=MOMENTS.why)
+        return replace(trained, attributes=trained.attributes | _attributes(kept))
+
+
+def _attributes(kept: KeptMoments) -> Attributes:
+    moments, told = kept.packed()
+    return {"moments_": moments, "moments_layout_": told}
+
+
+def _ridge(query: MomentQuery, total: Array, bounds: Array, fit: MDDFit, data: TrainingData | None) -> Trained:
+    """Return the model of the moments of all rows; ``bounds`` (2, d) are those of features, if they are scaled."""
+    factor = np.ones(query.embedding.width)
+    zero = np.zeros(query.embedding.width)
+    if fit.run.scale is not None:
+        scaling = Scaling.of_features(_statistics(total, query, bounds), fit.run.scale)
+        factor = scaling.factor
+        zero = scaling.shift
+    moments = centred(total, query, factor, None if fit.fit_intercept else zero)
+    w, found = learn(data, fit, query.embedding, moments, "mdd-ridge", intercept=fit.fit_intercept)
+    weights = (w * factor[:, None]).T
+    intercept = moments.y_mean - weights @ moments.mean
+    require_finite_solution(weights, intercept)
+    return Trained(LinearModel(weights, intercept), *found)
+
+
+def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
+    """Return statistics of the features from the moments of all rows (shards, k, k), and from their bounds (2, d)."""
+    d = query.embedding.width
+    whole = total.sum(axis=0)
+    shift = whole[-1, :d] / whole[-1, -1]
+    variance = np.maximum(np.diag(whole)[:d] / whole[-1, -1] - shift**2, 0.0)
+    mean = np.clip(query.embedding.origin + shift, *bounds)
+    return Statistics(bounds[0], bounds[1], mean, np.where(bounds[0] == bounds[1], 0.0, variance))
 
 
 def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
@@ -77,7 +143,10 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
         landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
         r = len(landmarks)
         embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
-        w, _, found = learn(data, fit, embedding, "mdd-landmark", np.ones(r), np.zeros(r))
+        _, y_origin = point_near(*data.first_rows(ORIGIN_ROWS))
+        query, sums = _sums(data, fit, embedding, y_origin)
+        moments = centred(sums.total(query.k), query, np.ones(r), np.zeros(r))
+        w, found = learn(data, fit, embedding, moments, "mdd-landmark", intercept=False)
         raw, numbers = seen.chosen_pivots(landmarks.index)
         return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, *found)
 
@@ -157,30 +226,27 @@ def _trained(
 
 
 def learn(
-    data: TrainingData, fit: MDDFit, embedding: Embedding, name: str, factor: Array, zero: Array | None
-) -> tuple[Array, ShardMoments, tuple[Attributes, str | None]]:
+    data: TrainingData | None, fit: MDDFit, embedding: Embedding, moments: ShardMoments, name: str, *, intercept: bool
+) -> tuple[Array, tuple[Attributes, str | None]]:
     """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
 
-    Returns them with the moments, and the fitted attributes with a warning perhaps. ``name`` is that of the checkpoint.
-    Features are multiplied by ``factor`` (width,). A model without an intercept is 0 at ``zero`` (width,); None means
-    that it has an intercept. Raises InputError if a shard has no rows, rows are too large for float64, or the
-    discrepancy is beyond its threshold, and MemoryLimitError if the moments do not fit.
+    Returns them with the fitted attributes, and a warning perhaps. ``name`` is that of the checkpoint. ``data`` may be
+    None if there is neither a checkpoint nor leaving one out. Raises InputError if the discrepancy is beyond its
+    threshold.
     """
-    require_rows(data.rows, fit.n_partitions)
-    moments = _moments(data, fit, embedding, factor, zero)
     if not (moments.spread > 0).all():
         warnings.warn(
             "y is constant: the model is that value, whatever the features are. Check which column y is.",
             UserWarning,
             stacklevel=2,
         )
-    lam, loo = _choose_lam(data, fit, embedding, moments, intercept=zero is None)
+    lam, loo = (fit.lams[0], {}) if data is None else _choose_lam(data, fit, embedding, moments, intercept=intercept)
     systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
     shares = [system.share for system in systems]
 
     def mix(solutions: Array) -> Array:
         """Sum ``share_i w_i`` (d, t) in the order of the shards."""
-        total = np.zeros((len(factor), solutions.shape[1]))
+        total = np.zeros((embedding.width, solutions.shape[1]))
         for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
             total += share * w
         return total
@@ -200,27 +266,39 @@ def learn(
     )
     w = mix(np.concatenate(parts)) / math.fsum(shares)
     require_finite_solution(w)
-    return w, moments, (loo | {"lam_": lam} | attributes, warning)
+    return w, (loo | {"lam_": lam} | attributes, warning)
 
 
-def _moments(data: TrainingData, fit: MDDFit, embedding: Embedding, factor: Array, zero: Array | None) -> ShardMoments:
+def _sums(data: TrainingData, fit: MDDFit, embedding: Embedding, y_origin: Array) -> tuple[MomentQuery, MomentSums]:
+    """Sum the moments of all shards in one pass.
+
+    Raises InputError if a shard has no rows, or rows are too large for float64, and MemoryLimitError if the moments do
+    not fit.
+    """
+    require_rows(data.rows, fit.n_partitions)
     m, (given, numbers) = fit.n_partitions, data.row_numbers
     shard_of = EvenDealer((given,), m, fit.run.seed).partition_of if m > 1 else None
-    query = MomentQuery(embedding, data.origin()[1], m, shard_of, numbers if m > 1 else None)
+    query = MomentQuery(embedding, y_origin, data.block_rows, m, shard_of, numbers if m > 1 else None)
     what = f"Moments of {m} shards of {embedding.width} features" if m > 1 else f"Moments of {embedding.width} features"
-    data.require_pass(query.pass_bytes(), what)
+    data.require_pass(query.pass_bytes(data.rows), what)
     passes = data.passes(math.ceil(query.k * math.sqrt(m)), full=True)
-    sums = passes.run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
-    if not np.isfinite(sums).all():
+    sums: MomentSums = passes.run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
+    _require_sums(sums.total(query.k))
+    return query, sums
+
+
+def _require_sums(total: Array) -> None:
+    """Raise InputError unless the moments (shards, k, k) are finite, and every shard has rows."""
+    if not np.isfinite(total).all():
         raise InputError(NOT_FINITE)
-    empty = np.flatnonzero(~(sums[:, -1, -1] > 0))
-    if len(empty) == m:
+    empty = np.flatnonzero(~(total[:, -1, -1] > 0))
+    if len(empty) == len(total):
         raise InputError("no row has both a target and a positive weight.")
     if len(empty):
         raise InputError(
-            f"shard {empty[0]} of {m} has no row with a target and a positive weight; use a smaller n_partitions."
+            f"shard {empty[0]} of {len(total)} has no row with a target and a positive weight; use a smaller "
+            "n_partitions."
         )
-    return centred(sums, query, factor, zero)
 
 
 def _choose_lam(
@@ -302,7 +380,7 @@ def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> fl
 
 
 def run_exchange(
-    data: TrainingData,
+    data: TrainingData | None,
     fit: MDDFit,
     name: str,
     shapes: Sequence[tuple[int, int]],
@@ -322,7 +400,7 @@ def run_exchange(
     messages. ``pull`` is what all shards have in common, and ``bound`` that of the factor by which a round shrinks the
     error, 0 if nothing is exchanged. ``weight`` is that of all rows, and ``passes`` over them were made before.
     """
-    resume, save = open_steps(name, data.fingerprint, fit, ExchangeState)
+    resume, save = open_steps(name, str if data is None else data.fingerprint, fit, ExchangeState)
     bounds = np.cumsum([0, *(k for k, _ in shapes)])
     all_numbers = int(bounds[-1]), shapes[0][1]
     require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == all_numbers)

@@ -31,6 +31,7 @@ from dask_odm.engine.tasks import worker_task
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.svrg.solver import stiffest_of, walk_rows, warm_up
 from dask_odm.typing import Array
@@ -90,7 +91,7 @@ class RingJob:
         rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
         partitions = self.partitions
         dense = 0
-        if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows):
+        if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows | CSRRows):
             dense = 2 * rows * partitions.features * partitions.dtype.itemsize  # a piece is made dense
         return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
 
@@ -112,7 +113,7 @@ def reader(job: RingJob, k: int) -> Callable[[int], tuple[Array, Array, Array]]:
         return read
     rows, _ = partitions.rows(k, k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
     y, weight = partitions.labels(k, k + 1)
-    return lambda piece: (rows.read(0, rows.n), (y > 0).astype(np.int8), weight)
+    return lambda piece: (np.asarray(rows.read(0, rows.n)), (y > 0).astype(np.int8), weight)
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:

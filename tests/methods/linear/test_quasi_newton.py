@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -10,7 +12,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
-from dask_odm.learning.problem.sparse_linear import SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import descend_rows, solve_quasi_newton
@@ -62,12 +64,20 @@ def test_quasi_newton_ends_at_the_optimum(options, upsilon, tol):
 def test_descent_ends_at_the_optimum(upsilon, weighted):
     X, y, weight = rows(60, 800)
     sparse, dense = problems(upsilon, 30.0, weighted=weighted, X=X, y=y, weight=weight)
-    assert_optimal(descend_rows(sparse, SolverSettings(1e-4, 200, 0)), dense, 1e-4)
+    settings = SolverSettings(1e-4, 200, 0)
+    found, dual = descend_rows(sparse, settings)
+    assert_optimal(found, dense, 1e-4)
+    phi = np.column_stack([X, np.full(60, sparse.features.constant)])
+    np.testing.assert_allclose(found.x, phi.T @ dual, atol=1e-10)
+    gram = GramPrimal(FeatureMap(60, 0.0), sparse.loss, phi @ phi.T, sparse.y, sparse.weight)
+    by_gram, dual = descend_rows(gram, settings)
+    np.testing.assert_allclose(by_gram.x, phi @ (phi.T @ dual), atol=1e-10)
+    assert_optimal(replace(by_gram, x=phi.T @ dual), dense, 1e-4)
 
 
 def test_descent_gives_way_where_it_is_slow():
     sparse, _ = problems(lam=1e6)
-    found = descend_rows(sparse, SolverSettings(1e-9, 200, 0))
+    found, _ = descend_rows(sparse, SolverSettings(1e-9, 200, 0))
     assert not found.converged
     assert found.steps < 200
 

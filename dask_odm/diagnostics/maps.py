@@ -1,0 +1,121 @@
+"""Maps of what a model predicts of a cube, of some of its cells if it has many: pictures, and numbers for tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_odm.diagnostics.plotting import new_axes
+from dask_odm.errors import InputError
+from dask_odm.estimators.inputs.cubes import cube_to_predict
+from dask_odm.models.predict import label_block
+from dask_odm.typing import Array
+
+MOST_CELLS = 1_000_000  # that are predicted for a picture
+
+
+@dataclass(frozen=True, eq=False)
+class CubeMap:
+    """Predicted values of cells of a cube, NaN where a feature is missing.
+
+    ``values`` is an xarray DataArray over the dimensions of rows, with one value a cell: the target; of two classes the
+    decision value; of more by how much the largest decision value exceeds the next. ``codes`` (same shape) are the
+    places of the predicted classes among ``classes``, −1 where a feature is missing; None for a regressor. Every
+    ``step``-th cell along each dimension is there.
+    """
+
+    values: Any
+    codes: Array | None
+    classes: list[str]
+    step: int
+
+    @property
+    def known(self) -> Array:
+        """Values of the cells that miss no feature, (n,)."""
+        found = self.values.to_numpy()
+        return found[~np.isnan(found)]
+
+    def counts(self) -> list[tuple[str, int, float]]:
+        """Return the cells of each predicted class, and their share of those that miss no feature."""
+        assert self.codes is not None
+        found = np.bincount(self.codes[self.codes >= 0], minlength=len(self.classes))
+        shares = found / max(1, int(found.sum()))
+        return list(zip(self.classes, found.tolist(), shares.tolist(), strict=True))
+
+
+def map_of(model: Any, X: Any) -> CubeMap:
+    """Predict a cube, or every n-th cell along each dimension of one of more than a million cells.
+
+    Raises InputError if features cannot be told, and for a regressor of several targets.
+    """
+    sizes = dict(zip((cube := cube_to_predict(X, model)).dimensions, cube.shape, strict=True))
+    step = 1
+    while math.prod(-(-size // step) for size in sizes.values()) > MOST_CELLS:
+        step += 1
+    some = X.isel({d: slice(None, None, step) for d in sizes})
+    if not hasattr(model, "classes_"):
+        values = model.predict(some).compute()
+        if values.ndim > len(sizes):
+            raise InputError(f"a map has one value a cell, but the model predicts {values.shape[-1]} targets.")
+        return CubeMap(values, None, [], step)
+    scores = model.decision_function(some).compute()
+    several = scores.ndim > len(sizes)
+    found = scores.to_numpy()
+    missing = np.isnan(found).any(axis=-1) if several else np.isnan(found)
+    flat = np.nan_to_num(found).reshape(-1, *found.shape[len(sizes) :])
+    codes = label_block(flat, np.arange(len(model.classes_))).reshape(missing.shape)
+    values = scores
+    if several:
+        largest = np.partition(found, -2, axis=-1)
+        values = scores.isel({scores.dims[-1]: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
+    return CubeMap(values, np.where(missing, -1, codes), list(map(str, model.classes_.tolist())), step)
+
+
+def plot_classes(found: CubeMap) -> Any:
+    """Draw which class is predicted where; raise InputError for a regressor, or one dimension."""
+    if found.codes is None:
+        raise InputError("a regressor predicts no classes.")
+    from matplotlib import colormaps
+    from matplotlib.patches import Patch
+
+    count = len(found.classes)
+    colors = colormaps["tab20" if 10 < count <= 20 else "tab10" if count <= 10 else "nipy_spectral"]
+    place = np.arange(count) if count <= 20 else np.linspace(0.0, 1.0, count)
+    picture = np.ones((*found.codes.shape, 4))
+    known = found.codes >= 0
+    picture[known] = colors(place)[found.codes[known]]
+    ax = _drawn(found, picture)
+    if count <= 20:
+        patches = [Patch(color=colors(place[i]), label=name) for i, name in enumerate(found.classes)]
+        ax.figure.legend(handles=patches, loc="outside right upper")
+    return ax
+
+
+def plot_values(found: CubeMap) -> Any:
+    """Draw the values of a map; raise InputError if it has one dimension."""
+    two_classes = len(found.classes) == 2
+    most = float(np.abs(found.known).max(initial=0.0)) if two_classes else None
+    limits: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -most, "vmax": most} if most else {"cmap": "viridis"}
+    ax = _drawn(found, found.values.to_numpy(), **limits)
+    ax.figure.colorbar(ax.images[0], ax=ax)
+    return ax
+
+
+def _drawn(found: CubeMap, picture: Array, **options: Any) -> Any:
+    """Draw a picture over the last two dimensions of rows, at the first place of the others; north is up."""
+    dims = found.values.dims
+    if len(dims) < 2:
+        raise InputError("a map has two dimensions at least.")
+    picture = picture[(0,) * (len(dims) - 2)]
+    y, x = (found.values.indexes.get(d) for d in dims[-2:])
+    if y is not None and len(y) > 1 and y.is_monotonic_increasing and np.asarray(y).dtype.kind in "fiu":
+        picture = picture[::-1]
+    if x is not None and len(x) > 1 and x.is_monotonic_decreasing:
+        picture = picture[:, ::-1]
+    ax = new_axes()
+    ax.imshow(picture, interpolation="nearest", **options)
+    ax.set(xlabel=str(dims[-1]), ylabel=str(dims[-2]), xticks=[], yticks=[])
+    return ax

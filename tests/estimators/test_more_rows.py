@@ -1,0 +1,157 @@
+"""`MDDRidge.update`: rows added to a fitted model give the bits of a fit of all rows, wherever they are."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_array
+
+from dask_odm import InputError, MDDRidge, load_model
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.methods.ridge import moments
+from dask_odm.methods.ridge.moments import Embedding, MomentQuery, MomentSums
+from small_stores import store_of
+
+N = 4000
+
+
+def rows(d=5, dtype=np.float64, n=N):
+    rng = np.random.default_rng(d)
+    X = (rng.normal(size=(n, d)) * rng.uniform(0.1, 5.0, d) + rng.normal(size=d) * 10.0).astype(dtype)
+    return X, X @ rng.normal(size=d) + rng.normal(size=n)
+
+
+def same(model: MDDRidge, other: MDDRidge) -> None:
+    """Fail unless both have the same bits, those of further updates included."""
+    for name in ("coef_", "intercept_", "moments_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(other, name))
+    assert model.moments_layout_ == other.moments_layout_
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("d", [5, 90, 700])  # compiled loops, BLAS, and blocks of fewer rows than a piece
+@pytest.mark.parametrize("scale", [None, "standard", "minmax"])
+def test_parts_are_the_whole(dtype, d, scale):
+    X, y = rows(d, dtype)
+    weight = np.random.default_rng(0).integers(0, 3, N) * 0.7  # rows of weight 0 take no part
+    weight[::2] = 1.3
+    whole = MDDRidge(scale=scale).fit(X, y, weight)
+    for cuts in ((8, 200), (256, 258, 3900), (1024, 2048, N - 2)):
+        first, *others = np.split(np.arange(N), cuts)
+        model = MDDRidge(scale=scale).fit(X[first], y[first], weight[first])
+        for part in others:
+            model.update(X[part], y[part], weight[part])
+        same(model, whole)
+
+
+def test_two_targets_and_sparse_rows_with_and_without_weights():
+    X, _ = rows(30)
+    X[np.abs(X) < 8.0] = 0.0
+    Y = X[:, :2] + np.random.default_rng(1).normal(size=(N, 2))
+    for take in (np.asarray, csr_array):
+        model = MDDRidge(0.1).fit(take(X[:1500]), Y[:1500])
+        model.update(csr_array(X[1500:]), Y[1500:], np.ones(N - 1500))
+        same(model, MDDRidge(0.1).fit(take(X), Y))
+
+
+def test_settings_may_change_since_moments_do_not_depend_on_them():
+    X, y = rows()
+    model = MDDRidge(0.1, scale="minmax").fit(X[:100], y[:100])
+    model.set_params(lam=2.0, scale="standard", fit_intercept=False).update(X[100:], y[100:])
+    same(model, MDDRidge(2.0, scale="standard", fit_intercept=False).fit(X, y))
+    assert model.history_[0]["solver"] == "moments"
+
+
+def test_stores_and_dask_arrays_that_are_not_read_into_memory(tmp_path):
+    X, y = rows(dtype=np.float32)
+    y[:1000:17] = y[2000::17] = np.nan  # rows without a target
+    parts = {"all": slice(N), "first": slice(0, 1333), "third": slice(2000, N)}
+    stores = {
+        name: store_of(tmp_path / f"{name}.zarr", X[part], y[part], chunk_rows=301, real=True)
+        for name, part in parts.items()
+    }
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        whole = MDDRidge(scale="standard").fit(stores["all"])
+        MDDRidge(scale="standard").fit(stores["first"]).save(tmp_path / "m.zarr")
+        model = load_model(tmp_path / "m.zarr")
+        model.update(da.from_array(X[1333:2000], chunks=(70, -1)), da.from_array(y[1333:2000], chunks=70))
+        same(model.update(stores["third"]), whole)
+    here = MDDRidge().fit(stores["first"]).update(X[1333:2000], y[1333:2000]).update(stores["third"])
+    same(here, MDDRidge().fit(stores["all"]))
+    assert here.moments_layout_["in_store"] is False
+    known = ~np.isnan(y)
+    np.testing.assert_allclose(here.coef_, MDDRidge().fit(X[known], y[known]).coef_, rtol=1e-5)
+
+
+def test_sums_do_not_depend_on_how_blocks_are_divided(monkeypatch):
+    monkeypatch.setattr(moments, "PIECE_BYTES", 1)
+    X, y = rows(n=1037)
+    query = MomentQuery(Embedding(FeatureMap(5, 0.0), np.zeros(5)), np.zeros(1), 100)
+    blocks = [RowBlock(X[i : i + 100], y[i : i + 100], np.empty(0), i) for i in range(0, 1037, 100)]
+    whole = query.sums(blocks)
+    assert whole.order() == [(3, 0), (1, 4)], "ten whole blocks"
+    for order in (range(11), range(10, -1, -1), np.random.default_rng(0).permutation(11)):
+        total = sum((query.sums([blocks[i]]) for i in order), start=MomentSums({}))
+        np.testing.assert_array_equal(total.total(7), whole.total(7))
+    Z = np.column_stack([X, y, np.ones(1037)])
+    np.testing.assert_allclose(whole.total(7)[0], Z.T @ Z, rtol=1e-12)
+
+
+def test_a_frame_of_the_same_columns_is_asked_for():
+    X, y = rows()
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    model = MDDRidge().fit(frame[:300], y[:300])
+    with pytest.raises(InputError, match="feature names"):
+        model.update(frame[["b", "a", "c", "d", "e"]][300:], y[300:])
+    same(model.update(frame[300:], y[300:]), MDDRidge().fit(frame, y))
+    assert list(model.feature_names_in_) == list("abcde")
+
+
+class TestRefusals:
+    """Each leaves the model as it was."""
+
+    @pytest.fixture
+    def model(self):
+        return MDDRidge().fit(*rows())
+
+    @pytest.mark.parametrize(
+        ("parameters", "said"),
+        [
+            ({"n_partitions": 3}, "update is for one shard"),
+            ({"lam": "loo"}, "cannot leave rows out"),
+            ({"loo": True}, "cannot leave rows out"),
+            ({"scale": "minmax"}, "scale='minmax' needs what a fit without it did not keep"),
+        ],
+    )
+    def test_settings_that_need_all_rows(self, model, parameters, said):
+        before = model.moments_.copy()
+        with pytest.raises(InputError, match=said):
+            model.set_params(**parameters).update(*rows())
+        np.testing.assert_array_equal(model.moments_, before)
+
+    def test_other_rows(self, model):
+        before = model.coef_.copy()
+        with pytest.raises(InputError, match="4 features"):
+            model.update(np.ones((3, 4)), np.ones(3))
+        with pytest.raises(InputError, match="y has 2 targets a row, but those of the fit have 1"):
+            model.update(np.ones((3, 5)), np.ones((3, 2)))
+        with pytest.raises(InputError, match=r"not finite|too large"):
+            model.update(np.full((3, 5), 1e200), np.ones(3))
+        np.testing.assert_array_equal(model.coef_, before)
+
+    def test_no_moments(self, model, tmp_path):
+        del model.moments_
+        model.save(tmp_path / "m.zarr")
+        with pytest.raises(InputError, match="has no moments_ to add rows to"):
+            load_model(tmp_path / "m.zarr").update(*rows())
+        with pytest.raises(InputError, match="has no moments_"):
+            MDDRidge(n_partitions=2).fit(*rows()).update(*rows())
+
+    def test_changed_moments(self, model):
+        model.moments_ = model.moments_[:, 1:]
+        with pytest.raises(InputError, match="moments_ were changed"):
+            model.update(*rows())
