@@ -1,6 +1,6 @@
 """Three rows in a hundred are positive: a search by accuracy is content with none of them, one by ROC AUC is not.
 
-    python examples/which_score.py [--seeds 1] [--rows 4000]
+    python examples/which_score.py [--seeds 1] [--rows 6000]
 
 Rows are pages, and features are 300 words that a page has or has not, most of them rarely. Some words, and some pairs
 of words, speak for the class. Settings are chosen by what left-out rows say, once by accuracy and once by
@@ -35,7 +35,7 @@ def main() -> None:
     """Print what the settings of either search are worth on new pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=4000)
+    parser.add_argument("--rows", type=int, default=6000)
     options = parser.parse_args()
     for seed in range(options.seeds):
         X, y = pages(options.rows, np.random.default_rng(seed))

@@ -293,6 +293,29 @@ def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, name):
         model.set_params(resume=True).fit(X, y)
 
 
+def test_over_a_store_solved_bins_leave_the_disk_and_a_checkpoint_of_other_bins_is_refused(tmp_path):
+    X, y = board(640)
+    store = store_of(tmp_path / "rows.zarr", X, y)
+    path = tmp_path / "fit.zarr"
+    left: list[int] = []
+
+    def count(event):
+        if isinstance(event, IterationFinished):
+            left.append(sum(each.is_file() for each in tmp_path.glob(".dask-odm.*/**/*")))
+
+    apart = {"temporary-directory": str(tmp_path), "dask_odm.read-into-memory": 0}
+    with dask.config.set(apart):
+        model = ODMClassifier(**SETTINGS, solver=Cells(30), checkpoint=str(path), callbacks=[count]).fit(store)
+    assert left[-1] < left[0] / 2, "each bin has left by the time that the next is told of"
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_].astype(model.support_vectors_.dtype))
+    record = read_record(path, "checkpoint")
+    arrays = {name: np.array(record.array(name)) for name in record.arrays}
+    arrays["bins"] = arrays["bins"][::-1].copy()
+    save_checkpoint(path, arrays, record.attributes)
+    with dask.config.set(apart), pytest.raises(StoreError, match="support rows of another bin"):
+        model.set_params(resume=True, callbacks=None).fit(store)
+
+
 def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():
     X, y = board(900, 4)
     model = ODMClassifier(**SETTINGS, solver=Cells(20), multi_class="ovo", loo=True).fit(X, y)
