@@ -128,7 +128,7 @@ def test_info_and_verify(made):
 def test_fit_writes_what_the_classifier_learns(made, tmp_path):
     result = run_json("fit", made / "train.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--random-state", 0)
     expected = ODMClassifier(scale="minmax", random_state=0).fit(str(made / "train.zarr"))
-    np.testing.assert_array_equal(dask_odm.dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
+    np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
     assert result["dual_gap"] == expected.dual_gap_
     assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
     assert [step["gap"] for step in result["history"]] == [step["gap"] for step in expected.history_]
@@ -153,7 +153,7 @@ def test_fit_on_workers_started_for_it(made, tmp_path):
     workers = ("--workers", 1, "--threads", 2, "--worker-memory", "2GB")
     result = run_json("fit", made / "train.zarr", tmp_path / "there.zarr", *options, *workers)
     assert [level["partitions"] for level in result["history"]] == [4, 1]
-    here, there = (dask_odm.dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
+    here, there = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in ("here", "there"))
     np.testing.assert_array_equal(here.dual_coef_, there.dual_coef_)
 
 
