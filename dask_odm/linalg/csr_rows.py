@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
@@ -124,6 +125,27 @@ class CSRRows(RowsOfMatrix):
         if self.shift is not None:
             norms += float(self.shift @ self.shift) - 2.0 * self.dots(self.shift)
         return norms
+
+
+def require_entries_within(X: Any) -> None:
+    """Raise InputError if a sparse array (n, d) has entries in other rows or columns than its own.
+
+    SciPy checks neither when it makes CSR, CSC or BSR arrays, and compiled loops read and write at these places.
+    """
+    if X.format not in ("csr", "csc", "bsr") or X.ndim != 2:
+        return
+    sides = np.floor_divide(X.shape, X.blocksize if X.format == "bsr" else 1)
+    major, minor = sides[::-1] if X.format == "csc" else sides
+    bounds = X.indptr
+    stored = min(len(X.indices), len(X.data))
+    if len(bounds) != major + 1 or bounds[0] != 0 or bounds[-1] > stored or (bounds[1:] < bounds[:-1]).any():
+        raise InputError(f"X is a damaged sparse array: indptr does not ascend from 0 to the {stored} entries.")
+    places = X.indices[: bounds[-1]]
+    if len(places) and not 0 <= places.min() <= places.max() < minor:
+        raise InputError(
+            f"X is a damaged sparse array: its indices are from {places.min()} to {places.max()}, where those of shape "
+            f"{X.shape} are from 0 to {minor - 1}."
+        )
 
 
 def is_sparse(X: Any) -> bool:

@@ -360,6 +360,15 @@ def test_what_reads_a_prediction_is_said(folder):
     refused("Flipped bit", "verify", folder / "p.zarr")
 
 
+def test_chunks_that_are_too_large(folder):
+    source = folder / "plain.zarr"
+    wide = (csr_array(np.ones((2, 2_000_000), np.float32)), [0, 1])
+    raises("Chunks that are too large", lambda: ingest(wide, folder / "new.zarr", chunk_rows=2, sparse=True))
+    refused("Chunks that are too large", "ingest", source, folder / "new.zarr", "--chunk-rows", 10_000_000)
+    assert not (folder / "new.zarr").exists()
+    run("ingest", source, folder / "new.zarr", "--chunk-rows", 100)
+
+
 def test_what_a_sparse_store_is_not_for(folder):
     path = folder / "sparse.zarr"
     ingest((csr_array(X), Y), path, sparse=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
@@ -135,6 +136,13 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
         pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
         pytest.param(
             lambda: raises("Infinity in memory", lambda: ODMClassifier().fit(np.full_like(X, np.inf), Y)), id="infinity"
+        ),
+        pytest.param(
+            lambda: raises(
+                "Damaged sparse rows",
+                lambda: ODMClassifier().fit(csr_array((np.ones(2), [0, 3], [0, 1, 2]), shape=(2, 3)), [0, 1]),
+            ),
+            id="damaged",
         ),
         pytest.param(
             lambda: raises("All weights zero", lambda: ODMClassifier().fit(X, Y, sample_weight=np.zeros(ROWS))),

@@ -29,6 +29,7 @@ from dask_odm.data.readers.sources import (
     not_finite,
 )
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.linalg.row_passes import rows_between
 
 # how columns of a kind become numbers, or are left out
@@ -198,7 +199,10 @@ class ArrayTable:
     """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
 
     def __init__(self, array: Any) -> None:
-        self.csr = array.tocsr() if scipy.sparse.issparse(array) else None
+        self.csr = None
+        if scipy.sparse.issparse(array):
+            require_entries_within(array)
+            self.csr = array.tocsr()
         self._array = array if self.csr is None else self.csr
         self.rows = array.shape[0]
 
@@ -209,8 +213,8 @@ class ArrayTable:
             raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        rows = dense(self._array[start:stop])
-        return rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+        rows = self._array[start:stop]
+        return dense(rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)])  # a few columns of sparse rows
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(dense(self._array[:, [column]]))

@@ -50,6 +50,11 @@ class OpenRows(ABC):
         self.columns: dict[str, Array] = {name: np.empty(shapes[name], kind) for name, kind in types.items()}
 
     @property
+    def waiting(self) -> list[str]:
+        """Names of the columns that are put aside until all rows are known."""
+        return [name for name in ("y", "weight") if name in self.columns]
+
+    @property
     def has_real_targets(self) -> bool:
         return "y" in self.columns and self.columns["y"].dtype.kind == "f"
 
@@ -141,12 +146,17 @@ class OpenEntries(OpenRows):
         self.columns[STARTS] = np.empty(self.size, np.int64)
         self.statistics = EntryStatistics(features)
         self.total = 0
+        self._chunk_rows = chunk_rows
         self._rows = 0
         self._write = write
         self._file = {"X/data": np.empty(CHUNK_ENTRIES, dtype), "X/indices": np.empty(CHUNK_ENTRIES, np.int32)}
         self._held = 0  # entries of the next file
         sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(RUN_ROWS.bit_length())]
         self._blocks = dict.fromkeys(sizes, (0, 0))  # by rows: first entry of the last block, most of one before
+
+    @property
+    def waiting(self) -> list[str]:
+        return list(self.columns)
 
     def _take(self, X: Any, rows: slice, room: slice) -> None:
         part = rows_between(X, rows.start, rows.stop)
@@ -162,6 +172,8 @@ class OpenEntries(OpenRows):
         self.statistics.update(csr_array((values, part.indices, part.indptr), shape=part.shape))
         self._rows += part.shape[0]
         self.total += len(values)
+        if self._chunk_rows is not None:
+            self._check_chunk_rows(self._chunk_rows)
         at = 0
         while at < len(values):
             count = min(len(values) - at, CHUNK_ENTRIES - self._held)
@@ -171,6 +183,19 @@ class OpenEntries(OpenRows):
             at += count
             if self._held == CHUNK_ENTRIES:
                 self._write_file(CHUNK_ENTRIES)
+
+    def _check_chunk_rows(self, rows: int) -> None:
+        """Raise InputError if some chunk of ``rows`` rows takes more bytes than dense ones may."""
+        nbytes = self._most_entries()[rows] * sum(values.itemsize for values in self._file.values())
+        if min(rows, self._rows) > 1 and nbytes > MAX_CHUNK_BYTES:
+            raise InputError(
+                f"chunk_rows={rows} makes chunks of {nbytes} bytes; between 1 row and {MAX_CHUNK_BYTES} bytes are "
+                "allowed. Leave it out for chunks of about as many entries each."
+            )
+
+    def _most_entries(self) -> dict[int, int]:
+        """Return the most entries of a chunk of the rows so far, by the number of rows that chunks have."""
+        return {size: max(most, self.total - start) for size, (start, most) in self._blocks.items()}
 
     def _write_file(self, entries: int) -> None:
         """Write the entries held as a file of so many ``entries``."""
@@ -183,7 +208,7 @@ class OpenEntries(OpenRows):
         chunk = min(CHUNK_ENTRIES, max(1, self.total))
         if self._held:
             self._write_file(chunk)
-        most = {size: max(most, self.total - start) for size, (start, most) in self._blocks.items()}
+        most = self._most_entries()
         enough = CHUNK_ENTRIES + min(most.values())
         rows = max(size for size, entries in most.items() if entries <= enough)
         return min(rows, self._rows), EntryLayout(self.total, chunk, most[rows])

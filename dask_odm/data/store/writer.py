@@ -6,6 +6,7 @@ zarr. A store becomes visible only when every byte of it is on disk; a failure l
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -39,10 +40,10 @@ from dask_odm.data.store.sealed import encoded, finish, sealed_bytes, write_chun
 from dask_odm.data.store.statistics import class_attributes, class_sums, real_attributes, sort_classes
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.typing import Array
 
 _KEPT = "kept"  # key of columns that wait until all labels are known, and how many rows a chunk of sparse ones has
-_COLUMNS = ("y", "weight", STARTS)  # in their order there
 
 
 class StoreWriter:
@@ -149,7 +150,7 @@ class StoreWriter:
                 columns = self._read_kept(chunk, i)
                 real = table[columns["y"]]
                 if isinstance(chunk, OpenEntries):
-                    self._keep(columns | {"y": real}, i)
+                    self._keep(chunk, columns | {"y": real}, i)
                 else:
                     self._write_real(real, columns.get("weight"))
             if isinstance(chunk, OpenChunk):
@@ -221,6 +222,10 @@ class StoreWriter:
                 self._write("feature", seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
             chunks = {array.name: self._entries.get(array.name, []) for array in layout.arrays()}
+            for array in layout.arrays():  # before the store takes the place of another one
+                if len(chunks[array.name]) != array.n_chunks:
+                    written = len(chunks[array.name])
+                    raise RuntimeError(f"array {array.name!r} has {written} of {array.n_chunks} chunks.")
             finish(self._storage, {**head, "layout": layout.json()}, chunks, documents)
 
     def publish(self) -> Store:
@@ -245,7 +250,7 @@ class StoreWriter:
         """Write the rows so far as the next chunk, padded to ``rows`` rows; of sparse rows, put columns aside."""
         if isinstance(chunk, OpenEntries):
             with writing("store", self.path):
-                self._keep({name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
+                self._keep(chunk, {name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
             chunk.used = 0
             return
         X, columns = chunk.padded(rows)
@@ -257,7 +262,7 @@ class StoreWriter:
             if chunk.has_real_targets:
                 self._write_real(columns["y"], columns.get("weight"))
             elif "y" in columns:
-                self._keep(columns, self._kept)
+                self._keep(chunk, columns, self._kept)
         chunk.used = 0
 
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
@@ -268,22 +273,23 @@ class StoreWriter:
         written = self._entries.setdefault(name, [])
         written.append(write_chunk(self._storage, array, len(written), sealed))
 
-    def _keep(self, columns: Mapping[str, Array], i: int) -> None:
+    def _keep(self, chunk: OpenRows, columns: Mapping[str, Array], i: int) -> None:
         """Put columns aside, in place of those that were put aside as number ``i``, if there are any."""
-        self._storage.write(f"{_KEPT}/{i}", b"".join(columns[name].tobytes() for name in _COLUMNS if name in columns))
+        self._storage.write(f"{_KEPT}/{i}", b"".join(columns[name].tobytes() for name in chunk.waiting))
         self._kept = max(self._kept, i + 1)
 
     def _read_kept(self, chunk: OpenRows, i: int) -> dict[str, Array]:
         """Return the columns that were put aside as number ``i``."""
-        types = {name: chunk.columns[name].dtype for name in _COLUMNS if name in chunk.columns}
-        of_row = sum(dtype.itemsize for dtype in types.values())
-        data = self._storage.read(f"{_KEPT}/{i}", of_row * chunk.size)
-        rows = len(data) // of_row
+        row = np.dtype([(name, chunk.columns[name].dtype, chunk.columns[name].shape[1:]) for name in chunk.waiting])
+        data = self._storage.read(f"{_KEPT}/{i}", row.itemsize * chunk.size)
+        rows = len(data) // row.itemsize
         found = {}
         at = 0
-        for name, dtype in types.items():
-            found[name] = np.frombuffer(data, dtype, rows, at)
-            at += rows * dtype.itemsize
+        for name in chunk.waiting:
+            column = row[name]
+            found[name] = np.frombuffer(data, column.base, rows * math.prod(column.shape), at)
+            found[name] = found[name].reshape(rows, *column.shape)
+            at += rows * column.itemsize
         return found
 
     def _write_kept(
@@ -298,8 +304,9 @@ class StoreWriter:
             weight = columns.get("weight")
             if STARTS in columns:
                 self._write("X/indptr", sealed_bytes(columns[STARTS]))
-                if weight is not None:
-                    self._write("weight", sealed_bytes(weight))
+                for name in ("weight", COORDINATES):
+                    if name in columns:
+                        self._write(name, sealed_bytes(columns[name]))
             if "y" not in columns:
                 continue
             if chunk.has_real_targets:
@@ -344,7 +351,8 @@ def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
 
 
 def _canonical(X: Any) -> Any:
-    """Return sparse rows as CSR rows with ascending columns, none of them twice."""
+    """Return sparse rows as CSR rows with ascending columns, none of them twice; InputError if some are none of X."""
+    require_entries_within(X)
     rows = csr_array(X)
     if not rows.has_canonical_format:
         rows = rows.copy()

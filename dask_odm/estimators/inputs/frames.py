@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pandas.api import types
+from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.sources import LABEL_NAMES, is_of
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
@@ -31,7 +33,12 @@ def is_frame(X: Any) -> bool:
 
 
 def rows_of(X: Any) -> Any:
-    """Return a frame with numeric columns, or raise InputError; anything else than a frame stays as it is."""
+    """Return a frame with numeric columns, or rows of another kind as they are.
+
+    Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape.
+    """
+    if issparse(X):
+        require_entries_within(X)
     if not isinstance(X, pd.DataFrame):
         return X
     _require_numbers(X)

@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from scipy.sparse import csr_array, issparse, random_array, vstack
+from scipy.sparse import bsr_array, csc_array, csr_array, issparse, random_array, vstack
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from dask_odm import MDDRidge, ODMClassifier
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.layout import crc32c, seal
 from dask_odm.data.store.manifest import with_digest
+from dask_odm.data.store.open_chunks import OpenEntries
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
@@ -195,6 +197,52 @@ def test_rows_are_sparse_for_all_or_none(tmp_path):
         writer.append(X)
         with pytest.raises(InputError, match="sparse for all rows or for none"):
             writer.append(X.toarray())
+
+
+def test_a_store_that_lacks_a_file_takes_no_place(tmp_path, monkeypatch):
+    X, y = sparse_rows()
+    good = ingest((X, y), tmp_path / "a.zarr")
+    monkeypatch.setattr(OpenEntries, "_write_file", lambda self, entries: setattr(self, "_held", 0))
+    with pytest.raises(RuntimeError, match="array 'X/data' has 0 of"):
+        ingest((X, y), tmp_path / "a.zarr", overwrite=True)
+    assert Store.open(good.path) == good
+    good.verify()
+
+
+def test_chunks_of_many_entries_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(open_chunks, "MAX_CHUNK_BYTES", 12_000)
+    X, y = sparse_rows()  # some 10 entries a row, of 12 bytes
+    with pytest.raises(InputError, match=r"chunk_rows=300 makes chunks of 1\d{4} bytes; between 1 row and 12000 bytes"):
+        ingest((X, y), tmp_path / "a.zarr", chunk_rows=300, dtype="float64", block_bytes=2000)
+    assert not list(tmp_path.iterdir())
+    assert ingest((X, y), tmp_path / "a.zarr", chunk_rows=50, dtype="float64").chunk_rows == 50
+    assert ingest((csr_array(np.ones((2, FEATURES))), [0, 1]), tmp_path / "b.zarr", chunk_rows=1, sparse=True).rows == 2
+
+
+DAMAGED = {
+    "columns beyond": csr_array((np.ones(2), [0, 500], [0, 1, 2]), shape=(2, 10)),
+    "negative columns": csr_array((np.ones(2), [0, -7], [0, 1, 2]), shape=(2, 10)),
+    "rows beyond": csc_array((np.ones(2), [0, 500], [0, *[2] * 10]), shape=(2, 10)),
+    "blocks beyond": bsr_array((np.ones((2, 1, 5)), [0, 2], [0, 1, 2]), shape=(2, 10)),
+    "bounds that fall": csr_array((np.ones(2), [0, 1], [0, 5, 2]), shape=(2, 10)),
+    "bounds that fall to 0": csr_array((np.ones(2), [0, 1], [0, 900, 0]), shape=(2, 10)),
+}
+
+
+@pytest.mark.parametrize("which", DAMAGED)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_arrays_with_entries_elsewhere_are_refused(tmp_path, which, sparse):
+    """SciPy makes such arrays without a word, and its own loops write to such places."""
+    with pytest.raises(InputError, match="X is a damaged sparse array"):
+        ingest((DAMAGED[which], [0, 1]), tmp_path / "a.zarr", sparse=sparse)
+    with StoreWriter(tmp_path / "a.zarr") as writer, pytest.raises(InputError, match="X is a damaged sparse array"):
+        writer.append(DAMAGED[which])
+    for model in (ODMClassifier("linear"), ODMClassifier(), MDDRidge()):
+        with pytest.raises(InputError, match="X is a damaged sparse array"):
+            model.fit(DAMAGED[which], [0, 1])
+        model.fit(csr_array(np.eye(2, 10)), [0, 1])
+        with pytest.raises(InputError, match="X is a damaged sparse array"):
+            model.predict(DAMAGED[which])
 
 
 # Damage and lies ----------------------------------------------------------------------------------------------
