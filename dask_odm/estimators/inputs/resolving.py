@@ -38,7 +38,7 @@ from dask_odm.typing import Array
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
-BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written to a store at a time
+BLOCK_BYTES = 16 << 20  # bytes of rows that are written to a store, or made dense, at a time
 
 
 @dataclass(frozen=True, eq=False)

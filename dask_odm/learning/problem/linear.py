@@ -80,6 +80,11 @@ def block_rows(d: int, X: Any) -> int:
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
 
 
+def dense_rows(d: int, X: Any) -> int:
+    """Return the number of rows per product if sparse rows are made dense for it, in float64."""
+    return max(64, BLOCK_BYTES // (8 * max(1, d))) if issparse(X) else block_rows(d, X)
+
+
 def group_count(k: int, *, full: bool = False) -> int:
     """Return the most groups of rows in memory; it depends on the number of weights alone.
 
@@ -178,7 +183,7 @@ class Query:
             _, dual, c = self.loss.evaluate(scores, y, weight)
             active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
             pair = np.zeros((2, len(y)))
-            step = block_rows(self.features.d, X)
+            step = dense_rows(self.features.d, X)
             pair[0] = scores
             for i in range(0, len(active), step):
                 rows = active[i : i + step]
@@ -191,7 +196,7 @@ class Query:
 
     def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
         """Yield features (m, k) of the rows of a block, a bounded number at a time, with their places."""
-        step = block_rows(self.features.d, block.X)
+        step = dense_rows(self.features.d, block.X)
         for start in range(0, len(block), step):
             rows = slice(start, min(len(block), start + step))
             X = self.features.dense(self.features.block(block.X[rows]))
