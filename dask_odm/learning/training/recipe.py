@@ -144,6 +144,7 @@ class Choice(Generic[F]):
     solver: str
     why: str
     recipe: Recipe[F]
+    instead: str = ""  # what to take for sparse rows that are too many, beginning a list of advice
 
     def train(self, data: TrainingData, fit: F) -> Trained:
         """Train, and note solver and reason in the first record of the history, if there is one."""
@@ -161,10 +162,9 @@ class Choice(Generic[F]):
             return False
         if not is_small(store):
             raise InputError(
-                f"solver={self.solver!r} learns from sparse rows in memory only, and those of the store take "
-                f"{format_bytes(store.nbytes)}, beyond {format_bytes(read_limit())}. Take kernel='linear' and "
-                "solver='newton', raise Dask's setting dask_odm.read-into-memory, or ingest a dense store with "
-                "sparse=False (--no-sparse)."
+                f"solver {self.solver!r} learns from sparse rows in memory only, and those of the store take "
+                f"{format_bytes(store.nbytes)}, beyond {format_bytes(read_limit())}; {self.instead}raise Dask's "
+                "setting dask_odm.read-into-memory, or ingest a dense store with sparse=False (--no-sparse)."
             )
         return True
 
