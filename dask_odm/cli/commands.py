@@ -1,4 +1,4 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, calibrate, update,
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, curve, update,
 cluster, retire, warmup, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
@@ -276,6 +276,25 @@ def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, 
                 odm.report(loaded, store, out, importance=importance, overwrite=overwrite)
     result = {"path": location_of(out), "seconds": seconds()}
     emit(as_json, result, f"{out}: {result['seconds']:.2f} s")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("store")
+@click.option("--scoring", default="accuracy", show_default=True, help="A score of scikit-learn's.")
+@click.option("--random-state", type=click.IntRange(0), default=0, help="Draws the rows.")
+@json_option
+def curve(model: str, store: str, scoring: str, random_state: int, as_json: bool) -> None:
+    """Score left-out rows of models that learn from more and more rows of a STORE, by the settings of a MODEL.
+
+    Up to 50,000 rows are drawn. The last line is what twice as many rows would bring, by how the score has grown.
+    """
+    with progress_shown() as seconds:
+        found = odm.learning_curve(odm.load_model(model), store, scoring=scoring, random_state=random_state)
+    points = list(zip(found.rows.tolist(), found.scores.tolist(), strict=True))
+    facts = {"scoring": scoring, "points": points, "twice": found.twice, "seconds": seconds()}
+    lines = [f"{rows:>10,}  {score:.4f}" for rows, score in points]
+    emit(as_json, facts, "\n".join([*lines, f"{'twice':>10}  {found.twice:.4f}"]))
 
 
 @main.command()

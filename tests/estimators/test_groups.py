@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from dask_odm import ODMClassifier, ODMClassifierCV, spatial_blocks
 from dask_odm.errors import InputError
+from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
@@ -141,3 +142,20 @@ def test_blocks_of_places():
                 lambda: spatial_blocks([["a"]], 1.0)):  # fmt: skip
         with pytest.raises(InputError):
             bad()
+
+
+def test_pixels_left_out_singly_are_told_of_once(caplog):
+    rng = np.random.default_rng(0)
+    places = {"y": np.arange(12) * 5.0, "x": np.arange(12) * 5.0}
+    cube = xr.DataArray(rng.normal(size=(12, 12, 2)), places, ["y", "x", "band"])
+    labels = (cube.sum("band") > 0).astype(int)
+    model = ODMClassifier(gamma=0.5, lam=100, solver="exact", random_state=0)
+    advise_groups.cache_clear()
+    model.fit(cube, labels)
+    model.set_params(loo=True).fit(cube, labels, groups=spatial_blocks(cube, {"y": 20.0, "x": 20.0}))
+    assert not caplog.records
+    model.fit(cube, labels)
+    model.fit(cube, labels)
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "Rows have coordinates, and are left out singly"
+    ]

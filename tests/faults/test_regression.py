@@ -93,6 +93,37 @@ def test_rows_in_memory_that_cannot_be_regressed_on(row, call):
     raises(row, call)
 
 
+def without_moments() -> MDDRidge:
+    model = MDDRidge().fit(X, Y)
+    del model.moments_
+    return model
+
+
+def with_other_moments() -> MDDRidge:
+    model = MDDRidge().fit(X, Y)
+    model.moments_ = model.moments_[:, 1:]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("row", "fitted", "parameters", "targets"),
+    [
+        ("More rows for several shards", lambda: MDDRidge().fit(X, Y), {"n_partitions": 3}, Y),
+        ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"lam": "loo"}, Y),
+        ("More rows, and leaving one out", lambda: MDDRidge().fit(X, Y), {"loo": True}, Y),
+        ("More rows, and a scaling", lambda: MDDRidge().fit(X, Y), {"scale": "minmax"}, Y),
+        ("More rows of other targets", lambda: MDDRidge().fit(X, Y), {}, np.stack([Y, Y], axis=1)),
+        ("More rows for a model without moments", without_moments, {}, Y),
+        ("Moments that were changed", with_other_moments, {}, Y),
+    ],
+)
+def test_rows_that_cannot_be_added(row, fitted, parameters, targets):
+    model = fitted()
+    before = model.coef_.copy()
+    raises(row, lambda: model.set_params(**parameters).update(X, targets))
+    np.testing.assert_array_equal(model.coef_, before)
+
+
 def test_what_a_regressor_does_not_have(tmp_path):
     write(tmp_path)
     MDDRidge().fit(X, Y).save(tmp_path / "m.zarr")

@@ -233,7 +233,8 @@ class MemoryData(TrainingData):
         statistics = self.statistics()
         scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
         kernel = choice.make(statistics)
-        square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())
+        with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large for it are refused elsewhere
+            square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())
         scaled: Any
         if self.stays_sparse and kernel.takes_csr and not scaling.moves_far(square):
             scaled = scaling.of_csr(self.X)

@@ -36,6 +36,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
 from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
@@ -83,7 +84,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
-        known = landmarks_of_last(seen, count, fit)
+        known = landmarks_of_last(seen, count, fit, lambda: _drawn_by_class(seen, count, fit))
         landmarks = _landmarks(seen, count, fit) if known is None else known[0]
         raw, numbers = seen.chosen_pivots(landmarks.index)
         query = _query(seen, landmarks, fit, machines)
@@ -170,8 +171,9 @@ def _descended(
 
 
 def _descends(data: TrainingData, count: int) -> bool:
-    """Return whether machines begin with descent, for which Nyström features of all rows are kept."""
-    return data.in_memory and data.rows * count <= DESCENT_VALUES
+    """Return whether machines begin with descent, for which Nyström features of all rows are kept; not of few rows."""
+    # steps of Newton's method end the solves of few rows near rounding, whatever the order of the rows
+    return data.in_memory and LIMITS.rounding_rows < data.rows <= DESCENT_VALUES // count
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
@@ -191,9 +193,12 @@ def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw landmarks for all machines. Those drawn with equal probability include some rows of every class."""
     if fit.own.choice == "rp":
         return first_landmarks(seen, count, fit)
-    least = count // (4 * len(seen.data.class_weights))
-    numbers = seen.data.drawn_by_class(count, least, fit.run.seed)
+    numbers = _drawn_by_class(seen, count, fit)
     return Landmarks.of(seen.kernel, seen.pivots(count, "uniform").take(numbers), numbers)
+
+
+def _drawn_by_class(seen: KernelData, count: int, fit: ODMFit) -> Array:
+    return seen.data.drawn_by_class(count, count // (4 * len(seen.data.class_weights)), fit.run.seed)
 
 
 def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +69,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     with rescaling_advised():
         logger.info("%d rows, %d landmarks, Newton by passes; %s", data.rows, count, data.cluster)
         fit.require_machines(1)
-        known = landmarks_of_last(seen, count, fit)
+        known = landmarks_of_last(seen, count, fit, lambda: _drawn(seen, count, "uniform", fit).index)
         chosen = first_landmarks(seen, count, fit) if known is None else known[0]
         start = None if known is None else known[1][0]
         landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, began)
@@ -135,16 +136,21 @@ def first_landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw ``count`` landmarks; only a share of them if the others are drawn by support."""
     by_support = _by_support(fit, count, seen.data.rows)
     drawn = -(-count // FIRST_STRIDE) if by_support else count
-    method = "uniform" if fit.own.choice == "support" else fit.own.choice
-    pool = seen.pivots(drawn, method)
+    return _drawn(seen, drawn, "uniform" if fit.own.choice == "support" else fit.own.choice, fit)
+
+
+def _drawn(seen: KernelData, count: int, method: str, fit: ODMFit) -> Landmarks:
     # residuals are computed on 20 rows per landmark, so few that a pass costs no more than Newton's
-    return choose(seen.kernel, pool, drawn, method=method, seed=fit.run.seed, rows=20 * drawn)
+    return choose(seen.kernel, seen.pivots(count, method), count, method=method, seed=fit.run.seed, rows=20 * count)
 
 
-def landmarks_of_last(seen: KernelData, count: int, fit: ODMFit) -> tuple[Landmarks, Array] | None:
-    """Return the landmarks of the last fit, with others if it had fewer, and coefficients (machines, r) to start from.
+def landmarks_of_last(
+    seen: KernelData, count: int, fit: ODMFit, draw: Callable[[], Array]
+) -> tuple[Landmarks, Array] | None:
+    """Return landmarks of the last fit with others among later rows, and coefficients (machines, r) of its function.
 
-    Return None if there is no such fit, or if it had more.
+    ``draw`` returns numbers of ``count`` rows of all. Those of later rows are taken, as many of the last fit's as are
+    then wanted, and if it had fewer, others. Return None if there is no fit to start from, or if it had more.
     """
     last = fit.last
     if last is None or len(last.numbers) > count or not last.was_of(seen.data):
@@ -154,10 +160,12 @@ def landmarks_of_last(seen: KernelData, count: int, fit: ODMFit) -> tuple[Landma
     there = np.flatnonzero(last.numbers == (places if kept is None else kept[places]))
     pool = seen.pivots(count, "uniform")
     known = Landmarks(seen.kernel, pool.take(places[there]), places[there])
-    index = known.index
-    if len(index) < count:
-        others = first_landmarks(seen, count, fit.with_own(choice="uniform")).index
-        index = np.union1d(index, others[~np.isin(others, index)][: count - len(index)])
+    drawn = draw()
+    rng = np.random.default_rng(np.random.SeedSequence(fit.run.seed, spawn_key=(2,)))
+    later = drawn[drawn > places.max(initial=-1)]
+    index = np.concatenate([later, rng.permutation(known.index)[: count - len(later)]])
+    others = rng.permutation(drawn[~np.isin(drawn, index)])[: count - len(index)]
+    index = np.sort(np.concatenate([index, others]))
     landmarks = Landmarks.of(seen.kernel, pool.take(index), index)
     return landmarks, np.array([carried_over(known, a, landmarks) for a in last.coefficients[:, there]])
 

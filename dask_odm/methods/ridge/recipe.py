@@ -43,10 +43,10 @@ from dask_odm.learning.training.training_data import KernelData, PartitionedRows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.ridge.fixed_point import ExchangeState, LinearSystem, ShardSystem, coupling_radius, solve_exchange
+from dask_odm.methods.ridge.kept_moments import KeptMoments
 from dask_odm.methods.ridge.moments import (
     ORIGIN_ROWS,
     Embedding,
-    KeptMoments,
     LeaveOutQuery,
     MomentQuery,
     MomentSums,
