@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import dask
 import numpy as np
 import pytest
@@ -14,9 +16,13 @@ from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StorePasses
+from dask_odm.engine.passes import StorePasses, chunk_groups, groups_of, sum_groups
 from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums, Query
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes
 
 N = 600
@@ -188,8 +194,8 @@ def test_memory_counts_entries_and_not_columns(stores):
     """Rows of 2,100 dense columns take a hundred times the bytes of their entries."""
     sparse, _ = stores(2100)
     store = Store.open(sparse)
-    passes = StorePasses(store, Cluster.local(None, 1))
-    assert passes.task_bytes(PassBytes(0, 0, 0)) < 0.05 * store.chunk_rows * store.features * 8
+    here = StorePasses(store, Cluster.local(None, 1))
+    assert here.task_bytes(PassBytes(0, 0, 0)) < 0.05 * store.chunk_rows * store.features * 8
     with pytest.raises(MemoryLimitError, match="A pass over the store"):
         ODMClassifier(**SETTINGS, memory_limit="4MB").fit(sparse)
 
@@ -198,6 +204,49 @@ REFUSED = [
     ODMClassifier(solver="landmark"), ODMClassifier(solver="exact"), ODMClassifier("linear", solver="dsvrg"),
     ODMClassifier("linear", solver="svrg"), ODMClassifier(solver="sodm"),
 ]  # fmt: skip
+
+
+def test_peak_memory_of_a_task_is_projected(tmp_path):
+    """With more features than a chunk has entries, most of it are sums."""
+    d = 200_000
+    X = random_array((N, d), density=12 / d, format="csr", random_state=np.random.default_rng(0))
+    store = ingest((X, np.arange(N) % 2), tmp_path / "a.zarr")
+    odm = ODMSettings(10.0, 0.5, 0.1)
+    query = Query(FeatureMap(d, 1.0), BandLoss(odm, float(N)), np.full(d + 1, 0.01))
+    here = StorePasses(store, Cluster.local(None, 1))
+    projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("diagonal"))
+
+    def ask() -> PrimalSums:
+        return sum_groups(store, groups_of(store), query, Query.sums, ["diagonal"])
+
+    found = ask()  # compiles
+    tracemalloc.start()
+    try:
+        ask()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.2 * projected < peak <= projected
+    y = np.where(np.arange(N) % 2 == 1, 1.0, -1.0)
+    margins = y * (X @ query.w[:-1] + query.w[-1])
+    pull = 10.0 / (N * 0.9**2) * (np.maximum(0.9 - margins, 0) - 0.5 * np.maximum(margins - 1.1, 0))
+    np.testing.assert_allclose(found.dual_image[:-1], X.T @ (y * pull), rtol=1e-5, atol=1e-9)
+
+
+def test_groups_of_sparse_chunks_have_many_entries_or_are_few(stores):
+    sparse, dense = (Store.open(path) for path in stores(2100))
+    assert sparse.n_chunks >= 8
+    assert len(groups_of(sparse)) == 8  # of 7,200 entries, for 2,100 features
+    assert groups_of(dense) == chunk_groups(dense.n_chunks)
+    assert [i for group in groups_of(sparse) for i in group] == list(range(sparse.n_chunks))
+
+
+def test_large_questions_are_sent_once_and_change_no_bit(stores, client, monkeypatch):
+    sparse, _ = stores(2100)
+    settings = SETTINGS | {"lam": 1, "tol": 1e-3}
+    expected = ODMClassifier(**settings).fit(sparse)
+    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
+    assert bits(ODMClassifier(**settings).fit(sparse)) == bits(expected)
 
 
 @pytest.mark.parametrize("model", REFUSED, ids=lambda model: model.solver)

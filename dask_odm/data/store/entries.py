@@ -21,34 +21,50 @@ class EntryBuffer:
     """Memory of one reader of sparse rows, with the chunk of each array that it read last."""
 
     def __init__(self) -> None:
-        self._raw: dict[str, Array] = {}
-        self._held: dict[str, tuple[int, Array]] = {}
-        self._joined: dict[str, Array] = {}
+        self._windows: dict[str, _Window] = {}
 
     def slice(self, folder: SealedFolder, array: ArrayLayout, start: int, stop: int, most: int) -> Array:
         """Return numbers ``start:stop`` of an array, up to ``most`` at a time; they are valid until the next read."""
-        size = array.chunks[0]
         if stop <= start:
             return np.empty(0, array.dtype)
-        if start // size == (stop - 1) // size:
-            return self._chunk(folder, array, start // size)[start % size : start % size + stop - start]
-        joined = self._joined.setdefault(array.name, np.empty(most, array.dtype))[: stop - start]
-        at = start
-        while at < stop:
-            end = min(stop, (at // size + 1) * size)
-            joined[at - start : end - start] = self._chunk(folder, array, at // size)[at % size : at % size + end - at]
-            at = end
-        return joined
+        if array.name not in self._windows:
+            self._windows[array.name] = _Window(array, most)
+        return self._windows[array.name].slice(folder, start, stop)
 
-    def _chunk(self, folder: SealedFolder, array: ArrayLayout, i: int) -> Array:
-        number, values = self._held.get(array.name, (-1, np.empty(0)))
-        if number != i:
-            self._held.pop(array.name, None)  # its memory is about to be overwritten
-            if array.name not in self._raw:
-                self._raw[array.name] = np.empty(array.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
-            values = folder.numbers(array, i, self._raw[array.name])
-            self._held[array.name] = i, values
-        return values
+
+class _Window:
+    """Consecutive numbers of an array: the chunk that was read last, and room for ``most`` numbers before it.
+
+    Of numbers that begin in earlier chunks, only those that are wanted move to this room when the next chunk is read.
+    """
+
+    def __init__(self, array: ArrayLayout, most: int) -> None:
+        dtype = np.dtype(array.dtype).newbyteorder("<")
+        room = np.empty(most * dtype.itemsize + array.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+        self._array = array
+        self._most = most
+        self._numbers = room[:-CHECKSUM_BYTES].view(dtype)
+        self._chunk = room[most * dtype.itemsize :]
+        self._held = -1  # number of the chunk
+
+    def slice(self, folder: SealedFolder, start: int, stop: int) -> Array:
+        size = self._array.chunks[0]
+        first = start // size
+        last = (stop - 1) // size
+        if self._held != first:
+            self._read(folder, first)
+        for i in range(first + 1, last + 1):
+            wanted = i * size - start
+            end = self._most + size
+            self._numbers[self._most - wanted : self._most] = self._numbers[end - wanted : end]
+            self._read(folder, i)
+        at = self._most - last * size
+        return self._numbers[at + start : at + stop]
+
+    def _read(self, folder: SealedFolder, i: int) -> None:
+        self._held = -1  # its memory is about to be overwritten
+        folder.numbers(self._array, i, self._chunk)
+        self._held = i
 
 
 def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuffer) -> Any:
@@ -85,12 +101,13 @@ def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuff
 
 @compiled
 def _ascend(columns: Array, bounds: Array, features: int) -> bool:
-    """Return whether the columns of every row are within ``[0, features)`` and ascend."""
-    sound = True
+    """Return whether the columns of every row are within ``[0, features)`` and ascend; ``bounds`` are sound."""
+    wrong = False
     for i in range(bounds.size - 1):
-        before = -1
-        for t in range(bounds[i], bounds[i + 1]):
-            sound = sound and before < columns[t]
-            before = columns[t]
-        sound = sound and before < features
-    return sound
+        start = bounds[i]
+        stop = bounds[i + 1]
+        if start < stop:
+            wrong |= (columns[start] < 0) | (columns[stop - 1] >= features)
+            for t in range(start + 1, stop):  # without a branch, so that it becomes vector instructions
+                wrong |= columns[t] <= columns[t - 1]
+    return not wrong

@@ -118,6 +118,8 @@ class EntryLayout:
             raise ValueError(f"entries are {self.total}, {self.chunk} a file, {self.most} a chunk")
         if 8 * self.chunk > MAX_CHUNK_BYTES:
             raise ValueError(f"{self.chunk} entries a file")
+        if self.most > features + MAX_CHUNK_BYTES // 8:  # a single row may have one entry for each feature
+            raise ValueError(f"{self.most} entries a chunk")
 
 
 @dataclass(frozen=True)

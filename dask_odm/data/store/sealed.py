@@ -41,11 +41,12 @@ class ChunkFile:
     kind: str = "store"
 
     def numbers(self, out: npt.NDArray[np.uint8] | None = None) -> Array:
-        """Read the chunk, padding included. A plain one is read straight into the buffer ``out``, if that is given.
+        """Read the chunk, padding included, into the buffer ``out`` if that is given.
 
-        This is three times as fast as through zarr, since nothing is copied and a buffer is reused.
+        A plain one is read straight into it. This is three times as fast as through zarr, since nothing is copied and a
+        buffer is reused.
         """
-        plain = self.payload(out) if self.array.is_plain else self._unpacked(self.payload())
+        plain = self.payload(out) if self.array.is_plain else self._unpacked(self.payload(), out)
         return plain.view(self._dtype).reshape(self.array.chunks)
 
     def payload(self, out: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[np.uint8]:
@@ -106,11 +107,11 @@ class ChunkFile:
     def _dtype(self) -> np.dtype[Any]:
         return np.dtype(self.array.dtype).newbyteorder("<")
 
-    def _unpacked(self, packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def _unpacked(self, packed: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.uint8]:
         size = _frame_size(packed[:18].tobytes())
         if size != self.array.chunk_nbytes:  # checked before memory is taken for the size it claims
             raise self.damage(f"unreadable ({size} bytes, not {self.array.chunk_nbytes}, are packed in it)")
-        plain = np.empty(size, np.uint8)
+        plain = np.empty(size, np.uint8) if out is None else out[:size]
         try:
             zstd().decode(packed, plain)
         except Exception as error:  # the codec raises various errors on damage

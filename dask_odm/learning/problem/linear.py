@@ -10,7 +10,7 @@ A `Query` sums over blocks of rows at one w; the `PrimalProblem` runs it over al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.learning.problem.features import EntrySquares, EntrySums, FeatureMap
+from dask_odm.learning.problem.features import EntryRows, EntryScores, EntrySums, FeatureMap
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
 from dask_odm.learning.problem.losses import BandLoss, Loss
@@ -117,23 +117,22 @@ class Query:
         few features, its full curvature may be that of one block of rows in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
-        image: EntrySums | None = None
-        for X, y, weight in self._pieces(blocks, losses_alone=curvature == "none"):
-            if issparse(X) and curvature != "full":
-                if image is None:
-                    image = EntrySums(self.features)
-                    squares = EntrySquares(self.features) if curvature == "diagonal" else None
-                    total = 0.0
-                value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
-                total += value
-                image.add(X, dual)
-                if squares is not None:
-                    squares.add(X, c)
+        entries: EntrySums | None = None
+        total = 0.0
+        for X, y, weight in self._pieces(blocks, losses_alone=curvature == "none", by_entry=curvature != "full"):
+            if not isinstance(X, EntryRows):
+                part = self._piece_sums(X, y, weight, curvature, hessian_stride)
+                found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
                 continue
-            part = self._piece_sums(X, y, weight, curvature, hessian_stride)
-            found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
-        if image is not None:
-            return PrimalSums(total, image.result(), np.zeros(0) if squares is None else squares.result())
+            if entries is None:
+                scores = EntryScores(self.features, self.w)
+                entries = EntrySums(self.features, squares=curvature == "diagonal")
+            value, dual, c = self.loss.evaluate(scores(X), y, weight)
+            total += value
+            entries.add(X, dual, c if curvature == "diagonal" else None)
+        if entries is not None:
+            second = entries.squares() if curvature == "diagonal" else np.zeros(0)
+            return PrimalSums(total, entries.result(), second)
         if found is None:
             k = self.features.k
             found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
@@ -151,26 +150,28 @@ class Query:
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
         """Return the curvature c of every row at w, in the pieces of `product`; in a list, so that groups add up."""
-        return [
-            [self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2] for X, y, weight in self._pieces(blocks)]
-        ]
+        scores = self._scores(self.w)
+        return [[self.loss.evaluate(scores(X), y, weight)[2] for X, y, weight in self._pieces(blocks, by_entry=True)]]
 
     def product(self, blocks: Iterable[RowBlock], v: Array, curvatures: Iterable[Array] | None = None) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), with c the curvature at w; known ``curvatures`` save computing them."""
         total = np.zeros(self.features.k)
-        of_entries: EntrySums | None = None
+        entries: EntrySums | None = None
+        both = self._scores(v) if curvatures is not None else self._scores(self.w, v)
         known = iter(()) if curvatures is None else iter(curvatures)
-        for X, y, weight in self._pieces(blocks):
-            c = next(known, None)
-            if c is None:
-                c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2]
-            r = c * self.features.scores(X, v)
-            if issparse(X):
-                of_entries = of_entries or EntrySums(self.features)
-                of_entries.add(X, r)
+        for X, y, weight in self._pieces(blocks, by_entry=True):
+            if curvatures is None:
+                scores, along = both(X)
+                c = self.loss.evaluate(scores, y, weight)[2]
             else:
-                total += self.features.weighted_sum(X, r)
-        return total if of_entries is None else of_entries.result()
+                along = both(X)
+                c = next(known)
+            if isinstance(X, EntryRows):
+                entries = entries or EntrySums(self.features)
+                entries.add(X, c * along)
+            else:
+                total += self.features.weighted_sum(X, c * along)
+        return total if entries is None else entries.result()
 
     def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
         """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays.
@@ -207,20 +208,40 @@ class Query:
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
-        for X, y, weight in self._pieces(blocks):
-            scores = self.features.scores(X, self.w)
-            change = self.features.scores(X, direction)
+        both = self._scores(self.w, direction)
+        for X, y, weight in self._pieces(blocks, by_entry=True):
+            scores, change = both(X)
             total += self.loss.slopes(scores, change, y, weight, steps)
         return total
 
-    def _pieces(self, blocks: Iterable[RowBlock], *, losses_alone: bool = False) -> Iterable[tuple[Any, Array, Array]]:
+    def _scores(self, *w: Array) -> Callable[[Any], Any]:
+        """Return a function that returns φ·w of a piece's rows, (n,), or that for each of two ``w``."""
+        of_entries: list[EntryScores] = []
+
+        def scores(X: Any) -> Any:
+            if not isinstance(X, EntryRows):
+                found = [self.features.scores(X, each) for each in w]
+                return found if len(w) > 1 else found[0]
+            if not of_entries:  # weights of raw features are made once for all pieces
+                of_entries.append(EntryScores(self.features, *w))
+            return of_entries[0](X)
+
+        return scores
+
+    def _pieces(
+        self, blocks: Iterable[RowBlock], *, losses_alone: bool = False, by_entry: bool = False
+    ) -> Iterable[tuple[Any, Array, Array]]:
         """Yield features, targets and weights of every block, a bounded number of rows at a time.
 
-        ``losses_alone`` says that no curvature is summed.
+        ``losses_alone`` says that no curvature is summed. With ``by_entry``, sparse rows come as `EntryRows`.
         """
         unscaled = self.features.scaling is None and isinstance(self.loss, BandLoss)
         for block in blocks:
             n = len(block.y)
+            if by_entry and issparse(block.X):
+                for rows, X in EntryRows.of(block.X).pieces():
+                    yield X, block.y[rows], block.weight[rows]
+                continue
             by_loop = unscaled and not issparse(block.X)
             # the loop for losses alone sums rows of any dtype in float64
             widens = self.double_precision and not (by_loop and losses_alone)
@@ -318,7 +339,7 @@ class PrimalProblem:
 
     def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
         """Return `Query.sums` of all rows."""
-        nbytes = 8 * self.k * self.k if curvature == "full" else 0
+        nbytes = self.pass_bytes(curvature).sums
         query = self._query(w, double_precision)
         return self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
 
@@ -327,7 +348,7 @@ class PrimalProblem:
         query = self._query(w, double_precision)
         if not self._passes.streamed:
             self._remember_curvatures(query)
-        return self._passes.run(query, Query.product, v, of_groups=self._curvatures)
+        return self._passes.run(query, Query.product, v, of_groups=self._curvatures, nbytes=8 * self.k)
 
     def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
         """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.learning.problem.features import FeatureMap, add_entries, entry_scores
+from dask_odm.learning.problem.features import EntryRows, FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen, inlined
 from dask_odm.linalg.threads import run_threads
@@ -117,10 +117,10 @@ class SparsePrimal:
         """Return the sum of the rows' Fenchel gaps with dual variables ``start + step · (stop − start)``, by step."""
         return np.asarray(_segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
 
-    def arrays(self, a: int, b: int) -> tuple[Array, Array, Array]:
-        """Return entries, columns and bounds of rows ``a:b``, for compiled loops."""
-        X = self.X
-        return frozen(X.data), frozen(X.indices), frozen(X.indptr[a : b + 1])
+    def arrays(self, a: int, b: int) -> EntryRows:
+        """Return rows ``a:b``, for compiled loops."""
+        rows = EntryRows.of(self.X)
+        return rows._replace(indptr=rows.indptr[a : b + 1])
 
     def _of_groups(self, function: Callable[[int, int], Any]) -> list[Any]:
         """Run ``function`` on the bounds of each group of rows; the groups depend on the rows alone."""

@@ -17,9 +17,10 @@ from dask_odm import MDDRidge, ODMClassifier
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import as_store, open_store
-from dask_odm.data.store.layout import crc32c, seal
+from dask_odm.data.store.layout import EntryLayout, crc32c, seal
 from dask_odm.data.store.manifest import with_digest
 from dask_odm.data.store.open_chunks import OpenEntries
+from dask_odm.data.store.sealed import zstd
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
@@ -65,6 +66,9 @@ def test_rows_are_what_went_in_and_chunks_have_few_entries(tmp_path, dtype, comp
     longest = np.diff(X.indptr).max()
     assert max(store.read(i).X.nnz for i in range(store.n_chunks)) == store.layout.entries.most <= 500 + longest
     assert store.verify() > X.nnz * np.dtype(dtype).itemsize * (compression is None)
+    buffer = store.buffer()
+    for i in np.random.default_rng(2).permutation(store.n_chunks).tolist():
+        assert same(store.read(i, buffer).X, X.astype(dtype)[store.chunk_slice(i)])
     wanted = [5, 699, 0, 5]
     assert same(store.read_rows(wanted).X, X.astype(dtype)[wanted])
     np.testing.assert_array_equal(store.read_rows(wanted).weight, weight[wanted])
@@ -271,14 +275,14 @@ def forge(store: Store, change) -> None:
     path.write_text(with_digest(manifest))
 
 
-def lie(store: Store, name: str, change) -> Store:
-    """Put other numbers in place of the first chunk of an array, with checksums that fit, and open the store."""
+def lie(store: Store, name: str, change, i: int = 0) -> Store:
+    """Put other numbers in place of a chunk of an array, with checksums that fit, and open the store."""
     array = store.layout.of_entries()[f"X/{name}"]
-    values = store.numbers(array, 0).copy()
+    values = store.numbers(array, i).copy()
     change(values)
-    data = seal(values.tobytes())
-    Path(store.path, array.chunk_key(0)).write_bytes(data)
-    forge(store, lambda m: m["chunks"][array.name].__setitem__(0, [len(data), crc32c(data[:-4])]))
+    data = seal(values.tobytes() if array.compression is None else bytes(zstd().encode(values.tobytes())))
+    Path(store.path, array.chunk_key(i)).write_bytes(data)
+    forge(store, lambda m: m["chunks"][array.name].__setitem__(i, [len(data), crc32c(data[:-4])]))
     return Store.open(store.path)
 
 
@@ -311,27 +315,54 @@ def test_bounds_and_columns_that_lie(store, which):
         read_whole(liar)
 
 
-def test_any_bound_or_column_that_lies_is_refused_or_read_within_bounds(store):
-    """Numbers drawn at random: either the store is refused, or every column and bound that it gives is one."""
-    rng = np.random.default_rng(0)
+def damage(values: np.ndarray, rng: np.random.Generator) -> None:
+    """Change bytes of some numbers, or whole numbers to near or far ones."""
+    at = rng.integers(len(values), size=rng.integers(1, 4))
+    how = rng.integers(4)
+    if how == 0:
+        values.view(np.uint8)[at * values.itemsize + rng.integers(values.itemsize)] ^= np.uint8(1 << rng.integers(8))
+    elif how == 1:
+        values[at[0] :] = np.frombuffer(rng.bytes(values[at[0] :].nbytes), values.dtype)
+    elif how == 2:
+        values[at] = np.roll(values, rng.integers(1, 5))[at]
+    else:
+        values[at] = rng.integers(-3, 1200, size=len(at))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("name", ["indptr", "indices", "data"])
+def test_damage_whose_checksums_fit_is_refused_or_read_within_bounds(tmp_path, name, compression):
+    """SciPy's own check of all bounds and columns finds nothing wrong with rows that are not refused."""
+    X, y = sparse_rows()
+    store = ingest((X, y), tmp_path / "a.zarr", dtype="float64", compression=compression, block_bytes=3000)
+    array = store.layout.of_entries()[f"X/{name}"]
+    manifest = Path(store.path, "manifest.json")
+    before = manifest.read_bytes()
+    refused = 0
     for trial in range(60):
-        name = ("indices", "indptr")[trial % 2]
-        array = store.layout.of_entries()[f"X/{name}"]
-        whole = Path(store.path, array.chunk_key(0)).read_bytes()
-        manifest = Path(store.path, "manifest.json").read_bytes()
-        far = rng.integers(-(2**31), 2**31, dtype=np.int64)
-        near = rng.integers(-3, 600)
-        at = rng.integers(0, array.chunks[0])
-        liar = lie(store, name, lambda values: values.__setitem__(at, far if trial % 4 < 2 else near))  # noqa: B023
+        rng = np.random.default_rng(trial)
+        i = int(rng.integers(array.n_chunks))
+        whole = Path(store.path, array.chunk_key(i)).read_bytes()
+        liar = lie(store, name, lambda values: damage(values, rng), i)  # noqa: B023
         try:
-            for i in range(liar.n_chunks):
-                X = liar.read(i).X
-                assert X.nnz == 0 or 0 <= X.indices.min() <= X.indices.max() < FEATURES
-                assert X.indptr[-1] == len(X.data) == len(X.indices)
+            for block in (*liar.blocks(), liar.read_rows(rng.integers(ROWS, size=20))):
+                block.X.copy().check_format(full_check=True)
+                assert block.X.has_sorted_indices
         except StoreError:
-            pass
-        Path(store.path, array.chunk_key(0)).write_bytes(whole)
-        Path(store.path, "manifest.json").write_bytes(manifest)
+            refused += 1
+        Path(store.path, array.chunk_key(i)).write_bytes(whole)
+        manifest.write_bytes(before)
+    assert (refused > 20) == (name != "data")
+
+
+@pytest.mark.parametrize("name", ["data", "indices", "indptr"])
+def test_a_shorter_file_whose_checksums_fit(store, name):
+    array = store.layout.of_entries()[f"X/{name}"]
+    data = seal(Path(store.path, array.chunk_key(1)).read_bytes()[:-100])
+    Path(store.path, array.chunk_key(1)).write_bytes(data)
+    forge(store, lambda m: m["chunks"][array.name].__setitem__(1, [len(data), crc32c(data[:-4])]))
+    with pytest.raises(StoreError, match="manifest"):
+        Store.open(store.path)
 
 
 LAYOUTS = {
@@ -352,6 +383,13 @@ def test_a_layout_that_lies(store, which):
     forge(store, lambda m: m["layout"]["entries"].update(LAYOUTS[which]))
     with pytest.raises(StoreError):
         read_whole(Store.open(store.path))
+
+
+def test_a_chunk_has_no_more_entries_than_a_writer_allows():
+    """Readers take memory for as many: 12 bytes each would be 200 MB here, beside files of 12 kB."""
+    with pytest.raises(ValueError, match="16777216 entries a chunk"):
+        EntryLayout(1 << 25, 1000, 1 << 24).check(10_000, 5000)
+    EntryLayout(1 << 25, 1000, 1 << 20).check(10_000, 5000)
 
 
 @pytest.mark.parametrize("how", ["cut", "flipped", "missing"])
