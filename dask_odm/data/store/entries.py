@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, Layout
-from dask_odm.data.store.sealed import SealedFolder
+from dask_odm.data.store.sealed import SealedFolder, room_for
 from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
@@ -40,11 +40,12 @@ class _Window:
 
     def __init__(self, array: ArrayLayout, most: int) -> None:
         dtype = np.dtype(array.dtype).newbyteorder("<")
-        room = np.empty(most * dtype.itemsize + array.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
+        before = most * dtype.itemsize
+        room = room_for(before + array.chunk_nbytes + CHECKSUM_BYTES, before)
         self._array = array
         self._most = most
-        self._numbers = room[:-CHECKSUM_BYTES].view(dtype)
-        self._chunk = room[most * dtype.itemsize :]
+        self._numbers = room[: before + array.chunk_nbytes].view(dtype)
+        self._chunk = room[before:]
         self._held = -1  # number of the chunk
 
     def slice(self, folder: SealedFolder, start: int, stop: int) -> Array:
@@ -94,7 +95,8 @@ def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuff
             f"columns of rows {first} to {last - 1} that are out of range or do not ascend"
         )
     values = buffer.slice(folder, data, start, stop, entries.most)
-    X = csr_array((values, columns, local), shape=(last - first, layout.features))
+    X = csr_array((last - first, layout.features), dtype=layout.dtype)
+    X.data, X.indices, X.indptr = values, columns, local  # given to its constructor, views of a buffer would be copied
     X.has_canonical_format = True
     return X
 
@@ -102,12 +104,17 @@ def read_entries(folder: SealedFolder, layout: Layout, i: int, buffer: EntryBuff
 @compiled
 def _ascend(columns: Array, bounds: Array, features: int) -> bool:
     """Return whether the columns of every row are within ``[0, features)`` and ascend; ``bounds`` are sound."""
-    wrong = False
+    wrong = 0
+    ends = 0
+    before = columns[:-1]
+    after = columns[1:]
     for i in range(bounds.size - 1):
         start = bounds[i]
         stop = bounds[i + 1]
         if start < stop:
-            wrong |= (columns[start] < 0) | (columns[stop - 1] >= features)
-            for t in range(start + 1, stop):  # without a branch, so that it becomes vector instructions
-                wrong |= columns[t] <= columns[t - 1]
-    return not wrong
+            wrong += (columns[start] < 0) | (columns[stop - 1] >= features)
+            if start > 0:
+                ends += columns[start] <= columns[start - 1]
+    for t in range(after.size):  # all rows at once, by vector instructions: only where rows end may columns fall
+        ends -= after[t] <= before[t]
+    return wrong == 0 and ends == 0

@@ -30,7 +30,7 @@ from dask_odm.data.store.layout import (
     decode_strings,
 )
 from dask_odm.data.store.manifest import whole
-from dask_odm.data.store.sealed import SealedFolder, unseal
+from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
@@ -208,7 +208,7 @@ class Store(SealedFolder):
 
     def buffer(self) -> Buffer:
         """Return a buffer that `read` can fill again and again."""
-        return EntryBuffer() if self.is_sparse else np.empty(self.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
+        return EntryBuffer() if self.is_sparse else room_for(self.chunk_nbytes + CHECKSUM_BYTES)
 
     def read(self, i: int, out: Buffer | None = None) -> StoreBlock:
         """Read chunk ``i`` and check it; StoreError names the array and chunk that are missing, cut off or damaged.
