@@ -220,8 +220,9 @@ class Store(SealedFolder):
     def read_features(self, i: int, out: Buffer | None = None) -> Any:
         """Read the rows of chunk ``i`` as `read` does, without what is beside them."""
         if self.is_sparse:
-            buffer = out if isinstance(out, EntryBuffer) else EntryBuffer()
-            return read_entries(self, self.layout, i, buffer)
+            if isinstance(out, EntryBuffer):
+                return read_entries(self, self.layout, i, out)
+            return read_entries(self, self.layout, i, EntryBuffer()).copy()  # who keeps it keeps no whole files
         assert not isinstance(out, EntryBuffer)
         return self.read_chunk(self.layout.X, i, out)
 
