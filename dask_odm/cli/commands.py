@@ -54,6 +54,7 @@ for _command in (fit, search, cluster, retire):
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of what is drawn.")
 @click.option("--chunk-rows", type=int, help="Rows of a chunk.  [default: 8 to 16 MB]")
 @click.option("--compression", type=click.Choice(["zstd"]), help="Compress chunks, as for an object store.")
+@click.option("--sparse/--no-sparse", default=None, help="Store entries that are not zero.  [default: by their share]")
 @click.option("--yes", "allow_large", is_flag=True, help="Write a store far larger than the text it is made of.")
 @overwrite_option
 @json_option

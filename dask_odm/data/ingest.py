@@ -11,6 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
@@ -55,6 +56,7 @@ def ingest(
     allow_large: bool = False,
     per_class: int | None = None,
     fraction: float | None = None,
+    sparse: bool | None = None,
     overwrite: bool = False,
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
@@ -111,6 +113,9 @@ def ingest(
     per_class : most rows of each class that are drawn from a cube; they are held in memory. Which rows are drawn
         depends on their places in the cube and on ``seed`` alone, not on chunks or workers
     fraction : share of the labelled rows of a cube that is drawn, in (0, 1]
+    sparse : whether the store holds the entries of the rows that are not zero, as AnnData does. By default it does if
+        the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
+        its first rows is not zero. A large store of sparse rows serves linear learning only
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -137,7 +142,7 @@ def ingest(
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
-            per_class=per_class, fraction=fraction, seed=seed,
+            per_class=per_class, fraction=fraction, seed=seed, sparse=sparse,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
         kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
@@ -225,7 +230,8 @@ def _append(
     block: SourceBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None
 ) -> None:
     """Append a block to the store, or split it between the training and the test store."""
-    if len(block.X) == 0:
+    rows = block.X.shape[0]
+    if rows == 0:
         return
     were_codes = not encoder.is_real
     y = None if block.y is None else encoder.encode(block.y, block.place)
@@ -235,10 +241,10 @@ def _append(
     if split is None:
         writers[0].append(block.X, y, block.weight, block.coordinates)
         return
-    test = split.take(len(block.X))
-    for writer, rows in zip(writers, (~test, test), strict=True):
-        columns = (None if each is None else each[rows] for each in (y, block.weight, block.coordinates))
-        writer.append(block.X[rows], *columns)
+    test = split.take(rows)
+    for writer, chosen in zip(writers, (~test, test), strict=True):
+        columns = (None if each is None else each[chosen] for each in (y, block.weight, block.coordinates))
+        writer.append(block.X[chosen], *columns)
 
 
 def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> None:
@@ -307,10 +313,16 @@ class CompleteRows:
 
     def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
         """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
-        absent = np.isnan(block.X)
-        rows: npt.NDArray[np.bool_] = absent.any(axis=1)
-        if rows.any():
-            self._counts += absent.sum(axis=0)
+        if issparse(block.X):
+            absent = np.flatnonzero(np.isnan(block.X.data))
+            rows = np.zeros(block.X.shape[0], bool)
+            rows[np.searchsorted(block.X.indptr, absent, side="right") - 1] = True
+            np.add.at(self._counts, block.X.indices[absent], 1)
+        else:
+            missing = np.isnan(block.X)
+            rows = missing.any(axis=1)
+            if rows.any():
+                self._counts += missing.sum(axis=0)
         if block.y is not None:
             labels = missing_labels(block.y)
             self._labels += int(labels.sum())

@@ -88,6 +88,11 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
     else:
         resolved.require_classes("permutation_importance")
     check_features(model, resolved)
+    if resolved.is_sparse:
+        raise InputError(
+            f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
+            "ones; ingest its rows, or some of them, with sparse=False (--no-sparse)."
+        )
     drawn, targets = resolved.sample(DRAWN_ROWS, random_state)
     if not len(drawn):
         raise InputError(f"{resolved.name} has no row with a label or target.")

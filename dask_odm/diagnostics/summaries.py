@@ -24,6 +24,7 @@ def store_facts(store: Store) -> dict[str, Any]:
         "path": store.path,
         "rows": store.rows,
         "features": store.features,
+        "entries": store.layout.entries.total if store.layout.entries is not None else None,
         "dtype": store.dtype.name,
         "y": store.y_kind,
         "classes": [{"label": label, "rows": n} for label, n in counts.items()] if store.y_kind == "classes" else None,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+import dask
 import psutil
 from dask.base import compute, persist
 from dask.callbacks import Callback as Callbacks
@@ -220,7 +221,9 @@ class Cluster:
             return
         # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
         with self._sending([task.key for task in tasks]):
-            futures = self.client.compute(list(tasks))
+            # a question may have weights of millions of features: that is no mistake of the user
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+                futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
             for future in watch.completed(futures):

@@ -21,11 +21,10 @@ from uuid import uuid4
 
 import numpy as np
 from dask.delayed import delayed
-from numpy.typing import NDArray
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.data.store.store import Buffer, Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
@@ -36,16 +35,27 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 CHUNK_GROUPS = 64  # the most groups of chunks
+SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
 
-def chunk_groups(n_chunks: int) -> list[range]:
+def chunk_groups(n_chunks: int, most: int = CHUNK_GROUPS) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
-    count = 1 << (min(n_chunks, CHUNK_GROUPS).bit_length() - 1)
+    count = 1 << (min(n_chunks, most).bit_length() - 1)
     bounds = [n_chunks * g // count for g in range(count + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def groups_of(store: Store) -> list[range]:
+    """Return the groups of chunks of a store, those of sparse rows with eight entries for each feature, or few."""
+    entries = store.layout.entries
+    if entries is None:
+        return chunk_groups(store.n_chunks)
+    # sums have a number for each feature, and adding them up takes as long as some entries
+    enough = entries.total // (8 * store.features)
+    return chunk_groups(store.n_chunks, min(CHUNK_GROUPS, max(SPARSE_GROUPS, enough)))
 
 
 def task_count(groups: int, threads: int) -> int:
@@ -77,7 +87,7 @@ class StorePasses:
 
     @property
     def groups(self) -> int:
-        return len(chunk_groups(self.store.n_chunks))
+        return len(groups_of(self.store))
 
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
@@ -97,7 +107,7 @@ class StorePasses:
         self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
-        groups = chunk_groups(self.store.n_chunks)
+        groups = groups_of(self.store)
         each = len(groups) // task_count(len(groups), self.cluster.slots)
         runs = [slice(i, i + each) for i in range(0, len(groups), each)]
         told: list[tuple[Any, ...]] = [
@@ -109,10 +119,16 @@ class StorePasses:
                 return tree_sum(run_threads(lambda a: here(*a), told, self.cluster.threads))
             serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
             name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
-            calls = [delayed(partial(sum_groups, *a), pure=False, traverse=False) for a in told]
-            tasks = [call(dask_key_name=f"{name}-{run.start}") for run, call in zip(runs, calls, strict=True)]
-            if len(tasks) * nbytes > CLIENT_BYTES:
-                tasks = [tree_sum(tasks)]
+            keys = [f"{name}-{run.start}" for run in runs]
+            if len(runs) * nbytes > CLIENT_BYTES:  # the question may be as large: it is sent once, workers hand it on
+                shared = self.store, query, method, arguments, self.columns
+                asked = delayed(shared, name=f"{name}-asked", traverse=False)
+                calls = [delayed(partial(_sum_asked, sum_groups, a[1], a[5]), pure=False, traverse=False) for a in told]
+                sums = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
+                tasks = [tree_sum(sums)]
+            else:
+                calls = [delayed(partial(sum_groups, *a), pure=False, traverse=False) for a in told]
+                tasks = [call(dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
             return tree_sum([parts[i] for i in range(len(tasks))])
 
@@ -143,8 +159,16 @@ def sum_groups(
         )
 
 
+def _sum_asked(
+    sums: Callable[..., Any], groups: Sequence[range], of_groups: Sequence[Any], asked: tuple[Any, ...]
+) -> Any:
+    """Call ``sums``, which is `sum_groups`, with what is ``asked`` of all tasks of a pass."""
+    store, query, method, arguments, columns = asked
+    return sums(store, groups, query, method, arguments, of_groups, columns)
+
+
 def _blocks(
-    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: NDArray[np.uint8]
+    store: Store, chunks: range, piece_rows: int | None, columns: Columns, buffer: Buffer
 ) -> Iterator[RowBlock]:
     """Yield the rows of ``chunks``: a chunk at a time, or up to ``piece_rows`` rows of it."""
     for i in chunks:

@@ -224,7 +224,7 @@ class StoreEstimator(RunParameters):
     def _learn_store(self, store: Store, fit: Any) -> Trained:
         data = self._stored_data(fit.run, store)
         choice = self._choose(fit, store.rows, store.features)
-        return self._trained(choice, data.in_this_process() if choice.recipe.reads(data, fit) else data, fit)
+        return self._trained(choice, data.in_this_process() if choice.reads(data, fit) else data, fit)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Return what the chosen recipe learns."""

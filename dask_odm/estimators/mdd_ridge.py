@@ -17,7 +17,7 @@ from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
-from dask_odm.estimators.inputs.resolving import Given, resolve_training, spooled
+from dask_odm.estimators.inputs.resolving import BLOCK_BYTES, Given, resolve_training, spooled
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
@@ -221,8 +221,15 @@ class MDDRidge(ShardRegressor):
             if y.shape[1] != kept.targets:
                 raise InputError(f"y has {y.shape[1]} targets a row, but those of the fit have {kept.targets}.")
             at = slice(None) if kept.in_store else np.flatnonzero(weight > NEGLIGIBLE_WEIGHT)
-            form: Any = csr_array(X) if kept.sparse else X.toarray() if issparse(X) else X
-            yield RowBlock(form[at].astype(kept.dtype, copy=False), y[at], weight[at])
+            form: Any = csr_array(X) if kept.sparse else X
+            form = form[at].astype(kept.dtype, copy=False)
+            if kept.sparse or not issparse(form):
+                yield RowBlock(form, y[at], weight[at])
+                continue
+            step = max(1, BLOCK_BYTES // (form.dtype.itemsize * form.shape[1]))
+            for start in range(0, max(1, form.shape[0]), step):
+                piece = slice(start, start + step)
+                yield RowBlock(form[piece].toarray(), y[at][piece], weight[at][piece])
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))

@@ -50,13 +50,14 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "landmark": Recipe(train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks),
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
-    "newton": Recipe(train_newton, linear=True, train_machines=train_sparse),
+    "newton": Recipe(train_newton, linear=True, sparse=True, train_machines=train_sparse),
     "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
     "svrg": Recipe(train_svrg, linear=True),
     "csvrg": Recipe(train_csvrg, linear=True),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
+INSTEAD = "take kernel='linear' and solver='newton', "  # for sparse rows that are too many for a recipe
 # Share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as long.
 # Cells of many classes are quicker than landmarks, and may get as many rows less right.
 WORTH = 0.003
@@ -87,7 +88,7 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
             f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark', 'exact' or 'cells', "
             "or set loo to False."
         )
-    return Choice(name, why, RECIPES[name])
+    return Choice(name, why, RECIPES[name], INSTEAD)
 
 
 def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
@@ -100,7 +101,7 @@ def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit,
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)
-    return Choice("exact", why, RECIPES["exact"])
+    return Choice("exact", why, RECIPES["exact"], INSTEAD)
 
 
 def choose_by_regions(
@@ -121,7 +122,7 @@ def choose_by_regions(
     name = "cells" if gain >= least else "landmark"
     why = f"{choice.why}; in some regions, cells get {gain:.2%} ± {deviation:.2%} more of all rows right than landmarks"
     logger.info("solver=%r: %s", name, why)
-    return Choice(name, why, RECIPES[name]), replace(fit, own=Cells() if name == "cells" else fit.own)
+    return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:

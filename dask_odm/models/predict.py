@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.storage.storage import storage_of
@@ -107,7 +108,7 @@ class ModelFile:
 def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
     """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
     with store_seen_from_here(store):
-        X = store.read_chunk(store.layout.X, i)
+        X = store.read_features(i)
     return values_of_block(model, X)
 
 
@@ -119,8 +120,8 @@ def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
     return values_of_block(model, X)
 
 
-def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Array:
-    """Return a model's values of finite raw rows (n, d): (n,) for one output, else (n, outputs)."""
+def values_of_block(model: Model | ModelFile, X: Any, threads: int = 1) -> Array:
+    """Return a model's values of finite raw rows (n, d), dense or CSR: (n,) for one output, else (n, outputs)."""
     if isinstance(model, ModelFile):
         way_out = (
             "Choose a folder (Dask's temporary-directory) that every worker sees, or save the model to one and load it "
@@ -128,7 +129,8 @@ def values_of_block(model: Model | ModelFile, X: Array, threads: int = 1) -> Arr
         )
         with _seen_from_here(f"model '{model.path}'", model.path, way_out):
             model = model.load()
-    return finite_values(model.values(np.require(X, requirements=["C", "A"]), threads))
+    rows = X if issparse(X) else np.require(X, requirements=["C", "A"])
+    return finite_values(model.values(rows, threads))
 
 
 def answers_of_rows(

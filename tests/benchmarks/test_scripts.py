@@ -35,6 +35,7 @@ import saddle_store
 import scene
 import search_store
 import small_data
+import sparse_store
 import trust
 import versions
 from fuzz_cases import make_case
@@ -207,6 +208,18 @@ def test_linear_store_measures_the_fit_beside_bare_reads(
     assert found["passes"] >= 3
     assert max(found["peak_mb"]) < 1000
     assert found["ratio"] == pytest.approx(found["fit_s"] / (found["passes"] * found["bare_read_s"]))
+
+
+def test_sparse_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    size = ["--rows", "12000", "--features", "5000", "--entries", "20", "--text-rows", "500", "--workers", "2", "1"]
+    sparse_store.main([*size, "--kill", "--tol", "0.05", "--folder", str(tmp_path), "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["same_bits"]
+    assert [fit["killed"] for fit in found["fits"]] == [False, False, True]
+    assert all(fit["gap"] <= 0.05 and fit["accuracy"] > 0.7 for fit in found["fits"])
+    for fit in found["fits"][:2]:
+        assert fit["ratio"]["zarr"] == pytest.approx(fit["pass_s"] / fit["bare_s"]["zarr"])
+    assert found["text_mb_s"].keys() == {"bytes", "scikit-learn", "ingest"}
 
 
 def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm import InputError, MDDRidge, load_model
+from dask_odm import InputError, MDDRidge, ingest, load_model
+from dask_odm.estimators import mdd_ridge
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.ridge import moments
@@ -56,6 +57,19 @@ def test_two_targets_and_sparse_rows_with_and_without_weights():
         model = MDDRidge(0.1).fit(take(X[:1500]), Y[:1500])
         model.update(csr_array(X[1500:]), Y[1500:], np.ones(N - 1500))
         same(model, MDDRidge(0.1).fit(take(X), Y))
+
+
+def test_a_large_sparse_block_is_made_dense_a_few_rows_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(mdd_ridge, "BLOCK_BYTES", 8 * 30 * 100)
+    X, y = rows(30)
+    X[np.abs(X) < 8.0] = 0.0
+    store = ingest((csr_array(X[1500:]), y[1500:]), tmp_path / "a.zarr", sparse=True, target="real", dtype="float64")
+    model = MDDRidge().fit(X[:1500], y[:1500])
+    seen = []
+    monkeypatch.setattr(mdd_ridge, "RowBlock", lambda X, *rest: seen.append(X.shape[0]) or RowBlock(X, *rest))
+    same(model.update(store), MDDRidge().fit(X, y))
+    assert store.n_chunks == 1
+    assert seen == [100] * 25
 
 
 def test_settings_may_change_since_moments_do_not_depend_on_them():

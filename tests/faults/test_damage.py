@@ -9,13 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.sparse import csr_array
 
+from dask_odm.data.ingest import ingest
 from dask_odm.data.store import records
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.diagnostics.importance import permutation_importance
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.training.checkpoints import sole_writer
@@ -354,3 +358,23 @@ def test_what_reads_a_prediction_is_said(folder):
     assert "sound" in run("verify", folder / "p.zarr").stdout
     damage(folder / "p.zarr/y/c/0", "Flipped bit")
     refused("Flipped bit", "verify", folder / "p.zarr")
+
+
+def test_chunks_that_are_too_large(folder):
+    source = folder / "plain.zarr"
+    wide = (csr_array(np.ones((2, 2_000_000), np.float32)), [0, 1])
+    raises("Chunks that are too large", lambda: ingest(wide, folder / "new.zarr", chunk_rows=2, sparse=True))
+    refused("Chunks that are too large", "ingest", source, folder / "new.zarr", "--chunk-rows", 10_000_000)
+    assert not (folder / "new.zarr").exists()
+    run("ingest", source, folder / "new.zarr", "--chunk-rows", 100)
+
+
+def test_what_a_sparse_store_is_not_for(folder):
+    path = folder / "sparse.zarr"
+    ingest((csr_array(X), Y), path, sparse=True)
+    model = ODMClassifier("linear", random_state=0).fit(str(path))
+    raises("Sparse store for importance", lambda: permutation_importance(model, str(path)))
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        raises("Sparse store that is too large", lambda: fit_in(folder, ODMClassifier(**TREE), path))
+        refused("Sparse store that is too large", "fit", path, folder / "new.zarr", *FLAGS)
+    run("fit", path, folder / "new.zarr", *FLAGS)

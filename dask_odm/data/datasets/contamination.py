@@ -123,7 +123,7 @@ def contaminate_store(
     lies, bad = _lies(store.read_column("y"), len(classes), shard, flipped, random, positive, random_state)
     with StoreWriter(path, dtype=store.dtype.name, chunk_rows=store.chunk_rows, overwrite=overwrite) as writer:
         for block in store.blocks():
-            writer.append(block.X, lies[block.first : block.first + len(block.X)], block.weight)
+            writer.append(block.X, lies[block.first : block.first + block.X.shape[0]], block.weight)
         source = f"{store.source}, contaminated"
         return writer.finish(list(classes), feature_names=store.feature_names, source=source), bad
 

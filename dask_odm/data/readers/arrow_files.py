@@ -27,6 +27,8 @@ from dask_odm.errors import InputError
 class ArrowTable:
     """`Table` of a record batch."""
 
+    csr = None
+
     def __init__(self, batch: Any) -> None:
         self._batch = batch
         self.rows = batch.num_rows

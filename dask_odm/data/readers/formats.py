@@ -160,11 +160,13 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
     labelled = reading.label is not False and store.y_kind is not None
+    if reading.sparse is None:
+        reading = replace(reading, sparse=store.is_sparse)
 
     def batches() -> Iterator[Batch]:
         for i, chunk in enumerate(store.blocks()):
             y = store.labels(chunk.y) if labelled and chunk.y is not None else None
-            end = (chunk.first + len(chunk.X)) * row_bytes
+            end = (chunk.first + chunk.X.shape[0]) * row_bytes
             coordinates = store.read_coordinates(i)
             yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
 

@@ -85,12 +85,12 @@ class LibsvmSource(TableSource):
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
         needed = rows * largest * np.dtype(self._reading.dtype).itemsize
-        if is_far_more(needed, nbytes) and not self._reading.allow_large:
+        if is_far_more(needed, nbytes) and not (self._reading.allow_large or self._reading.sparse):
             raise InputError(
                 f"{where}: index {largest} makes {rows} rows of {largest} features, {format_bytes(needed)} as a store, "
-                f"of {format_bytes(nbytes)} of text. If that is meant, give n_features={largest} "
-                f"(--n-features {largest}) or allow_large=True (--yes); else mend the index, or give the number of "
-                "features that there are."
+                f"of {format_bytes(nbytes)} of text. If that is meant, make a sparse store with sparse=True "
+                f"(--sparse), or give n_features={largest} (--n-features {largest}) or allow_large=True (--yes); else "
+                "mend the index, or give the number of features that there are."
             )
         return largest
 

@@ -16,6 +16,11 @@ from dask_odm.errors import InputError
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
+# Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian, if at
+# most this share of them is not zero: a dense store of float32 then takes ten times the bytes. With fewer features,
+# rows are as well served by the kernels that learn from dense stores alone.
+SPARSE_FEATURES = 2048
+SPARSE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -34,22 +39,30 @@ class Reading:
     per_class: int | None = None
     fraction: float | None = None
     seed: int = 0  # of the draws of these two
+    sparse: bool | None = None  # whether rows are read as CSR; None leaves it to their share of zeros
 
     @property
     def draws(self) -> str | None:
         """Name of the option that draws rows of a cube; None if all are read."""
         return next((name for name in ("per_class", "fraction") if getattr(self, name) is not None), None)
 
-    def block_rows(self, features: int) -> int:
+    def block_rows(self, features: float) -> int:
         """Return the rows of a dense float64 block of about ``block_bytes``, at least one."""
-        return max(1, self.block_bytes // (8 * max(1, features)))
+        return max(1, int(self.block_bytes // (8 * max(1, features))))
+
+    def reads_sparsely(self, X: Any) -> bool:
+        """Return whether rows are read as CSR, by the first of them: CSR rows, or None if these are dense."""
+        if self.sparse is not None or X is None:
+            return bool(self.sparse)
+        rows, features = X.shape
+        return bool(features > SPARSE_FEATURES and X.nnz <= SPARSE_SHARE * rows * features)
 
 
 @dataclass(frozen=True, eq=False)
 class SourceBlock:
     """Consecutive rows of a source."""
 
-    X: npt.NDArray[Any]  # numbers of shape (rows, d), in the requested type; finite, or NaN for missing values
+    X: Any  # numbers of shape (rows, d), in the requested type, an array or CSR; finite, or NaN for missing values
     y: npt.NDArray[Any] | None  # labels of shape (rows,), as the source has them: numbers or strings
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``

@@ -29,6 +29,8 @@ from dask_odm.data.readers.sources import (
     not_finite,
 )
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.row_passes import rows_between
 
 # how columns of a kind become numbers, or are left out
 _HINTS = {
@@ -44,6 +46,7 @@ class Table(Protocol):
     """Some rows of a table in memory."""
 
     rows: int
+    csr: Any  # the rows if they are sparse, else None
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         """Raise InputError, with ``where`` and a hint, if a wanted column has no numbers."""
@@ -112,6 +115,7 @@ class TableSource:
         columns = self._columns
         wanted = columns.features if columns.weight is None else [*columns.features, columns.weight]
         begin = 0
+        sparsely: bool | None = None
         for batch in self._batches():
             batch.table.require_numbers(batch.where, columns, wanted)
             for what, column in (("y", batch.y), ("weight", batch.weight)):
@@ -121,7 +125,9 @@ class TableSource:
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
-            yield from self._cut(batch, y, weight, begin)
+            if sparsely is None:
+                sparsely = self._reading.reads_sparsely(batch.table.csr)
+            yield from self._cut(batch, y, weight, begin, sparsely)
             begin = batch.end
             del batch, y, weight  # before the next ones are read
 
@@ -129,17 +135,21 @@ class TableSource:
         """Return the name of a feature in messages."""
         return column_name(i, self.feature_names)
 
-    def _cut(self, batch: Batch, y: Any, weight: Any, begin: int) -> Iterator[SourceBlock]:
+    def _cut(self, batch: Batch, y: Any, weight: Any, begin: int, sparsely: bool) -> Iterator[SourceBlock]:
         """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
         rows = batch.table.rows
-        step = self._reading.block_rows(self.n_features)
+        held = batch.table.csr if sparsely else None  # entries take two numbers each, and a row some for itself
+        step = self._reading.block_rows(self.n_features if held is None else 2 * held.nnz / max(1, rows) + 4)
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             place = partial(_place, batch.where, batch.first + start, batch.line)  # without the table, blocks keep it
-            numbers = batch.table.numbers(self._columns.features, start, stop)
-            X = narrow(numbers, self._reading.dtype)
-            if not batch.is_checked:
-                _check_finite(X, numbers, place, self.feature_names)
+            if sparsely:
+                X = self._sparse(batch, start, stop, place)
+            else:
+                numbers = batch.table.numbers(self._columns.features, start, stop)
+                X = narrow(numbers, self._reading.dtype)
+                if not batch.is_checked:
+                    _check_finite(X, numbers, place, self.feature_names)
             labels = None if y is None else y[start:stop]
             weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
             if weights is not None:
@@ -147,6 +157,22 @@ class TableSource:
             position = begin + (batch.end - begin) * stop // rows
             coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
             yield SourceBlock(X, labels, weights, place, position, coordinates)
+
+    def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
+        """Return rows of a batch as CSR rows."""
+        wanted = self._columns.features
+        if batch.table.csr is None:
+            rows = scipy.sparse.csr_array(batch.table.numbers(wanted, start, stop))
+        else:
+            rows = rows_between(batch.table.csr, start, stop)
+            rows = rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+        values = narrow(rows.data, self._reading.dtype)
+        if not batch.is_checked and np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
+            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+            column = column_name(int(rows.indices[at]), self.feature_names)
+            raise not_finite(place(row), column, rows.data[at], values.dtype.name)
+        return scipy.sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _check_finite(
@@ -173,7 +199,11 @@ class ArrayTable:
     """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
 
     def __init__(self, array: Any) -> None:
-        self._array = array.tocsr() if scipy.sparse.issparse(array) else array
+        self.csr = None
+        if scipy.sparse.issparse(array):
+            require_entries_within(array)
+            self.csr = array.tocsr()
+        self._array = array if self.csr is None else self.csr
         self.rows = array.shape[0]
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
@@ -183,8 +213,8 @@ class ArrayTable:
             raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
-        rows = dense(self._array[start:stop])
-        return rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+        rows = self._array[start:stop]
+        return dense(rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)])  # a few columns of sparse rows
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(dense(self._array[:, [column]]))
@@ -192,6 +222,8 @@ class ArrayTable:
 
 class PandasTable:
     """`Table` of a pandas frame."""
+
+    csr = None
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame

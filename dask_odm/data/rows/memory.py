@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import ScaledRows, Scaling, StoredScaling
 from dask_odm.linalg.csr_rows import CSRRows
@@ -150,11 +151,19 @@ def _hash_rows(words: Array, odd: Array, out: Array, cached: int = 1 << 15) -> N
         out[start : start + step] += mixed.sum(axis=1, dtype=np.uint64)
 
 
-def describe_not_finite(X: Array, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
+def describe_not_finite(X: Any, names: Sequence[Any] | Array | None = None, first: int = 0) -> str | None:
     """Return a sentence that says where X is missing or infinite, and what to do; None if all of X is finite.
 
-    Columns are called by ``names``, or numbered from 0. ``first`` is the number of the first row of X.
+    Columns are called by ``names``, or numbered from 0. ``first`` is the number of the first row of X. Of CSR rows, the
+    first column that is not finite is described.
     """
+    if issparse(X):
+        bad = ~np.isfinite(X.data)
+        if not bad.any():
+            return None
+        column = int(X.indices[bad].min())
+        X = X[:, [column]].toarray()
+        names = [column if names is None else names[column]]
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(X.sum(dtype=np.float64)):
             return None

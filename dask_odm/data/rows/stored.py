@@ -12,7 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BufferedRandom
@@ -27,9 +27,10 @@ from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import WholeFile, load_array, make_folders, reserve, save_array
 from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
 from dask_odm.data.store.sealed import ChunkFile
-from dask_odm.data.store.statistics import StatisticsAccumulator
+from dask_odm.data.store.statistics import EntryStatistics, StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
@@ -213,6 +214,26 @@ def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAc
     gathered = StatisticsAccumulator(store.features)
     gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
     return gathered
+
+
+def kept_rows(targets: Targets, block: StoreBlock) -> tuple[Array, Array]:
+    """Return the mask of the rows of a block that are kept, and their weights: columns of a pass."""
+    return targets(block)[0], np.empty(0) if block.weight is None else block.weight
+
+
+@dataclass(frozen=True)
+class KeptStatistics:
+    """Statistics of sparse rows that are kept, weighted by the store's weights: a query for a pass."""
+
+    features: int
+
+    def gather(self, blocks: Iterable[RowBlock]) -> EntryStatistics:
+        """Return the statistics of the blocks."""
+        gathered = EntryStatistics(self.features)
+        for block in blocks:
+            X = block.X if block.y.all() else block.X[block.y]
+            gathered.update(X, block.weight[block.y] if block.weight.size else None)
+        return gathered
 
 
 def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: int) -> Array:

@@ -151,13 +151,13 @@ class OneClass:
     class_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
     def __call__(self, block: StoreBlock) -> tuple[Mask, Array, Array]:
-        y = np.ones(len(block.X))
+        y = np.ones(block.X.shape[0])
         weight = y if block.weight is None else block.weight
         return weight > NEGLIGIBLE_WEIGHT, y, weight
 
     def columns(self, block: StoreBlock) -> tuple[Array, Array]:
         """Return codes of 1, and weights, which are empty if all are 1, for a pass over all rows."""
-        return np.ones(len(block.X), np.int8), np.empty(0) if block.weight is None else block.weight
+        return np.ones(block.X.shape[0], np.int8), np.empty(0) if block.weight is None else block.weight
 
 
 Targets = TwoClasses | ManyClasses | OneOfMany | RealValues | OneClass

@@ -8,8 +8,8 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
+from scipy.sparse import csr_array
 
 from dask_odm.data.store.store import Store, read_block_array, read_coordinate
 from dask_odm.errors import StoreError
@@ -29,6 +29,7 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
         None) and ``weight(sample)``, as far as the store has them: dask arrays, one dask chunk per store
         chunk, with names that depend on the store's content alone. Coordinate ``feature`` holds the names. Rows of a
         cube have coordinates of the places that they come from, lazy as well: ``at_y(sample)`` for its dimension y.
+        The blocks of sparse rows are SciPy CSR arrays, which xarray cannot compute: take ``X.data``, the dask array.
 
     Raises
     ------
@@ -92,5 +93,7 @@ def _lazy(store: Store, name: str, dtype: np.dtype[Any], read: Callable[..., Any
     zeros = (0,) * (len(chunks) - 1)
     # A plain graph, since the tasks of da.map_blocks would import dask.array, and so pandas, on every worker.
     tasks = {(label, i, *zeros): (read, store, name, i) for i in range(store.n_chunks)}
-    meta: npt.NDArray[Any] = np.empty((0,) * len(chunks), dtype=dtype)
+    meta: Any = np.empty((0,) * len(chunks), dtype=dtype)
+    if name == "X" and store.is_sparse:
+        meta = csr_array((0, 0), dtype=dtype)
     return da.Array(tasks, label, chunks, meta=meta)

@@ -1,8 +1,9 @@
 """Layout of a store or record on disk: its arrays, their files and their zarr documents.
 
 A store is a zarr v3 group (``X``, optional ``y`` and ``weight``, coordinate ``feature``, subgroup ``statistics``), a
-record one of any arrays; ``manifest.json`` beside them is written last. This module is arithmetic and JSON only; no
-file name is ever taken from a file.
+record one of any arrays; ``manifest.json`` beside them is written last. The X of sparse rows is a group of the arrays
+``data``, ``indices`` and ``indptr``, which AnnData reads as a ``csr_matrix``. This module is arithmetic and JSON only;
+no file name is ever taken from a file.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COORDINATES = "coordinates"  # name of the array with the places that rows come 
 COORDINATE_KINDS = ("number", "date")  # a date is stored as seconds since 1970
 STATISTICS = ("minimum", "maximum", "mean", "variance")
 ROOT = "zarr.json"  # key of the group's own document
+SPARSE = "X/zarr.json"  # key of the document of sparse rows
 
 Label = int | float | str | bool
 
@@ -100,6 +102,27 @@ class ArrayLayout:
 
 
 @dataclass(frozen=True)
+class EntryLayout:
+    """How many entries sparse rows have."""
+
+    total: int
+    chunk: int  # entries of a chunk file
+    most: int  # the most entries of the rows of one chunk
+
+    def check(self, rows: int, features: int) -> None:
+        """Raise ValueError if the numbers cannot be those of so many rows."""
+        if any(type(value) is not int for value in (self.total, self.chunk, self.most)):
+            raise ValueError("entries are no numbers")
+        held = 0 <= self.total <= rows * features and -(-self.total // max(rows, 1)) <= self.most <= self.total
+        if not held or self.most >= 1 << 31 or not 1 <= self.chunk <= max(1, self.total):
+            raise ValueError(f"entries are {self.total}, {self.chunk} a file, {self.most} a chunk")
+        if 8 * self.chunk > MAX_CHUNK_BYTES:
+            raise ValueError(f"{self.chunk} entries a file")
+        if self.most > features + MAX_CHUNK_BYTES // 8:  # a single row may have one entry for each feature
+            raise ValueError(f"{self.most} entries a chunk")
+
+
+@dataclass(frozen=True)
 class Layout:
     """The shape and types of a store, from which every array, file name and plain file size follows."""
 
@@ -112,20 +135,23 @@ class Layout:
     has_feature_names: bool = False
     compression: str | None = None
     coordinates: tuple[tuple[str, str], ...] = ()  # name and kind of each coordinate of the rows
+    entries: EntryLayout | None = None  # of sparse rows; None for dense ones
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Layout:
         """Build a layout from its `json`; raise ValueError or TypeError if it is none."""
-        optional = {"coordinates"}  # which stores without coordinates leave out
+        optional = {"coordinates", "entries"}  # which stores without them leave out
         if set(found) | optional != {field.name for field in fields(cls)}:
             raise ValueError("its layout has other fields")
-        layout = cls(**{**found, "coordinates": tuple((name, kind) for name, kind in found.get("coordinates", ()))})
+        coordinates = tuple((name, kind) for name, kind in found.get("coordinates", ()))
+        entries = EntryLayout(**found["entries"]) if "entries" in found else None
+        layout = cls(**{**found, "coordinates": coordinates, "entries": entries})
         layout.check()
         return layout
 
     def json(self) -> dict[str, Any]:
         """Return the layout as the manifest has it."""
-        return {name: value for name, value in asdict(self).items() if value or name != "coordinates"}
+        return {name: value for name, value in asdict(self).items() if value or name not in ("coordinates", "entries")}
 
     @property
     def n_chunks(self) -> int:
@@ -134,15 +160,46 @@ class Layout:
 
     @property
     def X(self) -> ArrayLayout:
-        """Layout of the rows."""
+        """Layout of dense rows."""
         d = self.features
         dims = ("sample", "feature")
         return ArrayLayout("X", (self.rows, d), (self.chunk_rows, d), self.dtype, dims, self.compression)
 
     def of_rows(self) -> dict[str, ArrayLayout]:
-        """Return the arrays over rows by name: X, and ``y`` (codes or real targets) and ``weight`` if there are any."""
+        """Return the arrays of the rows by name: those of X, ``y`` (codes or real targets) and ``weight``."""
+        return (self.of_entries() or {"X": self.X}) | self.of_columns()
+
+    def of_columns(self) -> dict[str, ArrayLayout]:
+        """Return ``y`` (codes or real targets) and ``weight`` by name, if there are any."""
         types = {"y": self.y_dtype, "weight": "float64" if self.has_weight else None}
-        return {"X": self.X} | {name: self._column(name, dtype) for name, dtype in types.items() if dtype is not None}
+        return {name: self._column(name, dtype) for name, dtype in types.items() if dtype is not None}
+
+    def of_entries(self) -> dict[str, ArrayLayout]:
+        """Return the arrays of sparse rows by name, none of dense ones: entries, their columns, bounds of the rows."""
+        if self.entries is None:
+            return {}
+        of_entry = ((self.entries.total,), (self.entries.chunk,))
+        shapes = {"data": (*of_entry, self.dtype), "indices": (*of_entry, "int32")}
+        shapes["indptr"] = ((self.rows + 1,), (self.chunk_rows,), "int64")
+        return {
+            f"X/{name}": ArrayLayout(f"X/{name}", shape, chunks, dtype, (f"X_{name}",), self.compression)
+            for name, (shape, chunks, dtype) in shapes.items()
+        }
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes that the rows of a chunk take in memory while they are read."""
+        if self.entries is None:
+            return self.X.chunk_nbytes
+        entry = np.dtype(self.dtype).itemsize + np.dtype(np.int32).itemsize
+        return (self.entries.most + self.entries.chunk) * entry + 24 * (self.chunk_rows + 1)
+
+    @property
+    def rows_nbytes(self) -> int:
+        """Bytes of all rows in memory."""
+        if self.entries is None:
+            return self.rows * self.features * np.dtype(self.dtype).itemsize
+        return self.entries.total * (np.dtype(self.dtype).itemsize + 4) + 8 * self.rows
 
     def _column(self, name: str, dtype: str) -> ArrayLayout:
         return ArrayLayout(name, (self.rows,), (self.chunk_rows,), dtype, ("sample",), self.compression)
@@ -179,7 +236,11 @@ class Layout:
         for name, kind in self.coordinates:
             if not isinstance(name, str) or kind not in COORDINATE_KINDS:
                 raise ValueError(f"coordinate {name!r} of kind {kind!r}")
-        if self.chunk_rows > max(self.rows, 1) or (self.chunk_rows > 1 and self.X.chunk_nbytes > MAX_CHUNK_BYTES):
+        chunk_nbytes = self.X.chunk_nbytes
+        if self.entries is not None:
+            self.entries.check(self.rows, self.features)
+            chunk_nbytes = 8 * self.chunk_rows
+        if self.chunk_rows > max(self.rows, 1) or (self.chunk_rows > 1 and chunk_nbytes > MAX_CHUNK_BYTES):
             raise ValueError(f"{self.chunk_rows} rows a chunk")
 
 
@@ -240,9 +301,10 @@ def zarr_documents(arrays: Iterable[ArrayLayout], attributes: Mapping[str, dict[
     """
     members = {array.name: array.document(attributes.get(f"{array.name}/zarr.json", {})) for array in arrays}
     documents = {f"{name}/zarr.json": document for name, document in members.items()}
-    for group in {name.rpartition("/")[0] for name in members} - {""}:
-        members[group] = _group_document({}, {})
-        documents[f"{group}/zarr.json"] = _group_document({})
+    for group in sorted({name.rpartition("/")[0] for name in members} - {""}):
+        own = attributes.get(f"{group}/zarr.json", {})
+        members[group] = _group_document(own, {})
+        documents[f"{group}/zarr.json"] = _group_document(own)
     documents[ROOT] = _group_document(attributes.get(ROOT, {}), members)
     return documents
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.layout import REAL_TYPE, Label, Layout
 from dask_odm.errors import InputError, StoreError
+from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
 
@@ -103,26 +104,75 @@ def _moments(
     return float(weight.sum()), origin + shift, np.einsum("i,ij,ij->j", weight, deviation, deviation)
 
 
-def sparse_statistics(X: Any, weight: Array) -> Statistics:
-    """Return weighted statistics of the features of CSR rows (n, d). Zeros that are not stored count as values.
+class EntryStatistics:
+    """Accumulator of `Statistics` over sparse rows, in time that grows with their entries.
 
-    The ``weight`` (n,) must be positive.
+    Zeros that are not stored count as values. Sums of accumulators are those of all their rows. The entries of a
+    feature have their count, weight, mean, sum of squared deviations, minimum and maximum side by side.
     """
-    n, d = X.shape
-    values = X.data.astype(np.float64)
-    columns = X.indices
-    weights = np.repeat(weight, np.diff(X.indptr))
-    total = float(weight.sum())
-    present = np.bincount(columns, weights, minlength=d)
-    mean = np.bincount(columns, weights * values, minlength=d) / total
-    squares = np.bincount(columns, weights * (values - mean[columns]) ** 2, minlength=d).astype(np.float64)
-    squares += np.maximum(total - present, 0.0) * mean**2
-    full = np.bincount(columns, minlength=d) == n
-    low = np.where(full, np.inf, 0.0)
-    high = np.where(full, -np.inf, 0.0)
-    np.minimum.at(low, columns, values)
-    np.maximum.at(high, columns, values)
-    return Statistics(low, high, np.clip(mean, low, high), np.where(low == high, 0.0, squares / total))
+
+    def __init__(self, features: int) -> None:
+        self._rows = 0
+        self.count = 0.0
+        self._entries = np.zeros((features, 6))
+
+    def update(self, X: Any, weight: Array | None = None) -> None:
+        """Add CSR rows (n, d). The ``weight`` (n,) must be positive; a row of weight 2 counts as two."""
+        n = X.shape[0]
+        self._rows += n
+        self.count += float(n if weight is None else weight.sum())
+        of_rows = np.ones(n) if weight is None else weight
+        _gather_entries(frozen(X.data), frozen(X.indices), frozen(X.indptr), frozen(of_rows), self._entries)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def __add__(self, other: EntryStatistics) -> EntryStatistics:
+        total = EntryStatistics(0)
+        total._rows = self._rows + other._rows
+        total.count = self.count + other.count
+        number, weight, mean, squares, low, high = self._entries.T
+        more, added, centre, spread, least, most = other._entries.T
+        both = np.maximum(weight + added, np.finfo(float).tiny)
+        delta = centre - mean
+        table = total._entries = np.empty_like(self._entries)
+        table[:, 0] = number + more
+        table[:, 1] = weight + added
+        table[:, 2] = mean + delta * (added / both)
+        table[:, 3] = squares + spread + delta * (weight * (added / both)) * delta
+        table[:, 4] = np.where(number == 0, least, np.where(more == 0, low, np.minimum(low, least)))
+        table[:, 5] = np.where(number == 0, most, np.where(more == 0, high, np.maximum(high, most)))
+        return total
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def result(self) -> Statistics:
+        """Return the statistics of all rows so far; raise ValueError if there were none."""
+        if self._rows == 0:
+            raise ValueError("no rows")
+        count, weight, centre, spread, low, high = self._entries.T
+        full = count == self._rows
+        low = np.where(full, low, np.minimum(low, 0.0))  # of a feature without entries both are 0
+        high = np.where(full, high, np.maximum(high, 0.0))
+        share = np.where(full, 1.0, np.minimum(weight / self.count, 1.0))
+        squares = spread + (1.0 - share) * weight * centre**2  # the zeros' own deviations from the mean included
+        return Statistics(
+            low, high, np.clip(centre * share, low, high), np.where(low == high, 0.0, squares / self.count)
+        )
+
+
+@compiled
+def _gather_entries(data: Array, indices: Array, indptr: Array, weight: Array, table: Array) -> None:
+    """Add the entries of CSR rows to the ``table`` (d, 6) of `EntryStatistics`, by Welford's update."""
+    for i in range(weight.size):
+        w = weight[i]
+        for t in range(indptr[i], indptr[i + 1]):
+            row = table[indices[t]]
+            value = np.float64(data[t])
+            row[4] = value if row[0] == 0.0 else min(row[4], value)
+            row[5] = value if row[0] == 0.0 else max(row[5], value)
+            row[0] += 1.0
+            row[1] += w
+            delta = value - row[2]
+            row[2] += delta * (w / row[1])
+            row[3] += w * delta * (value - row[2])
 
 
 _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.storage.locations import is_address, location_of
+from dask_odm.data.store.entries import EntryBuffer, read_entries
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     COORDINATES,
@@ -29,7 +30,7 @@ from dask_odm.data.store.layout import (
     decode_strings,
 )
 from dask_odm.data.store.manifest import whole
-from dask_odm.data.store.sealed import SealedFolder, unseal
+from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
@@ -37,13 +38,14 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
 READERS = 8  # threads that gather rows from chunks; each holds one
+Buffer = npt.NDArray[np.uint8] | EntryBuffer
 
 
 @dataclass(frozen=True, eq=False)
 class StoreBlock:
     """Consecutive rows of a store, or rows gathered from it."""
 
-    X: Array  # (rows, d)
+    X: Any  # (rows, d), an array, or a CSR array of sparse rows
     # (rows,) codes, indices into `Store.classes`, where -1 is unknown; or real targets in float64, where NaN is unknown
     y: Array | None
     weight: npt.NDArray[np.float64] | None  # (rows,)
@@ -142,9 +144,14 @@ class Store(SealedFolder):
         return self.layout.has_weight
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether rows are sparse: they are read as CSR arrays."""
+        return self.layout.entries is not None
+
+    @property
     def chunk_nbytes(self) -> int:
         """Bytes of a whole chunk of X in memory."""
-        return self.layout.X.chunk_nbytes
+        return self.layout.block_nbytes
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -199,24 +206,33 @@ class Store(SealedFolder):
             raise IndexError(f"chunk {i} of a store of {self.n_chunks} chunks")
         return slice(i * self.chunk_rows, min((i + 1) * self.chunk_rows, self.rows))
 
-    def buffer(self) -> npt.NDArray[np.uint8]:
+    def buffer(self) -> Buffer:
         """Return a buffer that `read` can fill again and again."""
-        return np.empty(self.chunk_nbytes + CHECKSUM_BYTES, dtype=np.uint8)
+        return EntryBuffer() if self.is_sparse else room_for(self.chunk_nbytes + CHECKSUM_BYTES)
 
-    def read(self, i: int, out: npt.NDArray[np.uint8] | None = None) -> StoreBlock:
+    def read(self, i: int, out: Buffer | None = None) -> StoreBlock:
         """Read chunk ``i`` and check it; StoreError names the array and chunk that are missing, cut off or damaged.
 
         With a buffer ``out`` from `buffer`, the block's X is a view of it, valid until the next read.
         """
-        return self._block(i, self.read_chunk(self.layout.X, i, out))
+        return self._block(i, self.read_features(i, out))
+
+    def read_features(self, i: int, out: Buffer | None = None) -> Any:
+        """Read the rows of chunk ``i`` as `read` does, without what is beside them."""
+        if self.is_sparse:
+            if isinstance(out, EntryBuffer):
+                return read_entries(self, self.layout, i, out)
+            return read_entries(self, self.layout, i, EntryBuffer()).copy()  # who keeps it keeps no whole files
+        assert not isinstance(out, EntryBuffer)
+        return self.read_chunk(self.layout.X, i, out)
 
     def read_columns(self, i: int) -> StoreBlock:
         """Read y and weight of chunk ``i`` and check them. X is not read, and has no columns."""
         rows = self.chunk_slice(i)
         return self._block(i, np.empty((rows.stop - rows.start, 0), self.dtype))
 
-    def _block(self, i: int, X: Array) -> StoreBlock:
-        columns = {name: self.read_chunk(array, i) for name, array in self.layout.of_rows().items() if name != "X"}
+    def _block(self, i: int, X: Any) -> StoreBlock:
+        columns = {name: self.read_chunk(array, i) for name, array in self.layout.of_columns().items()}
         return StoreBlock(X, columns.get("y"), columns.get("weight"), self.chunk_slice(i).start)
 
     def read_coordinates(self, i: int) -> Array | None:
@@ -304,20 +320,33 @@ class Store(SealedFolder):
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.rows:
             raise IndexError(f"row numbers must be in [0, {self.rows})")
-        arrays = self.layout.of_rows().items()
-        found = {name: np.empty((len(wanted), *array.shape[1:]), array.dtype) for name, array in arrays}
+        X: Any = [] if self.is_sparse else np.empty((len(wanted), self.features), self.dtype)
+        found = {name: np.empty(len(wanted), array.dtype) for name, array in self.layout.of_columns().items()}
         chunk_of = wanted // self.chunk_rows
         order = np.argsort(chunk_of, kind="stable")
         chunks, starts = np.unique(chunk_of[order], return_index=True)
 
         def gather(chunk: int, at: Array) -> None:
             block = self.read(chunk)
+            rows = wanted[at] - block.first
+            if self.is_sparse:
+                X.append((at, block.X[rows]))
+            else:
+                X[at] = block.X[rows]
             for name, values in found.items():
-                values[at] = getattr(block, name)[wanted[at] - block.first]
+                values[at] = getattr(block, name)[rows]
 
         places = np.split(order, starts[1:]) if len(order) else []
         run_threads(lambda each: gather(*each), zip(chunks.tolist(), places, strict=True), READERS)
-        return StoreBlock(found["X"], found.get("y"), found.get("weight"), -1)
+        return StoreBlock(self._in_order(X) if self.is_sparse else X, found.get("y"), found.get("weight"), -1)
+
+    def _in_order(self, parts: list[tuple[Array, Any]]) -> Any:
+        """Return sparse rows in the order of their places, from parts of them with those."""
+        from scipy.sparse import csr_array, vstack  # not at the top: who reads dense rows needs no SciPy
+
+        none = csr_array((0, self.features), dtype=self.dtype)
+        places = np.concatenate([np.empty(0, np.int64), *(at for at, _ in parts)])
+        return vstack([none, *(rows for _, rows in parts)], format="csr")[np.argsort(places)]
 
     def sample(self, n_rows: int, random_state: int = 0) -> tuple[Array, Array | None]:
         """Draw rows that have a label or target, each as likely as any other; all of them if there are no more.
@@ -338,7 +367,7 @@ class Store(SealedFolder):
 
     def read_column(self, name: str) -> Array | None:
         """Read all of ``y`` (label codes or real targets) or ``weight``, shape (rows,); None without it."""
-        array = self.layout.of_rows().get(name)
+        array = self.layout.of_columns().get(name)
         if array is None:
             return None
         column = np.empty(self.rows, dtype=array.dtype)
@@ -350,9 +379,11 @@ class Store(SealedFolder):
         return ("dask_odm.Store", self.path, self.digest)
 
 
-def read_block_array(store: Store, name: str, i: int) -> Array:
+def read_block_array(store: Store, name: str, i: int) -> Any:
     """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
-    chunk = store.read_chunk(store.layout.of_rows()[name], i)
+    if name == "X":
+        return store.read_features(i)
+    chunk = store.read_chunk(store.layout.of_columns()[name], i)
     return store.labels(chunk) if name == "y" else chunk
 
 

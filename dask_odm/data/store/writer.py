@@ -6,110 +6,44 @@ zarr. A store becomes visible only when every byte of it is on disk; a failure l
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import new_storage
 from dask_odm.data.store.layout import (
-    CHECKSUM_BYTES,
     CODE_TYPES,
     COORDINATES,
     FLOAT_TYPES,
     REAL_TYPE,
     ROOT,
+    SPARSE,
     STATISTICS,
+    EntryLayout,
     Label,
     Layout,
-    crc32c,
     encode_strings,
     rows_of_chunk,
     seal,
     zarr_documents,
 )
 from dask_odm.data.store.manifest import FORMAT, FORMAT_VERSION, Entry
-from dask_odm.data.store.sealed import encoded, finish, write_chunk, writing
-from dask_odm.data.store.statistics import (
-    StatisticsAccumulator,
-    class_attributes,
-    class_sums,
-    real_attributes,
-    sort_classes,
-)
+from dask_odm.data.store.open_chunks import STARTS, OpenChunk, OpenEntries, OpenRows
+from dask_odm.data.store.sealed import encoded, finish, sealed_bytes, write_chunk, writing
+from dask_odm.data.store.statistics import class_attributes, class_sums, real_attributes, sort_classes
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.typing import Array
 
-_CODES = "codes"  # key of provisional label codes and the rows' weights, until all labels are known
-
-
-class _OpenChunk:
-    """Chunk that is being filled with blocks of rows: X with room for its checksum, columns beside it, statistics.
-
-    ``columns`` are those of the first rows, if they have them: ``y``, whose codes are provisional, ``weight``, and
-    ``coordinates`` of shape (rows, k).
-    """
-
-    def __init__(self, size: int, features: int, dtype: str, columns: Mapping[str, Array]) -> None:
-        self.size = size
-        self.features = features
-        self.used = 0
-        self._bytes = np.empty(size * features * np.dtype(dtype).itemsize + CHECKSUM_BYTES, dtype=np.uint8)
-        self.X = self._bytes[:-CHECKSUM_BYTES].view(dtype).reshape(size, features)
-        types = {name: "float64" if column.dtype.kind == "f" else "int32" for name, column in columns.items()}
-        shapes = {name: (size, *column.shape[1:]) for name, column in columns.items()}
-        self.columns: dict[str, Array] = {name: np.empty(shapes[name], kind) for name, kind in types.items()}
-        self.statistics = StatisticsAccumulator(features)
-
-    @property
-    def has_real_targets(self) -> bool:
-        return "y" in self.columns and self.columns["y"].dtype.kind == "f"
-
-    def check(self, X: Array, columns: Mapping[str, Array]) -> None:
-        """Raise InputError unless rows have the shapes and kinds of this chunk, and allowed weights."""
-        if X.ndim != 2 or X.shape[1] != self.features:
-            raise InputError(f"X must have {self.features} features. Got shape {X.shape} instead.")
-        for name in ("y", "weight", COORDINATES):
-            if (name in columns) != (name in self.columns):
-                raise InputError(f"{name} must be given for all rows or for none.")
-        for name, column in columns.items():
-            shape = (len(X), *self.columns[name].shape[1:])
-            if column.shape != shape:
-                raise InputError(f"{name} must have shape {shape} as X has rows. Got {column.shape} instead.")
-        if "y" in columns and (columns["y"].dtype.kind == "f") != self.has_real_targets:
-            raise InputError("y must be label codes for all rows, or real targets for all.")
-        weight = columns.get("weight", np.empty(0))
-        if not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise InputError("weight must be finite and not negative.")
-
-    def fill(self, X: Array, columns: Mapping[str, Array], at: int) -> int:
-        """Take as many rows from row ``at`` on as there is room for, and return their number."""
-        room = slice(self.used, min(self.used + len(X) - at, self.size))
-        rows = slice(at, at + room.stop - room.start)
-        with np.errstate(over="ignore"):
-            np.copyto(self.X[room], X[rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
-        for name, column in columns.items():
-            self.columns[name][room] = column[rows]
-        self.used = room.stop
-        return rows.stop - at
-
-    def padded(self, rows: int) -> tuple[memoryview, dict[str, Array]]:
-        """Return the sealed bytes of the first ``rows`` rows of X, and their columns, the unused ones padded."""
-        if not np.isfinite(self.X[: self.used]).all():
-            raise InputError(f"X contains NaN, infinity or a value too large for {self.X.dtype}.")
-        self.statistics.update(self.X[: self.used])
-        self.X[self.used :] = np.nan
-        for column in self.columns.values():
-            column[self.used :] = np.nan if column.dtype.kind == "f" else -1
-        nbytes = rows * self.X.strides[0]
-        checksum = crc32c(self._bytes[:nbytes])
-        self._bytes[nbytes : nbytes + CHECKSUM_BYTES] = np.frombuffer(checksum.to_bytes(4, "little"), np.uint8)
-        X = self._bytes[: nbytes + CHECKSUM_BYTES].data
-        return X, {name: column[:rows] for name, column in self.columns.items()}
+_KEPT = "kept"  # key of columns that wait until all labels are known, and how many rows a chunk of sparse ones has
 
 
 class StoreWriter:
@@ -148,7 +82,8 @@ class StoreWriter:
         self._counts = np.zeros(0, dtype=np.int64)
         self._known_rows = 0
         self._known_weight = 0.0
-        self._open: _OpenChunk | None = None
+        self._kept = 0  # how often columns were put aside
+        self._open: OpenChunk | OpenEntries | None = None
 
     def __enter__(self) -> StoreWriter:
         with writing("store", self.path):
@@ -162,18 +97,20 @@ class StoreWriter:
 
     def append(
         self,
-        X: Array,
+        X: Any,
         y: npt.ArrayLike | None = None,
         weight: npt.ArrayLike | None = None,
         coordinates: Array | None = None,
     ) -> None:
         """Add rows: finite numbers X of shape (rows, d), and for all rows or none y and weights that are not negative.
 
+        X is an array, or sparse for all rows.
+
         ``y`` has integer codes of shape (rows,), indices into the ``classes`` given at the end, where -1 is unknown; or
         real targets, floats, where NaN is unknown. ``coordinates`` (rows, k), float64, are places that rows come from.
         Raises InputError if shapes or numbers are not allowed.
         """
-        X = np.asarray(X)
+        X = _canonical(X) if issparse(X) else np.asarray(X)
         columns = {} if y is None else {"y": np.asarray(y)}
         if weight is not None:
             columns["weight"] = np.asarray(weight, dtype=np.float64)
@@ -182,14 +119,18 @@ class StoreWriter:
         if self._open is None:
             if X.ndim != 2 or X.shape[1] == 0:
                 raise InputError(f"X must have two dimensions and at least one feature. Got shape {X.shape} instead.")
-            size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
-            self._open = _OpenChunk(size, X.shape[1], self.dtype, columns)
+            if issparse(X):
+                self._open = OpenEntries(self._chunk_rows, X.shape[1], self.dtype, columns, self._write)
+            else:
+                size = rows_of_chunk(self._chunk_rows, X.shape[1], self.dtype)
+                self._open = OpenChunk(size, X.shape[1], self.dtype, columns)
         self._open.check(X, columns)
         if "y" in columns:
             self._check_targets(columns["y"])
         at = 0
-        while at < len(X):
-            taken = self._open.fill(X, columns, at)
+        while at < X.shape[0]:
+            with writing("store", self.path):
+                taken = self._open.fill(X, columns, at)
             at += taken
             self.rows += taken
             if self._open.used == self._open.size:
@@ -205,10 +146,15 @@ class StoreWriter:
         if chunk is None or "y" not in chunk.columns or chunk.has_real_targets:
             return
         with writing("store", self.path):
-            for i in range(len(self._entries.get("X", []))):
-                codes, weight = self._read_codes(i, chunk.size)
-                self._write_real(table[codes], weight)
-            self._storage.remove(_CODES)
+            for i in range(self._kept):
+                columns = self._read_kept(chunk, i)
+                real = table[columns["y"]]
+                if isinstance(chunk, OpenEntries):
+                    self._keep(chunk, columns | {"y": real}, i)
+                else:
+                    self._write_real(real, columns.get("weight"))
+            if isinstance(chunk, OpenChunk):
+                self._storage.remove(_KEPT)
         known = table[chunk.columns["y"][: chunk.used]]
         chunk.columns["y"] = np.append(known, np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
@@ -247,27 +193,40 @@ class StoreWriter:
         if "y" in chunk.columns:
             codes = (name for name in CODE_TYPES if len(kept) - 1 <= np.iinfo(name).max)
             y_dtype = REAL_TYPE if chunk.has_real_targets else next(codes)
+        with writing("store", self.path):
+            chunk_rows, entries = (
+                chunk.finish() if isinstance(chunk, OpenEntries) else (min(chunk.size, self.rows), None)
+            )
         layout = Layout(
-            self.rows, chunk.features, min(chunk.size, self.rows), self.dtype, y_dtype,
+            self.rows, chunk.features, chunk_rows, self.dtype, y_dtype,
             "weight" in chunk.columns, names is not None, self.compression,
-            tuple(coordinates) if COORDINATES in chunk.columns else (),
+            tuple(coordinates) if COORDINATES in chunk.columns else (), entries,
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
         with writing("store", self.path):
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)
+            of_classes = self._write_kept(chunk, layout, kept, recode)
             if chunk.has_real_targets:
                 attributes["y/zarr.json"] = real_attributes(self._known_rows, self._known_weight)
             elif y_dtype is not None:
-                attributes["y/zarr.json"] = self._write_codes(layout, y_dtype, kept, recode)
+                attributes["y/zarr.json"] = of_classes
+            if entries is not None:  # as AnnData writes and reads them
+                shape = [layout.rows, layout.features]
+                attributes[SPARSE] = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
             statistics = chunk.statistics.result()
             for name in STATISTICS:
                 self._write(f"statistics/{name}", sealed_bytes(getattr(statistics, name)))
             if names is not None:
                 self._write("feature", seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
-            finish(self._storage, {**head, "layout": layout.json()}, self._entries, documents)
+            chunks = {array.name: self._entries.get(array.name, []) for array in layout.arrays()}
+            for array in layout.arrays():  # before the store takes the place of another one
+                if len(chunks[array.name]) != array.n_chunks:
+                    written = len(chunks[array.name])
+                    raise RuntimeError(f"array {array.name!r} has {written} of {array.n_chunks} chunks.")
+            finish(self._storage, {**head, "layout": layout.json()}, chunks, documents)
 
     def publish(self) -> Store:
         """Rename the store into its place after `prepare`, and open it."""
@@ -287,48 +246,78 @@ class StoreWriter:
         counts[: len(self._counts)] += self._counts
         self._counts = counts
 
-    def _flush(self, chunk: _OpenChunk, rows: int) -> None:
-        """Write the rows so far as the next chunk, padded to ``rows`` rows."""
-        i = len(self._entries.get("X", []))
+    def _flush(self, chunk: OpenChunk | OpenEntries, rows: int) -> None:
+        """Write the rows so far as the next chunk, padded to ``rows`` rows; of sparse rows, put columns aside."""
+        if isinstance(chunk, OpenEntries):
+            with writing("store", self.path):
+                self._keep(chunk, {name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
+            chunk.used = 0
+            return
         X, columns = chunk.padded(rows)
-        weight = columns.get("weight")
         with writing("store", self.path):
             self._write("X", X)
             for name in ("weight", COORDINATES):
                 if name in columns:
                     self._write(name, sealed_bytes(columns[name]))
             if chunk.has_real_targets:
-                self._write_real(columns["y"], weight)
+                self._write_real(columns["y"], columns.get("weight"))
             elif "y" in columns:
-                y = columns["y"]
-                self._storage.write(f"{_CODES}/{i}", y.tobytes() + (b"" if weight is None else weight.tobytes()))
+                self._keep(chunk, columns, self._kept)
         chunk.used = 0
 
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
         """Write the next chunk of an array. Its key and compression depend on no number of rows."""
-        layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),))
+        entries = EntryLayout(1, 1, 1) if isinstance(self._open, OpenEntries) else None
+        layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),), entries)
         (array,) = (each for each in layout.arrays() if each.name == name)
-        entries = self._entries.setdefault(name, [])
-        entries.append(write_chunk(self._storage, array, len(entries), sealed))
+        written = self._entries.setdefault(name, [])
+        written.append(write_chunk(self._storage, array, len(written), sealed))
 
-    def _read_codes(self, i: int, rows: int) -> tuple[Array, Array | None]:
-        """Return the provisional codes of chunk ``i``, and its weights if rows have any."""
-        data = self._storage.read(f"{_CODES}/{i}", 12 * rows)
-        weight = np.frombuffer(data, np.float64, offset=4 * rows) if len(data) > 4 * rows else None
-        return np.frombuffer(data, np.int32, rows), weight
+    def _keep(self, chunk: OpenRows, columns: Mapping[str, Array], i: int) -> None:
+        """Put columns aside, in place of those that were put aside as number ``i``, if there are any."""
+        self._storage.write(f"{_KEPT}/{i}", b"".join(columns[name].tobytes() for name in chunk.waiting))
+        self._kept = max(self._kept, i + 1)
 
-    def _write_codes(self, layout: Layout, y_dtype: str, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
-        """Turn provisional codes into final ones, and return the attributes of y."""
+    def _read_kept(self, chunk: OpenRows, i: int) -> dict[str, Array]:
+        """Return the columns that were put aside as number ``i``."""
+        row = np.dtype([(name, chunk.columns[name].dtype, chunk.columns[name].shape[1:]) for name in chunk.waiting])
+        data = self._storage.read(f"{_KEPT}/{i}", row.itemsize * chunk.size)
+        rows = len(data) // row.itemsize
+        found = {}
+        at = 0
+        for name in chunk.waiting:
+            column = row[name]
+            found[name] = np.frombuffer(data, column.base, rows * math.prod(column.shape), at)
+            found[name] = found[name].reshape(rows, *column.shape)
+            at += rows * column.itemsize
+        return found
+
+    def _write_kept(
+        self, chunk: OpenChunk | OpenEntries, layout: Layout, kept: tuple[Label, ...], recode: Array
+    ) -> dict[str, object]:
+        """Write the columns that were put aside, with final codes of labels, and return the attributes of classes."""
         counts = np.zeros(len(kept), dtype=np.int64)
         totals = np.zeros(len(kept))
-        for i in range(layout.n_chunks):
-            codes, weight = self._read_codes(i, layout.chunk_rows)
-            final = np.append(recode, -1)[codes].astype(y_dtype)  # code -1 takes the last entry
+        waiting = self._kept if isinstance(chunk, OpenEntries) or not chunk.has_real_targets else 0
+        runs: Iterable[Mapping[str, Array]] = (self._read_kept(chunk, i) for i in range(waiting))
+        for columns in chunk.chunks(runs, layout.chunk_rows) if isinstance(chunk, OpenEntries) else runs:
+            weight = columns.get("weight")
+            if STARTS in columns:
+                self._write("X/indptr", sealed_bytes(columns[STARTS]))
+                for name in ("weight", COORDINATES):
+                    if name in columns:
+                        self._write(name, sealed_bytes(columns[name]))
+            if "y" not in columns:
+                continue
+            if chunk.has_real_targets:
+                self._write_real(columns["y"], weight)
+                continue
+            final = np.append(recode, -1)[columns["y"]].astype(layout.y_dtype)  # code -1 takes the last entry
             counts += np.bincount(final[final >= 0], minlength=len(kept))
             if weight is not None:
                 totals += class_sums(final, weight, len(kept))
             self._write("y", sealed_bytes(final))
-        self._storage.remove(_CODES)
+        self._storage.remove(_KEPT)
         return class_attributes(kept, counts, totals if layout.has_weight else None)
 
     def _write_real(self, y: Array, weight: Array | None) -> None:
@@ -361,6 +350,11 @@ def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
     return result
 
 
-def sealed_bytes(numbers: Array) -> bytes:
-    """Return the little-endian bytes of an array, followed by their checksum."""
-    return seal(np.ascontiguousarray(numbers, dtype=numbers.dtype.newbyteorder("<")).tobytes())
+def _canonical(X: Any) -> Any:
+    """Return sparse rows as CSR rows with ascending columns, none of them twice; InputError if some are none of X."""
+    require_entries_within(X)
+    rows = csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows

@@ -213,13 +213,7 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
     """Raise InputError if X (n, d) is not finite, naming columns, counts and rows."""
-    if issparse(X):
-        if np.isfinite(X.data).all():
-            return
-        column = int(X.indices[~np.isfinite(X.data)].min())
-        X = X[:, [column]].toarray()
-        names = [column if names is None else names[column]]
-    if X.nbytes >= LARGE_BYTES and _parts_are_finite(X):
+    if not issparse(X) and X.nbytes >= LARGE_BYTES and _parts_are_finite(X):
         return
     complaint = describe_not_finite(X, names, first)
     if complaint is not None:

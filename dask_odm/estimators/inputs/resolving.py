@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.labels import LabelEncoder
@@ -37,7 +38,7 @@ from dask_odm.typing import Array
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
-BLOCK_BYTES = 16 << 20  # bytes of rows in memory that are written to a store at a time
+BLOCK_BYTES = 16 << 20  # bytes of rows that are written to a store, or made dense, at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,8 @@ class LazyArrays:
         """Compute rows, labels and weights, or None, one block at a time."""
         for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
             X, y, *weight = computed(*block)
-            yield np.asarray(X).astype(self.dtype, copy=False), np.asarray(y), weight[0] if weight else None
+            rows = X if issparse(X) else np.asarray(X)
+            yield rows.astype(self.dtype, copy=False), np.asarray(y), weight[0] if weight else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,6 +339,6 @@ def _spool(rows: LazyArrays | LargeCube, path: str, target: str) -> Store:
             with input_errors():
                 numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
             writer.append(X, targets, numbers)
-            meter.add(len(X))
+            meter.add(X.shape[0])
         names = None if rows.feature_names is None else [str(name) for name in rows.feature_names]
         return writer.finish(encoder.classes() or None, feature_names=names, source=rows.title)

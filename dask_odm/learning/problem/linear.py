@@ -10,7 +10,7 @@ A `Query` sums over blocks of rows at one w; the `PrimalProblem` runs it over al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.features import EntryRows, EntryScores, EntrySums, FeatureMap
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
 from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
 from dask_odm.linalg.jit import frozen
-from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses, rows_between
 from dask_odm.typing import Array
 
 SPARSE_ROWS = 4096  # rows of a CSR matrix per product
@@ -80,6 +80,11 @@ def block_rows(d: int, X: Any) -> int:
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
 
 
+def dense_rows(d: int, X: Any) -> int:
+    """Return the number of rows per product if sparse rows are made dense for it, in float64."""
+    return max(64, BLOCK_BYTES // (8 * max(1, d))) if issparse(X) else block_rows(d, X)
+
+
 def group_count(k: int, *, full: bool = False) -> int:
     """Return the most groups of rows in memory; it depends on the number of weights alone.
 
@@ -112,9 +117,22 @@ class Query:
         few features, its full curvature may be that of one block of rows in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
-        for piece in self._pieces(blocks, losses_alone=curvature == "none"):
-            part = self._piece_sums(*piece, curvature, hessian_stride)
-            found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
+        entries: EntrySums | None = None
+        total = 0.0
+        for X, y, weight in self._pieces(blocks, losses_alone=curvature == "none", by_entry=curvature != "full"):
+            if not isinstance(X, EntryRows):
+                part = self._piece_sums(X, y, weight, curvature, hessian_stride)
+                found = part if found is None else found + part  # not from zeros: filling fresh k² entries takes time
+                continue
+            if entries is None:
+                scores = EntryScores(self.features, self.w)
+                entries = EntrySums(self.features, squares=curvature == "diagonal")
+            value, dual, c = self.loss.evaluate(scores(X), y, weight)
+            total += value
+            entries.add(X, dual, c if curvature == "diagonal" else None)
+        if entries is not None:
+            second = entries.squares() if curvature == "diagonal" else np.zeros(0)
+            return PrimalSums(total, entries.result(), second)
         if found is None:
             k = self.features.k
             found = PrimalSums(0.0, np.zeros(k), np.zeros({"full": (k, k), "diagonal": (k,), "none": (0,)}[curvature]))
@@ -132,20 +150,28 @@ class Query:
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
         """Return the curvature c of every row at w, in the pieces of `product`; in a list, so that groups add up."""
-        return [
-            [self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2] for X, y, weight in self._pieces(blocks)]
-        ]
+        scores = self._scores(self.w)
+        return [[self.loss.evaluate(scores(X), y, weight)[2] for X, y, weight in self._pieces(blocks, by_entry=True)]]
 
     def product(self, blocks: Iterable[RowBlock], v: Array, curvatures: Iterable[Array] | None = None) -> Array:
         """Return ``Σ c φ (φ·v)``, (k,), with c the curvature at w; known ``curvatures`` save computing them."""
         total = np.zeros(self.features.k)
+        entries: EntrySums | None = None
+        both = self._scores(v) if curvatures is not None else self._scores(self.w, v)
         known = iter(()) if curvatures is None else iter(curvatures)
-        for X, y, weight in self._pieces(blocks):
-            c = next(known, None)
-            if c is None:
-                c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)[2]
-            total += self.features.weighted_sum(X, c * self.features.scores(X, v))
-        return total
+        for X, y, weight in self._pieces(blocks, by_entry=True):
+            if curvatures is None:
+                scores, along = both(X)
+                c = self.loss.evaluate(scores, y, weight)[2]
+            else:
+                along = both(X)
+                c = next(known)
+            if isinstance(X, EntryRows):
+                entries = entries or EntrySums(self.features)
+                entries.add(X, c * along)
+            else:
+                total += self.features.weighted_sum(X, c * along)
+        return total if entries is None else entries.result()
 
     def leverages(self, blocks: Iterable[RowBlock], inverse: Array, decisive: bool = False) -> list[Array]:
         """Return scores of the rows at w, and ``‖inverse · φ‖²`` of those with a curvature: a list of (2, n) arrays.
@@ -158,7 +184,7 @@ class Query:
             _, dual, c = self.loss.evaluate(scores, y, weight)
             active = np.flatnonzero((c > 0) & (dual * scores >= 0) if decisive else c)
             pair = np.zeros((2, len(y)))
-            step = block_rows(self.features.d, X)
+            step = dense_rows(self.features.d, X)
             pair[0] = scores
             for i in range(0, len(active), step):
                 rows = active[i : i + step]
@@ -171,7 +197,7 @@ class Query:
 
     def feature_rows(self, block: RowBlock) -> Iterator[tuple[slice, Array]]:
         """Yield features (m, k) of the rows of a block, a bounded number at a time, with their places."""
-        step = block_rows(self.features.d, block.X)
+        step = dense_rows(self.features.d, block.X)
         for start in range(0, len(block), step):
             rows = slice(start, min(len(block), start + step))
             X = self.features.dense(self.features.block(block.X[rows]))
@@ -182,29 +208,51 @@ class Query:
     def slopes(self, blocks: Iterable[RowBlock], direction: Array, steps: Array) -> Array:
         """Return the derivatives of the loss by the step, at ``w + step · direction`` for each of ``steps``."""
         total = np.zeros(len(steps))
-        for X, y, weight in self._pieces(blocks):
-            scores = self.features.scores(X, self.w)
-            change = self.features.scores(X, direction)
+        both = self._scores(self.w, direction)
+        for X, y, weight in self._pieces(blocks, by_entry=True):
+            scores, change = both(X)
             total += self.loss.slopes(scores, change, y, weight, steps)
         return total
 
-    def _pieces(self, blocks: Iterable[RowBlock], *, losses_alone: bool = False) -> Iterable[tuple[Any, Array, Array]]:
+    def _scores(self, *w: Array) -> Callable[[Any], Any]:
+        """Return a function that returns φ·w of a piece's rows, (n,), or that for each of two ``w``."""
+        of_entries: list[EntryScores] = []
+
+        def scores(X: Any) -> Any:
+            if not isinstance(X, EntryRows):
+                found = [self.features.scores(X, each) for each in w]
+                return found if len(w) > 1 else found[0]
+            if not of_entries:  # weights of raw features are made once for all pieces
+                of_entries.append(EntryScores(self.features, *w))
+            return of_entries[0](X)
+
+        return scores
+
+    def _pieces(
+        self, blocks: Iterable[RowBlock], *, losses_alone: bool = False, by_entry: bool = False
+    ) -> Iterable[tuple[Any, Array, Array]]:
         """Yield features, targets and weights of every block, a bounded number of rows at a time.
 
-        ``losses_alone`` says that no curvature is summed.
+        ``losses_alone`` says that no curvature is summed. With ``by_entry``, sparse rows come as `EntryRows`.
         """
         unscaled = self.features.scaling is None and isinstance(self.loss, BandLoss)
         for block in blocks:
             n = len(block.y)
+            if by_entry and issparse(block.X):
+                for rows, X in EntryRows.of(block.X).pieces():
+                    yield X, block.y[rows], block.weight[rows]
+                continue
             by_loop = unscaled and not issparse(block.X)
             # the loop for losses alone sums rows of any dtype in float64
             widens = self.double_precision and not (by_loop and losses_alone)
+            # loops over entries sum in float64 in any case; a Hessian may be summed by BLAS
+            widens &= not issparse(block.X) or self.features.k <= EXACT_FEATURES
             # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
             whole = by_loop and not widens and self.features.d <= MOST_FEATURES
             step = n if whole else block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
-                X = block.X if n <= step else block.X[rows]
+                X = block.X if n <= step else rows_between(block.X, rows.start, rows.stop)
                 if widens and X.dtype != np.float64:
                     X = X.astype(np.float64)
                 yield self.features.block(X), block.y[rows], block.weight[rows]
@@ -286,11 +334,12 @@ class PrimalProblem:
 
     def pass_bytes(self, curvature: str) -> PassBytes:
         """Return the bytes that a task holds in a pass with that ``curvature``."""
-        return PassBytes(8 * (self.k * self.k if curvature == "full" else self.k), 16, 5 * BLOCK_BYTES)
+        sums = self.k * self.k if curvature == "full" else 2 * self.k  # dual image and diagonal
+        return PassBytes(8 * sums, 16, 5 * BLOCK_BYTES)
 
     def sums(self, w: Array, curvature: str, *, double_precision: bool = False, hessian_stride: int = 1) -> PrimalSums:
         """Return `Query.sums` of all rows."""
-        nbytes = 8 * self.k * self.k if curvature == "full" else 0
+        nbytes = self.pass_bytes(curvature).sums
         query = self._query(w, double_precision)
         return self._passes.run(query, Query.sums, curvature, hessian_stride, nbytes=nbytes)
 
@@ -299,7 +348,7 @@ class PrimalProblem:
         query = self._query(w, double_precision)
         if not self._passes.streamed:
             self._remember_curvatures(query)
-        return self._passes.run(query, Query.product, v, of_groups=self._curvatures)
+        return self._passes.run(query, Query.product, v, of_groups=self._curvatures, nbytes=8 * self.k)
 
     def leverages(self, w: Array, inverse: Array, *, decisive: bool = False) -> Array:
         """Return scores of all rows at ``w``, and ``‖inverse · φ‖²`` of those with a curvature: float64 (2, n).

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.features import EntryRows, FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen, inlined
 from dask_odm.linalg.threads import run_threads
@@ -86,7 +86,7 @@ class SparsePrimal:
         """Return φ·w of every row, float64 (n,)."""
         u, intercept = self.features.raw_weights(w)
         scores = np.empty(self.X.shape[0])
-        self._of_groups(lambda a, b: _entry_scores(*self.arrays(a, b), u, intercept, scores[a:b]))
+        self._of_groups(lambda a, b: entry_scores(*self.arrays(a, b), u, intercept, scores[a:b]))
         return scores
 
     def image(self, dual: Array) -> Array:
@@ -94,7 +94,7 @@ class SparsePrimal:
 
         def part(a: int, b: int) -> Array:
             out = np.zeros(self.features.d)
-            _add_entries(*self.arrays(a, b), dual[a:b], out)
+            add_entries(*self.arrays(a, b), dual[a:b], out)
             return out
 
         sums: Any = sum(self._of_groups(part))
@@ -117,10 +117,10 @@ class SparsePrimal:
         """Return the sum of the rows' Fenchel gaps with dual variables ``start + step · (stop − start)``, by step."""
         return np.asarray(_segment_gaps(scores, self.y, frozen(self.weight), self.loss.terms, start, stop, steps))
 
-    def arrays(self, a: int, b: int) -> tuple[Array, Array, Array]:
-        """Return entries, columns and bounds of rows ``a:b``, for compiled loops."""
-        X = self.X
-        return frozen(X.data), frozen(X.indices), frozen(X.indptr[a : b + 1])
+    def arrays(self, a: int, b: int) -> EntryRows:
+        """Return rows ``a:b``, for compiled loops."""
+        rows = EntryRows.of(self.X)
+        return rows._replace(indptr=rows.indptr[a : b + 1])
 
     def _of_groups(self, function: Callable[[int, int], Any]) -> list[Any]:
         """Run ``function`` on the bounds of each group of rows; the groups depend on the rows alone."""
@@ -150,28 +150,6 @@ class GramPrimal(SparsePrimal):
 
 
 # Compiled loops, in float64 for rows of any dtype. ``terms`` (5,) are `BandLoss.terms`; code 1 is the positive class's.
-
-
-@compiled
-def _entry_scores(
-    data: Array, indices: Array, indptr: Array, weights: Array, intercept: float, scores: Array
-) -> None:  # fmt: skip
-    """Write ``x·weights + intercept`` of CSR rows x to ``scores`` (n,); the first row begins at ``indptr[0]``."""
-    for i in range(scores.size):
-        total = intercept
-        for t in range(indptr[i], indptr[i + 1]):
-            total += data[t] * weights[indices[t]]
-        scores[i] = total
-
-
-@compiled
-def _add_entries(data: Array, indices: Array, indptr: Array, factors: Array, out: Array) -> None:
-    """Add ``Σ factors_i x_i`` of CSR rows x to ``out`` (d,)."""
-    for i in range(factors.size):
-        factor = factors[i]
-        if factor != 0.0:
-            for t in range(indptr[i], indptr[i + 1]):
-                out[indices[t]] += factor * data[t]
 
 
 @compiled

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
-from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
+from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
@@ -76,6 +76,10 @@ class MemoryData(TrainingData):
     @property
     def rows(self) -> int:
         return len(self.y)
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(issparse(self.X))
 
     @property
     def features(self) -> int:
@@ -181,7 +185,9 @@ class MemoryData(TrainingData):
     @cached_property
     def _statistics(self) -> Statistics:
         if issparse(self.X):
-            return sparse_statistics(self.X, self.weight)
+            of_entries = EntryStatistics(self.features)
+            of_entries.update(self.X, self.weight)
+            return of_entries.result()
         gathered = StatisticsAccumulator(self.features)
         gathered.update(self.X, self.weight)
         return gathered.result()

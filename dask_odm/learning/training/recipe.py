@@ -15,6 +15,7 @@ from traceback import walk_tb
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from dask.utils import format_bytes
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Partitions
@@ -119,7 +120,7 @@ def rescaling_advised() -> Iterator[None]:
 
 def is_small(store: TrainingData, fit: Any = None) -> bool:
     """Return whether the rows of a store take few enough bytes to be read into memory by default."""
-    return store.rows * store.features * store.raw_dtype.itemsize <= read_limit()
+    return store.nbytes <= read_limit()
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class Recipe(Generic[F]):
     train: Callable[[TrainingData, F], Trained]  # trains a model; every class has a row of positive weight
     linear: bool = False  # whether it is for the linear kernel only, and can start from weights of features
     reads: Callable[[TrainingData, F], bool] = is_small  # whether the rows of a store are read into memory
+    sparse: bool = False  # whether it learns from sparse rows that are too many to be read into memory
     spreads: Callable[[F], bool] = lambda fit: False  # whether workers, if there are any, get rows in memory by a store
     # Trains all machines of many classes at once, or returns None if each is to be trained like two classes. Its last
     # argument is the number of classes for one-against-one machines, and 0 for one against the rest.
@@ -142,11 +144,29 @@ class Choice(Generic[F]):
     solver: str
     why: str
     recipe: Recipe[F]
+    instead: str = ""  # what to take for sparse rows that are too many, beginning a list of advice
 
     def train(self, data: TrainingData, fit: F) -> Trained:
         """Train, and note solver and reason in the first record of the history, if there is one."""
         with single_threaded_blas:  # once for all products, since entering it looks for libraries
             return self._noted(self.recipe.train(data, fit))
+
+    def reads(self, store: TrainingData, fit: F) -> bool:
+        """Return whether the rows of a store are read into memory.
+
+        Raises InputError if they are sparse, too many for that, and the recipe does not learn from such.
+        """
+        if self.recipe.reads(store, fit):
+            return True
+        if not store.is_sparse or self.recipe.sparse:
+            return False
+        if not is_small(store):
+            raise InputError(
+                f"solver {self.solver!r} learns from sparse rows in memory only, and those of the store take "
+                f"{format_bytes(store.nbytes)}, beyond {format_bytes(read_limit())}; {self.instead}raise Dask's "
+                "setting dask_odm.read-into-memory, or ingest a dense store with sparse=False (--no-sparse)."
+            )
+        return True
 
     def train_machines(self, data: TrainingData, fit: F, machines: Machines, pairs: int) -> Trained | None:
         """Train all machines of many classes at once, if the recipe does that, and note what `train` does."""

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
 from dask_odm.data.rows.scaling import StoredScaling
-from dask_odm.data.rows.stored import StoredPartitions, chunk_statistics
+from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, chunk_statistics, kept_rows
 from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
@@ -45,6 +46,14 @@ class StoredData(TrainingData):
     @property
     def rows(self) -> int:
         return self.store.rows
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.store.is_sparse
+
+    @property
+    def nbytes(self) -> int:
+        return self.store.layout.rows_nbytes
 
     @property
     def labelled_rows(self) -> int:
@@ -134,6 +143,14 @@ class StoredData(TrainingData):
         store = self.store
         if not store.has_weight and self.labelled_rows == store.rows and self.targets.keeps_all:
             return store.statistics
+        if store.is_sparse:  # a sum that may be large: there is one at a time for a worker, not one for every chunk
+            passes = StorePasses(store, self.cluster, partial(kept_rows, self.targets))
+            query = KeptStatistics(store.features)
+            passes.require(PassBytes(8 * 6 * store.features, 8, 0), "Statistics of sparse rows")
+            found = passes.run(query, KeptStatistics.gather, nbytes=8 * 6 * store.features)
+            if not found.count:
+                raise InputError(NO_ROWS)
+            return found.result()
         chunks = [(c,) for c in range(store.n_chunks)]
         total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics", store, self.targets)
         for part in rest:
@@ -145,15 +162,20 @@ class StoredData(TrainingData):
     def in_this_process(self) -> MemoryData:
         """Return the same rows, read into memory."""
         store = self.store
-        X = np.empty((store.rows, store.features), self.dtype)
+        X: Any = None if store.is_sparse else np.empty((store.rows, store.features), self.dtype)
+        parts = []
         y = np.empty(store.rows)
         weight = np.empty(store.rows)
         with Meter("read", store.n_chunks, "chunks") as meter:
             for block in meter.over(store.blocks()):
-                rows = slice(block.first, block.first + len(block.X))
+                rows = slice(block.first, block.first + block.X.shape[0])
                 keep, y[rows], _ = self.targets(block)
-                X[rows] = block.X
+                if store.is_sparse:
+                    parts.append(block.X.astype(self.dtype))  # a copy: the block is overwritten by the next
+                else:
+                    X[rows] = block.X
                 weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
+        X = vstack(parts, format="csr") if store.is_sparse else X
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
     def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> StorePasses:

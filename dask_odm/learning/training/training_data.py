@@ -76,6 +76,16 @@ class TrainingData(ABC):
         """Number of rows; of a store also those that do not take part (no label or no weight)."""
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether rows are CSR arrays."""
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows in memory."""
+        return self.rows * self.features * self.raw_dtype.itemsize
+
+    @property
     def labelled_rows(self) -> int:
         """Number of rows with a label; in memory, of rows that take part."""
         return self.rows

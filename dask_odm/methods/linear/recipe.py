@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
@@ -77,7 +76,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
         return None
     statistics = data.statistics()
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    return fit.kernel.scaling(statistics, sparse=data.held is not None and issparse(data.held.X))
+    return fit.kernel.scaling(statistics, sparse=data.is_sparse)
 
 
 def _solve_path(

@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 
 from dask_odm import ODMClassifier, ingest, open_store
+from dask_odm.data.store import open_chunks
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
 from dask_odm.linalg.rows import uniforms_of
@@ -119,6 +120,22 @@ def test_predictions_of_a_store_have_the_places_of_its_rows(tmp_path):
     there = {"y": found.at_y, "x": found.at_x}
     np.testing.assert_allclose(found, model.decision_function(scene()).sel(there), atol=1e-10)
     assert model.score(rows) == ODMClassifier(lam=100).fit(rows).score(rows)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_sparse_rows_have_the_places_of_dense_ones(tmp_path, monkeypatch, compression):
+    monkeypatch.setattr(open_chunks, "CHUNK_ENTRIES", 30)
+    source = (scene(), labels_of("words")[0])
+    stores = [
+        ingest(source, tmp_path / f"{sparse}.zarr", dtype="float64", sparse=sparse, compression=compression)
+        for sparse in (True, False)
+    ]
+    assert stores[0].n_chunks > 2
+    stores[0].verify()
+    sparse, dense = (open_store(store.path) for store in stores)
+    np.testing.assert_array_equal(sparse.X.data.compute().toarray(), dense.X)
+    for name in ("at_y", "at_x", "y"):
+        np.testing.assert_array_equal(sparse[name], dense[name])
 
 
 BAD = {

@@ -46,7 +46,8 @@ def test_libsvm_the_first_pass_finds_the_largest_index_of_all_files(tmp_path):
 
 def test_libsvm_wide_rows_come_in_blocks_of_bounded_size(tmp_path):
     path = write_file(tmp_path / "wide.svm", "1 100000:1\n" * 1000)
-    sizes = [block.X.nbytes for block in read_blocks(path, block_bytes=1_000_000, allow_large=True)]
+    dense = {"allow_large": True, "sparse": False}
+    sizes = [block.X.nbytes for block in read_blocks(path, block_bytes=1_000_000, **dense)]
     assert max(sizes) <= 1_000_000
     assert sum(sizes) == 1000 * 100_000 * 4
 
@@ -134,7 +135,10 @@ def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, mon
     with pytest.raises(InputError, match=r"8\.01 MiB as a store"):
         open_source(path, dtype="float64")
     for way_out in ({"n_features": 50000}, {"allow_large": True}):
-        assert read_all(path, **way_out)[0].shape == (21, 50000)
+        assert read_all(path, **way_out, sparse=False)[0].shape == (21, 50000)
+    (block,) = read_blocks(path, sparse=True)
+    assert block.X.shape == (21, 50000)
+    assert block.X.nnz == 21
     with pytest.raises(InputError, match="line 23: index 50000, but n_features is 5"):
         read_all(path, n_features=5)
 

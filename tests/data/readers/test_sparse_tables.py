@@ -10,6 +10,7 @@ import scipy.sparse
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.tables import ArrayTable
 from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, sparse_rows, stored
 
@@ -63,3 +64,14 @@ def test_sparse_rows_are_never_dense_as_a_whole():
 def test_sparse_rows_that_cannot_be_read(source, message):
     with pytest.raises(InputError, match=message):
         list(read_blocks(source))
+
+
+def test_a_column_of_weights_leaves_the_others_sparse():
+    matrix = scipy.sparse.random_array((5000, 1000), density=1e-3, format="csr", random_state=np.random.default_rng(0))
+    table = ArrayTable(matrix)
+    tracemalloc.start()
+    weight = table.numbers([7], 0, 5000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(weight, matrix[:, [7]].toarray())
+    assert peak < 1_000_000 < 5000 * 1000 * 8

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, csr_matrix
 from dask_odm.data.rows import memory
 from dask_odm.data.rows.memory import SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.store.statistics import Statistics, StatisticsAccumulator, sparse_statistics
+from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
 
 FIGURES = ("minimum", "maximum", "mean", "variance")
 
@@ -37,6 +37,15 @@ def with_stored_zeros(X: np.ndarray) -> csr_array:
     return sparse
 
 
+def of_entries(X, weight) -> Statistics:
+    """Statistics of sparse rows, of two halves that are added."""
+    cut = X.shape[0] // 2
+    halves = [EntryStatistics(X.shape[1]), EntryStatistics(X.shape[1])]
+    halves[0].update(csr_array(X)[:cut], weight[:cut])
+    halves[1].update(csr_array(X)[cut:], weight[cut:])
+    return (halves[0] + halves[1]).result()
+
+
 def gathered(X: np.ndarray, weight: np.ndarray) -> Statistics:
     accumulator = StatisticsAccumulator(X.shape[1])
     accumulator.update(X, weight)
@@ -53,7 +62,7 @@ EVERY_DTYPE = pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_statistics_are_those_of_the_dense_rows(form, dtype, weighted):
     X = dense_rows(dtype)
     weight = np.random.default_rng(1).uniform(0.1, 3.0, len(X)) if weighted else np.ones(len(X))
-    found, expected = sparse_statistics(form(X), weight), gathered(X, weight)
+    found, expected = of_entries(form(X), weight), gathered(X, weight)
     for name in FIGURES:
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-14)
     X = X.astype(np.float64)
@@ -67,8 +76,8 @@ def test_statistics_are_those_of_the_dense_rows(form, dtype, weighted):
 def test_weight_two_is_a_row_twice():
     X = dense_rows()
     weight = np.random.default_rng(2).integers(1, 4, len(X))
-    once, again = sparse_statistics(csr_array(X), weight.astype(float)), np.repeat(X, weight, axis=0)
-    repeated = sparse_statistics(csr_array(again), np.ones(len(again)))
+    once, again = of_entries(csr_array(X), weight.astype(float)), np.repeat(X, weight, axis=0)
+    repeated = of_entries(csr_array(again), np.ones(len(again)))
     for name in FIGURES:
         np.testing.assert_allclose(getattr(once, name), getattr(repeated, name), rtol=1e-12, atol=1e-14)
 
@@ -77,14 +86,14 @@ def test_weight_two_is_a_row_twice():
 def test_a_constant_feature_is_exactly_constant(value):
     """Or it would be blown up by scaling: 1 / (a variance of rounding errors)."""
     X = np.full((101, 2), value)
-    found = sparse_statistics(csr_array(X), np.random.default_rng(3).uniform(0.1, 1.0, 101))
+    found = of_entries(csr_array(X), np.random.default_rng(3).uniform(0.1, 1.0, 101))
     np.testing.assert_array_equal([found.minimum, found.maximum, found.mean], np.full((3, 2), value))
     np.testing.assert_array_equal(found.variance, 0.0)
 
 
 def test_nothing_cancels_far_from_zero():
     X = np.random.default_rng(4).normal(1e8, 1.0, (200, 1))
-    found = sparse_statistics(csr_array(X), np.ones(200))
+    found = of_entries(csr_array(X), np.ones(200))
     assert found.variance[0] == pytest.approx(X.var(), rel=1e-6)
 
 
@@ -132,13 +141,13 @@ def test_reading_leaves_the_rows_alone():
     before = X.copy()
     rows = SparseRows(X, Scaling(np.ones(7), np.full(7, 2.0)))
     rows.read(0, 57)[:] = np.nan
-    sparse_statistics(X, np.ones(57))
+    of_entries(X, np.ones(57))
     np.testing.assert_array_equal(X.toarray(), before.toarray())
     assert X.nnz == before.nnz
 
 
 def test_rows_without_any_entry():
-    statistics = sparse_statistics(csr_array((4, 3), dtype=np.float32), np.ones(4))
+    statistics = of_entries(csr_array((4, 3), dtype=np.float32), np.ones(4))
     for values in (statistics.minimum, statistics.maximum, statistics.mean, statistics.variance):
         np.testing.assert_array_equal(values, np.zeros(3))
 

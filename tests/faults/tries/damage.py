@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.storage.locations import MANIFEST
-from dask_odm.data.store.layout import crc32c
+from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c, seal
 from dask_odm.data.store.manifest import with_digest
+from dask_odm.data.store.store import Store
 from dask_odm.solvers import SODM
 from tries.base import Kind, parts, pick
 from tries.outcomes import Outcome, digest_of, digest_store, judge, left_in, with_leftovers
 from tries.processes import run
-from tries.things import FAMILIES, Things, checkpointed, digest_model, fitted, fresh
+from tries.things import FAMILIES, FILE_ENTRIES, ROWS, Things, checkpointed, digest_model, fitted, fresh
 
 LIMIT_SECONDS = 60.0
 ADDRESSES = 3 << 30  # bytes that reading may take beyond what the process has
@@ -42,6 +43,7 @@ class Readings:
         self.read: dict[str, Callable[[Path], str]] = {
             "store.zarr": digest_store,
             "zstd.zarr": digest_store,
+            "sparse.zarr": digest_store,
             "model.zarr": digest_model,
             "checkpoint.zarr": self._resume,
             "prediction.zarr": digest_of,
@@ -72,7 +74,7 @@ class Readings:
                               left_in(path.parent, name, "elsewhere"))  # fmt: skip
 
 
-NAMES = ("store.zarr", "model.zarr", "checkpoint.zarr", "prediction.zarr", "zstd.zarr")
+NAMES = ("store.zarr", "model.zarr", "checkpoint.zarr", "prediction.zarr", "zstd.zarr", "sparse.zarr")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -173,7 +175,7 @@ def corrupt(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
         hit = pick(rng, files_of(path))
         key = hit.relative_to(path)
         what = damage(hit, readings.things.older / name / key, rng)
-        fitting = name == "store.zarr" and number % 4 == 0
+        fitting = name in ("store.zarr", "sparse.zarr") and number % 4 == 0
         return readings.outcome(name, path, f"{key}, {what}", expected=True, fitting=fitting)
 
     return try_once
@@ -269,7 +271,60 @@ def lie_in(path: Path, rng: np.random.Generator, *, deep: bool) -> str:
     return what
 
 
+# Entries that lie --------------------------------------------------------------------------------------------
+
+NASTY = [-1, 0, 1, FILE_ENTRIES, ROWS, 2**31 - 1, 2**31, 2**63 - 1, -(2**31), -(2**63)]
+
+
+def lying_entries(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
+    """Bounds, columns or values of sparse rows lie, with right checksums: refused, or read and fitted within bounds."""
+    readings = Readings(folder)
+
+    def try_once(number: int, rng: np.random.Generator) -> Outcome:
+        which, fitting = parts(number, ("indptr", "indices", "data"), (False, False, True))
+        path = readings.copied("sparse.zarr")
+        array = Store.open(path).layout.of_entries()[f"X/{which}"]
+        i = int(rng.integers(array.n_chunks))
+        what = forge_chunk(path, array, i, lambda values: change_numbers(values, rng))
+        fault = f"{array.chunk_key(i)}: {what}"
+        return readings.outcome("sparse.zarr", path, fault, expected=False, fitting=fitting)
+
+    return try_once
+
+
+def change_numbers(values: np.ndarray, rng: np.random.Generator) -> str:
+    """Change some numbers of a chunk: a few bits, a run of bytes, an order, or to nasty ones."""
+    data = values.view(np.uint8)
+    how = pick(rng, ["bits", "bytes", "order", "nasty", "nasty", "shift"])
+    at, size = int(rng.integers(len(values))), int(rng.integers(1, 1 + len(values)))
+    if how == "bits":
+        data[rng.integers(len(data), size=3)] ^= np.uint8(1 << int(rng.integers(8)))
+    elif how == "bytes":
+        data[at : at + size] = np.frombuffer(rng.bytes(len(data[at : at + size])), np.uint8)
+    elif how == "order":
+        values[at : at + size] = values[at : at + size][::-1].copy()
+    elif how == "nasty":
+        with np.errstate(over="ignore"):
+            values[at : at + int(rng.integers(1, 4))] = np.array(pick(rng, NASTY)).astype(values.dtype)
+    else:
+        values[at:] = np.roll(values[at:], int(rng.integers(1, 10)))
+    return f"{how} from {at}"
+
+
+def forge_chunk(path: Path, array: ArrayLayout, i: int, change: Callable[[np.ndarray], str]) -> str:
+    """Change the numbers of a chunk, and put its checksum and those of the manifest right."""
+    manifest = json.loads((path / MANIFEST).read_text())
+    file = path / array.chunk_key(i)
+    values = np.frombuffer(file.read_bytes()[:-CHECKSUM_BYTES], array.dtype).copy()
+    what = change(values)
+    file.write_bytes(seal(values.tobytes()))
+    manifest["chunks"][array.name][i][1] = crc32c(values.tobytes())
+    seal_again(path, manifest)
+    return what
+
+
 KINDS = [
     Kind("corruptions", 300.0, corrupt),
+    Kind("lying entries", 300.0, lying_entries),
     Kind("lying documents", 300.0, lying),
 ]

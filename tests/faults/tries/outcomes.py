@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,17 @@ def digest_arrays(arrays: dict[str, Any], *more: object) -> str:
 
 
 def digest_store(path: Path) -> str:
-    """Of all rows, labels, weights and statistics of a store."""
+    """Of all rows, labels, weights and statistics of a store; SciPy looks at every bound and column of sparse rows."""
     store = Store.open(path)
-    blocks = list(store.blocks())
-    arrays = {"X": np.concatenate([block.X.copy() for block in blocks])}
+    blocks = [replace(block, X=block.X.copy()) for block in store.blocks()]
+    rows = [block.X for block in blocks]
+    if store.is_sparse:
+        for X in rows:
+            X.check_format(full_check=True)
+        arrays = {name: np.concatenate([getattr(X, name) for X in rows]) for name in ("data", "indices")}
+        arrays["counts"] = np.concatenate([np.diff(X.indptr) for X in rows])
+    else:
+        arrays = {"X": np.concatenate(rows)}
     for name in ("y", "weight"):
         parts = [getattr(block, name) for block in blocks]
         if parts[0] is not None:

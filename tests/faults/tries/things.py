@@ -17,8 +17,10 @@ import numpy as np
 import xarray as xr
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoWorkerError
+from scipy.sparse import csr_array
 
 import dask_odm as odm
+from dask_odm.data.store import open_chunks
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.predictions import write_predictions
@@ -33,6 +35,8 @@ from tries.outcomes import digest_arrays, digest_of
 from tries.processes import run
 
 ROWS, CHUNK_ROWS = 480, 40
+SPARSE_COLUMNS = 450  # of each number of a row, if rows are sparse
+FILE_ENTRIES = 500  # of sparse rows, whose chunks then begin and end within files
 SECONDS = 120.0  # that anything undisturbed may take here
 
 
@@ -113,6 +117,7 @@ def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
 
 
 _THREE: dict[str, Any] = {"gamma": 0.5, "lam": 100.0, "random_state": 0}
+_SPARSE: dict[str, Any] = {"kernel": "linear", "solver": Newton(), "lam": 100.0, "random_state": 0}
 FAMILIES = [
     _odm(Exact(), gamma=0.5),
     _odm(Landmark(40), gamma=0.5),
@@ -130,6 +135,7 @@ FAMILIES = [
     _odm(Cascade(4), gamma=0.5),
     _odm(DiP(4), gamma=0.5),
     _odm(DC(4), gamma=0.5),
+    Family("newton of sparse rows", odm.ODMClassifier, _SPARSE, store="sparse.zarr"),
     Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "solver": MNP(30), "alpha": 0.95, "random_state": 0}),
     Family("clients of hulls", odm.SaddleSVC, {"solver": Saddle(n_clients=3), "max_iter": 20, "random_state": 0}),
     Family("one class", odm.OneClassODM, {"solver": Landmark(40), "gamma": 0.5, "random_state": 0}),
@@ -150,6 +156,14 @@ def made_up(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, 5)).astype(np.float32)
     return X, (X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=rows) + 0.2 * X[:, 2] > 0).astype(int)
+
+
+def sparse_rows(X: np.ndarray) -> csr_array:
+    """One entry for each number of the rows: in one of many columns, by its size, so that no Hessian is formed."""
+    n, d = X.shape
+    columns = SPARSE_COLUMNS * np.arange(d) + np.clip(60 * X + SPARSE_COLUMNS // 2, 0, SPARSE_COLUMNS - 1).astype(int)
+    entries = (1 + 0.1 * X).ravel(), columns.ravel(), d * np.arange(n + 1)
+    return csr_array(entries, shape=(n, SPARSE_COLUMNS * d))
 
 
 class Things:
@@ -226,6 +240,8 @@ def _make(folder: Path, seed: int) -> str:
     with StoreWriter(folder / "zstd.zarr", chunk_rows=CHUNK_ROWS, compression="zstd") as writer:
         writer.append(X, y, np.ones(ROWS))
         writer.finish()
+    open_chunks.CHUNK_ENTRIES = FILE_ENTRIES  # this process only makes things
+    store_of(folder / "sparse.zarr", sparse_rows(X), y, weight=np.ones(ROWS), chunk_rows=CHUNK_ROWS)
     store_of(folder / "real.zarr", X, X[:, 0] * X[:, 1] + np.sin(X[:, 2]), chunk_rows=CHUNK_ROWS, real=True)
     store_of(folder / "three.zarr", X, y + (X[:, 3] > 0.8), chunk_rows=CHUNK_ROWS)
     bands = xr.DataArray(X.T.reshape(5, 24, 20), dims=("band", "y", "x"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -9,7 +10,7 @@ from operator import add
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, random_array
 
 import reference
 from dask_odm.data.rows.scaling import Scaling
@@ -380,3 +381,20 @@ def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype
 def test_rows_are_sampled_for_a_hessian_where_they_are_many():
     assert [hessian_stride(n, 19) for n in (1000, 400_000, 1_000_000, 50_000_000)] == [1, 1, 4, 32]
     assert hessian_stride(1_000_000, 100) == 1
+
+
+def test_wide_sparse_rows_are_made_dense_a_few_at_a_time():
+    n, d = 3000, 2000
+    rng = np.random.default_rng(0)
+    X = random_array((n, d), density=1e-3, format="csr", random_state=rng)
+    block = RowBlock(X, rng.integers(0, 2, n).astype(np.int8), np.empty(0))
+    query = Query(FeatureMap(d, 0.0), BandLoss(ODMSettings(10.0, 0.5, 0.2), float(n)), np.zeros(d))
+    inverse = rng.normal(size=(d, d))
+    tracemalloc.start()
+    (found,) = query.leverages([block], inverse)
+    total = sum(features.sum(axis=0) for _, features in query.feature_rows(block))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000_000 < 8 * n * d
+    np.testing.assert_allclose(found[1], ((X @ inverse.T) ** 2).sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(total, X.sum(axis=0), atol=1e-9)

@@ -1,0 +1,291 @@
+"""Linear learning over sparse stores that are too large for memory: the model of dense rows, wherever it is learned."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, random_array
+
+from cli.test_commands import refused, run, run_json
+from dask_odm import MDDRidge, ODMClassifier
+from dask_odm.data.ingest import ingest
+from dask_odm.data.store import open_chunks
+from dask_odm.data.store.interchange import open_store
+from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm.engine import passes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.passes import StorePasses, chunk_groups, groups_of, sum_groups
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums, Query
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.linalg.row_passes import PassBytes
+
+N = 600
+SETTINGS = {"kernel": "linear", "solver": "newton", "lam": 10, "tol": 1e-9}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Files of few entries, and stores that are never read into memory."""
+    with pytest.MonkeyPatch.context() as patch, dask.config.set({"dask_odm.read-into-memory": 0}):
+        patch.setattr(open_chunks, "CHUNK_ENTRIES", 1000)
+        yield
+
+
+def rows_of(features: int, classes: int = 2) -> tuple[csr_array, np.ndarray]:
+    """Rows of some 12 entries, with labels that follow from them, but for noise."""
+    rng = np.random.default_rng(features)
+    X = random_array((N, features), density=12 / features, format="csr", random_state=rng)
+    X.data = rng.normal(size=X.nnz)
+    scores = X @ rng.normal(size=(features, classes)) + rng.normal(size=(N, classes))
+    return X, scores.argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """``stores(features, classes)``: paths of a sparse and a dense store of the same weighted rows."""
+    folder = tmp_path_factory.mktemp("stores")
+    made = {}
+
+    def make(features: int, classes: int = 2) -> tuple[str, str]:
+        if (features, classes) not in made:
+            rows = rows_of(features, classes)
+            weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], N)
+            made[features, classes] = tuple(
+                ingest(rows, folder / f"{features}-{classes}-{kind}.zarr", sparse=kind == "sparse", weight=weight,
+                       chunk_rows=None if kind == "sparse" else 100, dtype="float64").path
+                for kind in ("sparse", "dense")
+            )  # fmt: skip
+        return made[features, classes]
+
+    return make
+
+
+def bits(model: ODMClassifier) -> bytes:
+    return model.coef_.tobytes() + model.intercept_.tobytes()
+
+
+# The Hessian is formed of few features; of many, steps take products.
+@pytest.mark.parametrize("features", [200, 2100])
+@pytest.mark.parametrize("scale", [None, "minmax"])
+def test_the_model_is_that_of_dense_rows(stores, features, scale):
+    sparse, dense = stores(features)
+    model = ODMClassifier(**SETTINGS, scale=scale).fit(sparse)
+    other = ODMClassifier(**SETTINGS, scale=scale).fit(dense)
+    assert model.dual_gap_ <= 1e-9
+    found = np.asarray(model.decision_function(sparse))
+    np.testing.assert_allclose(found, np.asarray(other.decision_function(dense)), atol=1e-4)
+    np.testing.assert_allclose(found, np.asarray(model.decision_function(dense)), rtol=1e-12, atol=1e-12)
+    assert model.score(sparse) == model.score(dense)
+    assert evaluate(model, sparse).accuracy == evaluate(model, dense).accuracy
+
+
+def test_the_gap_is_that_of_the_model(stores):
+    """P of the model, written out over dense rows, is what the last step tells, and no solution is far below it."""
+    sparse, dense = stores(2100)
+    model = ODMClassifier(**SETTINGS, theta=0.3, upsilon=0.6).fit(sparse)
+    X, y = rows_of(2100)
+    weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], N)
+
+    def primal(model: ODMClassifier) -> float:
+        w = np.append(model.coef_[0], model.intercept_)
+        margins = np.where(y == 1, 1, -1) * (X @ w[:-1] + w[-1])
+        below = np.maximum(0.7 - margins, 0)
+        above = np.maximum(margins - 1.3, 0)
+        losses = weight @ (below**2 + 0.6 * above**2) / (2 * weight.sum() * 0.7**2)
+        return 0.5 * w @ w + 10 * losses
+
+    best = primal(ODMClassifier(**SETTINGS | {"tol": 1e-12}, theta=0.3, upsilon=0.6).fit(dense))
+    assert model.history_[-1]["objective"] == pytest.approx(primal(model), rel=1e-12)
+    assert best * (1 - 1e-12) <= primal(model) <= best * (1 + 1e-9)
+
+
+def test_standard_scaling_divides_and_does_not_shift(stores):
+    """As scikit-learn's StandardScaler(with_mean=False) does with sparse rows, here with weights."""
+    sparse, _ = stores(200)
+    model = ODMClassifier(**SETTINGS, scale="standard").fit(sparse)
+    X, y = rows_of(200)
+    weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], N)
+    by_hand = csr_array(X.multiply(1 / np.sqrt(np.cov(X.toarray().T, aweights=weight, ddof=0).diagonal())))
+    other = ODMClassifier(**SETTINGS).fit(by_hand, y, sample_weight=weight)
+    np.testing.assert_allclose(model.decision_function(X), other.decision_function(by_hand), atol=1e-4)
+
+
+@pytest.mark.parametrize("features", [200, 2100])
+def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers, without_workers, features):
+    sparse, _ = stores(features)
+    settings = SETTINGS | {"scale": "standard", "lam": 1, "tol": 1e-3}
+    with without_workers():
+        expected = ODMClassifier(**settings).fit(sparse)
+        values = np.asarray(expected.decision_function(sparse))
+    for count in (1, 2, 3):
+        scale_workers(client, count)
+        model = ODMClassifier(**settings).fit(sparse)
+        assert bits(model) == bits(expected)
+        assert model.dual_gap_ == expected.dual_gap_ <= 1e-3
+        np.testing.assert_array_equal(np.asarray(model.decision_function(sparse)), values)
+    scale_workers(client, 2)
+
+
+def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, without_workers):
+    sparse, _ = stores(2100)
+    settings = SETTINGS | {"lam": 1}
+    with without_workers():
+        expected = ODMClassifier(**settings).fit(sparse)
+    kill = killer(client, lambda event: hasattr(event, "iteration"))
+    assert bits(ODMClassifier(**settings, callbacks=[kill]).fit(sparse)) == bits(expected)
+    assert kill.killed
+
+
+def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path):
+    sparse, _ = stores(2100)
+    whole = ODMClassifier(**SETTINGS).fit(sparse)
+
+    def stop(event: object) -> None:
+        if getattr(event, "iteration", 0) == 2:
+            raise KeyboardInterrupt
+
+    asked = SETTINGS | {"checkpoint": tmp_path / "c.zarr"}
+    with pytest.raises(KeyboardInterrupt):
+        ODMClassifier(**asked, callbacks=[stop]).fit(sparse)
+    seen = []
+    resumed = ODMClassifier(**asked, resume=True, callbacks=[seen.append]).fit(sparse)
+    assert bits(resumed) == bits(whole)
+    assert resumed.n_iter_ == whole.n_iter_ > sum(hasattr(event, "iteration") for event in seen)
+
+
+@pytest.mark.parametrize("features", [200, 2100])
+def test_many_classes(stores, features):
+    sparse, dense = stores(features, 4)
+    model = ODMClassifier(**SETTINGS).fit(sparse)
+    other = ODMClassifier(**SETTINGS).fit(dense)
+    found = np.asarray(model.decision_function(sparse))
+    np.testing.assert_allclose(found, np.asarray(other.decision_function(dense)), atol=1e-4)
+    np.testing.assert_array_equal(np.asarray(model.predict(sparse)), found.argmax(axis=1))
+
+
+def test_a_dataset_is_its_store(stores):
+    sparse, _ = stores(200)
+    expected = ODMClassifier(**SETTINGS).fit(sparse)
+    assert bits(ODMClassifier(**SETTINGS).fit(open_store(sparse))) == bits(expected)
+
+
+def test_dask_arrays_of_csr_blocks_are_spooled_to_a_sparse_store(stores):
+    sparse, _ = stores(2100)
+    dataset = open_store(sparse)
+    X = dataset.X.data
+    weight = dataset.weight.data
+    model = ODMClassifier(**SETTINGS).fit(X, dataset.y.data, weight)
+    assert bits(model) == bits(ODMClassifier(**SETTINGS).fit(sparse))
+    np.testing.assert_array_equal(model.decision_function(X), model.decision_function(sparse))
+    holed = X.map_blocks(lambda block: block * np.inf, dtype=X.dtype, meta=X._meta)
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match="infinity"):
+        ODMClassifier(**SETTINGS).fit(holed, dataset.y.data, weight)
+    with np.errstate(invalid="ignore"), pytest.raises(InputError, match="infinity"):
+        np.asarray(model.decision_function(holed))
+
+
+def test_memory_counts_entries_and_not_columns(stores):
+    """Rows of 2,100 dense columns take a hundred times the bytes of their entries."""
+    sparse, _ = stores(2100)
+    store = Store.open(sparse)
+    here = StorePasses(store, Cluster.local(None, 1))
+    assert here.task_bytes(PassBytes(0, 0, 0)) < 0.05 * store.chunk_rows * store.features * 8
+    with pytest.raises(MemoryLimitError, match="A pass over the store"):
+        ODMClassifier(**SETTINGS, memory_limit="4MB").fit(sparse)
+
+
+REFUSED = [
+    ODMClassifier(solver="landmark"), ODMClassifier(solver="exact"), ODMClassifier("linear", solver="dsvrg"),
+    ODMClassifier("linear", solver="svrg"), ODMClassifier(solver="sodm"),
+]  # fmt: skip
+
+
+def test_peak_memory_of_a_task_is_projected(tmp_path):
+    """With more features than a chunk has entries, most of it are sums."""
+    d = 200_000
+    X = random_array((N, d), density=12 / d, format="csr", random_state=np.random.default_rng(0))
+    store = ingest((X, np.arange(N) % 2), tmp_path / "a.zarr")
+    odm = ODMSettings(10.0, 0.5, 0.1)
+    query = Query(FeatureMap(d, 1.0), BandLoss(odm, float(N)), np.full(d + 1, 0.01))
+    here = StorePasses(store, Cluster.local(None, 1))
+    projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("diagonal"))
+
+    def ask() -> PrimalSums:
+        return sum_groups(store, groups_of(store), query, Query.sums, ["diagonal"])
+
+    found = ask()  # compiles
+    tracemalloc.start()
+    try:
+        ask()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.2 * projected < peak <= projected
+    y = np.where(np.arange(N) % 2 == 1, 1.0, -1.0)
+    margins = y * (X @ query.w[:-1] + query.w[-1])
+    pull = 10.0 / (N * 0.9**2) * (np.maximum(0.9 - margins, 0) - 0.5 * np.maximum(margins - 1.1, 0))
+    np.testing.assert_allclose(found.dual_image[:-1], X.T @ (y * pull), rtol=1e-5, atol=1e-9)
+
+
+def test_groups_of_sparse_chunks_have_many_entries_or_are_few(stores):
+    sparse, dense = (Store.open(path) for path in stores(2100))
+    assert sparse.n_chunks >= 8
+    assert len(groups_of(sparse)) == 8  # of 7,200 entries, for 2,100 features
+    assert groups_of(dense) == chunk_groups(dense.n_chunks)
+    assert [i for group in groups_of(sparse) for i in group] == list(range(sparse.n_chunks))
+
+
+def test_large_questions_are_sent_once_and_change_no_bit(stores, client, monkeypatch):
+    sparse, _ = stores(2100)
+    settings = SETTINGS | {"lam": 1, "tol": 1e-3}
+    expected = ODMClassifier(**settings).fit(sparse)
+    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
+    assert bits(ODMClassifier(**settings).fit(sparse)) == bits(expected)
+
+
+@pytest.mark.parametrize("model", REFUSED, ids=lambda model: model.solver)
+def test_what_cannot_learn_from_a_large_sparse_store_says_so_and_learns_from_a_small_one(stores, model):
+    sparse, _ = stores(200)
+    with pytest.raises(InputError, match="learns from sparse rows in memory only, and those of the store take"):
+        model.set_params(random_state=0, tol=0.1, lam=1).fit(sparse)
+    with dask.config.set({"dask_odm.read-into-memory": "1MiB"}):
+        X, y = rows_of(200)
+        weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], N)
+        values = np.asarray(model.fit(sparse).decision_function(sparse))
+        np.testing.assert_allclose(values, model.fit(X, y, sample_weight=weight).decision_function(X), atol=1e-9)
+
+
+def test_a_regressor_says_so(stores, tmp_path):
+    X, y = rows_of(200)
+    path = ingest((X, y + 0.5), tmp_path / "r.zarr", sparse=True, target="real", dtype="float64").path
+    with pytest.raises(
+        InputError, match=r"sparse rows in memory only.*beyond 0 B; raise Dask's setting"
+    ):  # it has no solver
+        MDDRidge().fit(path)
+    with dask.config.set({"dask_odm.read-into-memory": "1MiB"}):
+        expected = MDDRidge().fit(X, y + 0.5)
+        np.testing.assert_allclose(MDDRidge().fit(path).predict(X), expected.predict(X), atol=1e-9)
+
+
+def test_the_command_line(stores, tmp_path):
+    sparse, _ = stores(2100)
+    facts = run_json("info", sparse)
+    assert facts["entries"] == rows_of(2100)[0].nnz
+    run("verify", sparse)
+    flags = ("--kernel", "linear", "--solver", "newton", "--tol", 1e-9, "--lam", 10)
+    run("fit", sparse, tmp_path / "m.zarr", *flags)
+    run("predict", tmp_path / "m.zarr", sparse, tmp_path / "p.csv")
+    model = ODMClassifier(**SETTINGS).fit(sparse)
+    lines = (tmp_path / "p.csv").read_text().splitlines()
+    assert len(lines) == N + 1
+    found = run_json("evaluate", tmp_path / "m.zarr", sparse)
+    assert found["accuracy"] == pytest.approx(evaluate(model, sparse).accuracy)
+    assert "sparse rows in memory only" in refused("fit", sparse, tmp_path / "n.zarr", "--solver", "landmark")
+    dense = run_json("ingest", sparse, tmp_path / "dense.zarr", "--no-sparse")
+    assert dense["store"]["entries"] is None
