@@ -106,8 +106,9 @@ class SparsePartitions(StoredPartitions):
             )
         found = []
         at = 16
-        of_rows = [(rows + 1, np.int64), (rows, np.float64), (rows, np.int64), (rows, np.int64)]
-        for count, dtype in (*of_rows, (entries, self.dtype), (entries, np.int32), (rows, self.y_type)):
+        counts = rows + 1, rows, rows, rows, entries, entries, rows
+        types = "int64", "float64", "int64", "int64", self.type_name, "int32", self.y_type
+        for count, dtype in zip(counts, types, strict=True):
             stop = at + count * np.dtype(dtype).itemsize
             found.append(data[at:stop].view(dtype))
             at = stop
