@@ -272,7 +272,7 @@ class Cluster:
         """
         places = self.places()
         serial = f"{name}-{uuid4().hex}"
-        sent = self.submit(f"{serial}-shared", None, _together, *shared)
+        sent = self.submit(f"{serial}-shared", None, _together, *shared) if shared else ()
         futures = []
         for j, more in enumerate(arguments):
             place = places[j * len(places) // len(arguments)] if places else None

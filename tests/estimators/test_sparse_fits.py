@@ -5,7 +5,7 @@ from __future__ import annotations
 import dask
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array, hstack, random_array
 
 from cli.test_commands import refused, run, run_json
 from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
@@ -203,27 +203,34 @@ def test_memory_counts_entries_and_not_columns(stores):
 
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
 def test_the_ring_ends_where_newton_ends(stores, scale):
-    sparse, _ = stores(200)
+    sparse, dense = stores(200)
     settings = SETTINGS | {"scale": scale, "lam": 1.0}
     best = ODMClassifier(**settings | {"tol": 1e-12}).fit(sparse)
-    model = ODMClassifier(**settings | {"solver": DSVRG("bb"), "random_state": 0, "max_iter": 5000, "tol": 1e-8}).fit(
-        sparse
-    )
-    assert model.dual_gap_ <= 1e-8
-    assert model.history_[-1]["objective"] == pytest.approx(best.history_[-1]["objective"], rel=1e-8)
-    np.testing.assert_allclose(model.decision_function(sparse), best.decision_function(sparse), atol=1e-3)
+    ring = ODMClassifier(**settings | {"solver": DSVRG("bb"), "random_state": 0, "max_iter": 2000, "tol": 1e-5})
+    lowest = best.history_[-1]["objective"]
+    assert lowest * (1 - 1e-12) <= ring.fit(sparse).history_[-1]["objective"] <= lowest * (1 + 1e-5)
+    assert ring.dual_gap_ <= 1e-5
+    if scale != "standard":  # which would shift dense rows
+        assert ring.fit(dense).history_[-1]["objective"] == pytest.approx(lowest, rel=1e-5)
 
 
 @pytest.mark.parametrize("given", ["n_shards", "shard", "shard_feature"])
-def test_mixing_learns_from_a_sparse_store(stores, given):
-    """From shards that a column names, it learns the model of dense rows; shards at random are dealt alike, too."""
-    sparse, dense = stores(200)
-    senders = {"shard": np.arange(N) % 3} if given == "shard" else {}
+def test_mixing_learns_from_a_sparse_store_what_it_learns_from_a_dense_one(tmp_path, given):
+    X, y = rows_of(200)
+    sender = np.arange(N) % 3
+    X = hstack([csr_array(sender[:, None].astype(float)), X], format="csr")
+    paths = [
+        ingest(
+            (X, y), tmp_path / f"{sparse}.zarr", sparse=sparse, dtype="float64", chunk_rows=None if sparse else 70
+        ).path
+        for sparse in (True, False)
+    ]
     settings = {"n_shards": {"n_shards": 3}, "shard": {}, "shard_feature": {"shard_feature": 0}}[given]
-    models = [MixingClassifier(**settings, random_state=0, max_iter=3).fit(path, **senders) for path in (sparse, dense)]
-    found, expected = (np.asarray(model.decision_function(sparse)) for model in models)
+    senders = {"shard": sender} if given == "shard" else {}
+    models = [MixingClassifier(**settings, random_state=0, max_iter=3).fit(path, **senders) for path in paths]
+    found, expected = (np.asarray(model.decision_function(paths[0])) for model in models)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert models[0].shards_ == models[1].shards_
+    assert models[0].shards_ == models[1].shards_ == [0, 1, 2]
 
 
 def test_mixing_moves_no_zero(stores):
