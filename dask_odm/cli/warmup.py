@@ -56,6 +56,7 @@ def _fits() -> list[Fit]:
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]
         found += [partial(Scaling(np.zeros(1), np.ones(1)), np.zeros((NUMPY_ENTRIES + 1, 1), dtype))]
         found += [fit(ODMClassifier("linear", solver=solver)) for solver in ("newton", "dsvrg", "svrg", "csvrg")]
+        found += [fit(ODMClassifier("linear", solver="dsvrg"), sparse=True)]
         found += [fit(ODMClassifier(), classes=3), fit(ODMClassifierCV("linear")), fit(ODMClassifierCV("rbf"))]
         # rows like texts, for which machines of many classes have loops of their own
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}

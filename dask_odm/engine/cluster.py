@@ -196,7 +196,9 @@ class Cluster:
         keeps that.
         """
         assert self.client is not None
-        with _watch(self.client).errors():
+        # weights of many features are large, which Dask would warn of
+        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
+        with quiet, _watch(self.client).errors():
             try:
                 yield
             except BaseException:
@@ -231,28 +233,40 @@ class Cluster:
                 future.release()  # its worker need not hold it any longer, nor be asked for it again if it dies
                 yield number[future], aligned(result)
 
-    def each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str) -> list[Any]:
-        """Return ``[function(*a) for a in arguments]``, one task each; task j prefers the same worker in every call."""
+    def each(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
+    ) -> list[Any]:
+        """Return ``[function(*shared, *a) for a in arguments]``, one task each.
+
+        Task j prefers the same worker in every call. What they share is sent to each worker once.
+        """
         if self.client is None:
-            return run_threads(lambda a: function(*a), arguments, self.threads)
-        futures = self._pinned(function, arguments, name)
+            return run_threads(lambda a: function(*shared, *a), arguments, self.threads)
+        futures = self._pinned(function, arguments, name, shared)
         return self.gather(futures, [future.key for future in futures])
 
-    def chain(self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str) -> Any:
-        """Apply ``x = function(x, *a)`` for each of ``arguments``, from ``start`` on, handing x from worker to worker.
+    def chain(
+        self, function: Callable[..., Any], start: Any, arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
+    ) -> Any:
+        """Apply ``x = function(x, *shared, *a)`` for each of ``arguments``, from ``start`` on, from worker to worker.
 
         Neighbours prefer the same worker, as in `each`, since a hand-over within a worker is cheaper by a third. All
         tasks are started at once and kept until the last is done. If a worker is lost, what it held is computed again
         from the task before.
         """
         if self.client is None:
-            return reduce(lambda x, a: function(x, *a), arguments, start)
-        futures = self._pinned(function, arguments, name, start)
+            return reduce(lambda x, a: function(x, *shared, *a), arguments, start)
+        futures = self._pinned(function, arguments, name, shared, start)
         with self.cancelled_on_error(futures):
             return self.gather(futures[-1:], [future.key for future in futures])[0]
 
     def _pinned(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *start: Any
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        name: str,
+        shared: tuple[Any, ...],
+        *start: Any,
     ) -> list[Any]:
         """Submit one task for each of ``arguments``, which prefers one worker and takes any other if that is gone.
 
@@ -260,10 +274,11 @@ class Cluster:
         """
         places = self.places()
         serial = f"{name}-{uuid4().hex}"
+        sent = self.submit(f"{serial}-shared", None, _together, *shared) if shared else ()
         futures = []
         for j, more in enumerate(arguments):
             place = places[j * len(places) // len(arguments)] if places else None
-            futures.append(self.submit(f"{serial}-{j}", place, function, *start, *more))
+            futures.append(self.submit(f"{serial}-{j}", place, _with_shared, function, sent, more, *start))
             start = (futures[-1],) if start else ()
         return futures
 
@@ -329,6 +344,16 @@ class Cluster:
             results[i] = result
             report(Progress(phase, sum(map(len, results.values())), len(arguments)))
         return [item for i in range(tasks) for item in results[i]]
+
+
+@worker_task
+def _together(*shared: Any) -> tuple[Any, ...]:
+    """Hold what the tasks of a call share; this is a task, so that it is made again if its worker is lost."""
+    return shared
+
+
+def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tuple[Any, ...], *start: Any) -> Any:
+    return function(*start, *shared, *more)
 
 
 @worker_task

@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter, seal
+from dask_odm.data.rows.stored import (
+    StoredPartitions,
+    column_of,
+    count_groups,
+    count_kept,
+    sample_chunk,
+    scatter,
+    seal,
+)
+from dask_odm.data.rows.stored_entries import SparsePartitions, deal, forget_dealt, join, with_most
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
@@ -126,6 +135,8 @@ class Shuffle:
         if not counted.sum():
             raise InputError(NO_ROWS)
         dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
+        if self.store.is_sparse:
+            return self._move_entries(dealer, counted)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
         shared = self.store, self.targets, partitions, self.folder, dealer.assign
@@ -133,6 +144,21 @@ class Shuffle:
         for sums in self.cluster.map_chunks(scatter, list(enumerate(before)), "shuffle", *shared):
             written += sums
         self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
+        return partitions
+
+    def _move_entries(self, dealer: Dealer, counted: Array) -> SparsePartitions:
+        """Write every sparse row to its place: in segments first, which are then joined to pieces."""
+        chunks = self.store.n_chunks
+        planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
+        before = np.cumsum(counted, axis=0) - counted
+        shared = self.store, self.targets, planned, self.folder, dealer.assign
+        entries = sum(self.cluster.map_chunks(deal, list(enumerate(before)), "shuffle", *shared))
+        partitions = with_most(planned, entries)
+        pieces = list(partitions.pieces(0, len(partitions.counts)))
+        # the segments of a piece, joined, in order, and packed
+        self.cluster.require(5 * partitions.piece_nbytes, len(pieces), "Joining the rows of a piece")
+        self.cluster.map_chunks(join, pieces, "seal", partitions, self.folder, chunks)
+        forget_dealt(self.folder, chunks)
         return partitions
 
 
@@ -145,8 +171,8 @@ def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
     """Return the groups of rows by the labels of `Shuffle.by_label`, in an array file that is mapped into memory."""
     labels = map_array(path)
     if feature is None:
-        return np.array(labels[block.first : block.first + len(block.X)])
-    return np.searchsorted(labels, block.X[:, feature])
+        return np.array(labels[block.first : block.first + block.X.shape[0]])
+    return np.searchsorted(labels, column_of(block.X, feature))
 
 
 def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:

@@ -192,4 +192,4 @@ class MixingClassifier(StoreClassifier):
         return MixingFit.of(self, run, check_senders(more.get("shard")), more.get("names"))
 
     def _choose(self, fit: MixingFit, rows: int, features: int) -> Choice[MixingFit]:
-        return Choice(self.local, "asked for", Recipe(train_mixing))
+        return Choice(self.local, "asked for", Recipe(train_mixing, sparse=True))

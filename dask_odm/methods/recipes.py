@@ -51,13 +51,13 @@ RECIPES: dict[str, Recipe[ODMFit]] = {
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
     "newton": Recipe(train_newton, linear=True, sparse=True, train_machines=train_sparse),
-    "dsvrg": Recipe(train_dsvrg, linear=True, reads=lambda store, fit: False, spreads=has_partitions),
+    "dsvrg": Recipe(train_dsvrg, linear=True, sparse=True, reads=lambda store, fit: False, spreads=has_partitions),
     "svrg": Recipe(train_svrg, linear=True),
     "csvrg": Recipe(train_csvrg, linear=True),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
-INSTEAD = "take kernel='linear' and solver='newton', "  # for sparse rows that are too many for a recipe
+INSTEAD = "take kernel='linear' and solver='newton' or 'dsvrg', "  # for sparse rows that are too many for a recipe
 # Share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as long.
 # Cells of many classes are quicker than landmarks, and may get as many rows less right.
 WORTH = 0.003

@@ -222,7 +222,7 @@ class DSVRG(SVRG):
     stage_steps : int or None, default=None
         Steps of one hop, before the next worker's turn. None: all rows of a partition.
     n_strata : int, default=64
-        The most landmarks, and so strata, that partitions are balanced by.
+        The most landmarks, and so strata, that partitions are balanced by. Rows of a sparse store are dealt at random.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -7,10 +7,10 @@ import tracemalloc
 import dask
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array, hstack, random_array
 
 from cli.test_commands import refused, run, run_json
-from dask_odm import MDDRidge, ODMClassifier
+from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import open_store
@@ -24,6 +24,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes
+from dask_odm.solvers import DSVRG
 
 N = 600
 SETTINGS = {"kernel": "linear", "solver": "newton", "lam": 10, "tol": 1e-9}
@@ -116,10 +117,10 @@ def test_standard_scaling_divides_and_does_not_shift(stores):
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(by_hand), atol=1e-4)
 
 
-@pytest.mark.parametrize("features", [200, 2100])
-def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers, without_workers, features):
+@pytest.mark.parametrize(("solver", "features"), [("newton", 200), ("newton", 2100), ("dsvrg", 2100)])
+def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers, without_workers, solver, features):
     sparse, _ = stores(features)
-    settings = SETTINGS | {"scale": "standard", "lam": 1, "tol": 1e-3}
+    settings = SETTINGS | {"solver": solver, "scale": "standard", "lam": 1, "tol": 1e-3, "random_state": 0}
     with without_workers():
         expected = ODMClassifier(**settings).fit(sparse)
         values = np.asarray(expected.decision_function(sparse))
@@ -132,9 +133,10 @@ def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers
     scale_workers(client, 2)
 
 
-def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, without_workers):
+@pytest.mark.parametrize("solver", ["newton", "dsvrg"])
+def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, without_workers, solver):
     sparse, _ = stores(2100)
-    settings = SETTINGS | {"lam": 1}
+    settings = SETTINGS | {"lam": 1, "solver": solver, "tol": 1e-3, "random_state": 0}
     with without_workers():
         expected = ODMClassifier(**settings).fit(sparse)
     kill = killer(client, lambda event: hasattr(event, "iteration"))
@@ -142,15 +144,17 @@ def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, witho
     assert kill.killed
 
 
-def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path):
+@pytest.mark.parametrize("solver", ["newton", DSVRG("bb", stage_steps=40)], ids=str)
+def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path, solver):
     sparse, _ = stores(2100)
-    whole = ODMClassifier(**SETTINGS).fit(sparse)
+    settings = SETTINGS | {"solver": solver, "random_state": 0, "tol": 1e-5}
+    whole = ODMClassifier(**settings).fit(sparse)
 
     def stop(event: object) -> None:
         if getattr(event, "iteration", 0) == 2:
             raise KeyboardInterrupt
 
-    asked = SETTINGS | {"checkpoint": tmp_path / "c.zarr"}
+    asked = settings | {"checkpoint": tmp_path / "c.zarr"}
     with pytest.raises(KeyboardInterrupt):
         ODMClassifier(**asked, callbacks=[stop]).fit(sparse)
     seen = []
@@ -200,9 +204,50 @@ def test_memory_counts_entries_and_not_columns(stores):
         ODMClassifier(**SETTINGS, memory_limit="4MB").fit(sparse)
 
 
+# The ring ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+def test_the_ring_ends_where_newton_ends(stores, scale):
+    sparse, dense = stores(200)
+    settings = SETTINGS | {"scale": scale, "lam": 1.0}
+    best = ODMClassifier(**settings | {"tol": 1e-12}).fit(sparse)
+    ring = ODMClassifier(**settings | {"solver": DSVRG("bb"), "random_state": 0, "max_iter": 2000, "tol": 1e-5})
+    lowest = best.history_[-1]["objective"]
+    assert lowest * (1 - 1e-12) <= ring.fit(sparse).history_[-1]["objective"] <= lowest * (1 + 1e-5)
+    assert ring.dual_gap_ <= 1e-5
+    if scale != "standard":  # which would shift dense rows
+        assert ring.fit(dense).history_[-1]["objective"] == pytest.approx(lowest, rel=1e-5)
+
+
+@pytest.mark.parametrize("given", ["n_shards", "shard", "shard_feature"])
+def test_mixing_learns_from_a_sparse_store_what_it_learns_from_a_dense_one(tmp_path, given):
+    X, y = rows_of(200)
+    sender = np.arange(N) % 3
+    X = hstack([csr_array(sender[:, None].astype(float)), X], format="csr")
+    paths = [
+        ingest(
+            (X, y), tmp_path / f"{sparse}.zarr", sparse=sparse, dtype="float64", chunk_rows=None if sparse else 70
+        ).path
+        for sparse in (True, False)
+    ]
+    settings = {"n_shards": {"n_shards": 3}, "shard": {}, "shard_feature": {"shard_feature": 0}}[given]
+    senders = {"shard": sender} if given == "shard" else {}
+    models = [MixingClassifier(**settings, random_state=0, max_iter=3).fit(path, **senders) for path in paths]
+    found, expected = (np.asarray(model.decision_function(paths[0])) for model in models)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    assert models[0].shards_ == models[1].shards_ == [0, 1, 2]
+
+
+def test_mixing_moves_no_zero(stores):
+    sparse, _ = stores(200)
+    with pytest.raises(InputError, match="would move the zeros of a sparse store"):
+        MixingClassifier(scale="standard").fit(sparse)
+
+
 REFUSED = [
-    ODMClassifier(solver="landmark"), ODMClassifier(solver="exact"), ODMClassifier("linear", solver="dsvrg"),
-    ODMClassifier("linear", solver="svrg"), ODMClassifier(solver="sodm"),
+    ODMClassifier(solver="landmark"), ODMClassifier(solver="exact"), ODMClassifier("linear", solver="csvrg"),
+    ODMClassifier("linear", solver="svrg"), ODMClassifier("linear", solver="sodm"),
 ]  # fmt: skip
 
 
@@ -265,12 +310,21 @@ def test_a_regressor_says_so(stores, tmp_path):
     X, y = rows_of(200)
     path = ingest((X, y + 0.5), tmp_path / "r.zarr", sparse=True, target="real", dtype="float64").path
     with pytest.raises(
-        InputError, match=r"sparse rows in memory only.*beyond 0 B; raise Dask's setting"
-    ):  # it has no solver
+        InputError,
+        match=r"sparse rows in memory only.*beyond 0 B; its moments have .* features squared, so choose fewer",
+    ):
         MDDRidge().fit(path)
     with dask.config.set({"dask_odm.read-into-memory": "1MiB"}):
         expected = MDDRidge().fit(X, y + 0.5)
         np.testing.assert_allclose(MDDRidge().fit(path).predict(X), expected.predict(X), atol=1e-9)
+
+
+def test_hulls_say_so(stores):
+    sparse, _ = stores(200)
+    with pytest.raises(
+        InputError, match=r"sparse rows in memory only.*; take ODMClassifier\(kernel='linear'\) instead"
+    ):
+        SaddleSVC().fit(sparse)
 
 
 def test_the_command_line(stores, tmp_path):

@@ -20,6 +20,7 @@ from dask_odm.data.store import records
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.importance import permutation_importance
+from dask_odm.estimators.mixing_classifier import MixingClassifier
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.training.checkpoints import sole_writer
@@ -377,4 +378,6 @@ def test_what_a_sparse_store_is_not_for(folder):
     with dask.config.set({"dask_odm.read-into-memory": 0}):
         raises("Sparse store that is too large", lambda: fit_in(folder, ODMClassifier(**TREE), path))
         refused("Sparse store that is too large", "fit", path, folder / "new.zarr", *FLAGS)
+        mixing = MixingClassifier(scale="standard", n_shards=2)
+        raises("Scaling that fills sparse rows", lambda: fit_in(folder, mixing, path))
     run("fit", path, folder / "new.zarr", *FLAGS)

@@ -68,6 +68,10 @@ class MemoryPartitions:
         return self.X.dtype
 
     @property
+    def is_sparse(self) -> bool:
+        return not isinstance(self.X, np.ndarray)
+
+    @property
     def reading_bytes(self) -> int:
         """Bytes that a thread holds besides the rows it asked for."""
         return 0
@@ -81,6 +85,21 @@ class MemoryPartitions:
         if not isinstance(self.X, SparseRows):
             return ArrayRows(self.X[span]), 0
         return held_if_small(self.X.take(span), memory)
+
+    def matrix(self, k: int) -> Any:
+        """Return the rows of partition ``k``: scaled dense rows, or CSR rows that are `left_to_scale`."""
+        span = self._span(k, k + 1)
+        if isinstance(self.X, SparseRows):
+            return rows_between(self.X.X, span.start, span.stop)
+        return self.X[span].matrix() if isinstance(self.X, CSRRows) else self.X[span]
+
+    @property
+    def left_to_scale(self) -> Scaling | None:
+        """Scaling of the rows that `matrix` returns, None if dense ones are scaled already."""
+        if isinstance(self.X, CSRRows):
+            d = self.features
+            return Scaling(np.zeros(d) if self.X.shift is None else self.X.shift, np.ones(d))
+        return self.X.scaling if isinstance(self.X, SparseRows) else None
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
         span = self._span(first, last)

@@ -120,6 +120,14 @@ class StoredScaling:
 
     path: str
 
+    @property
+    def shift(self) -> Array:
+        return load_scaling(self.path).shift
+
+    @property
+    def factor(self) -> Array:
+        return load_scaling(self.path).factor
+
     def __call__(self, X: Array, out: Array | None = None) -> Array:
         """Return a scaled copy of ``X``, as `Scaling` does."""
         return load_scaling(self.path)(X, out)

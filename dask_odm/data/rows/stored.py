@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import BufferedRandom
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
@@ -62,6 +63,8 @@ class StoredPartitions:
         kind = store.dtype if dtype is None else np.dtype(dtype)
         rows = max(1, min(PARTITION_CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
         return cls(path, store.features, kind.name, counts, rows, y_type)
+
+    is_sparse: ClassVar[bool] = False  # whether rows are read as CSR arrays
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -263,11 +266,22 @@ def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
 def distinct_values(store: Store, targets: Targets, feature: int, chunk: int) -> Array:
     """Return the distinct values of a feature among the kept rows of a chunk, ascending."""
     block = store.read(chunk)
-    return np.unique(block.X[targets(block)[0], feature])
+    return np.unique(column_of(block.X, feature)[targets(block)[0]])
+
+
+def column_of(X: Any, feature: int) -> Array:
+    """Return a column (n,) of dense or CSR rows."""
+    column: Array = X[:, [feature]].toarray().ravel() if issparse(X) else X[:, feature]
+    return column
 
 
 def _groups_path(folder: str, chunk: int) -> str:
     return os.path.join(folder, f"groups-{chunk}.npy")
+
+
+def groups_of_chunk(folder: str, chunk: int, keep: Array, before: Array) -> Array:
+    """Return the group of each row of a chunk, −1 if it is dropped: as `count_groups` saved it, or the only one."""
+    return load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
 
 
 def scatter(
@@ -286,7 +300,7 @@ def scatter(
     """
     block = store.read(chunk)
     keep, y, weight = targets(block)
-    groups = load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
+    groups = groups_of_chunk(folder, chunk, keep, before)
     kept = np.flatnonzero(groups >= 0)
     partition, place = assign(groups[kept], before)
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows

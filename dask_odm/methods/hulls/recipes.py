@@ -359,4 +359,4 @@ def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
             raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
         return Choice("mnp", "over the span of landmarks", Recipe(train_in_span))
     name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
-    return Choice(name, why, HULL_RECIPES[name])
+    return Choice(name, why, HULL_RECIPES[name], "take ODMClassifier(kernel='linear') instead, ")

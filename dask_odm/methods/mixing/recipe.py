@@ -222,6 +222,11 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
     scaling = Scaling(np.zeros(d), np.ones(d))
     if fit.run.scale is not None:
         scaling = Scaling.of_features(data.statistics(), fit.run.scale)
+        if data.is_sparse and not data.in_memory and scaling.shift.any():
+            raise InputError(
+                f"scale={fit.run.scale!r} would move the zeros of a sparse store that is larger than memory, and "
+                "shards would be dense: leave scale out, or divide the entries before they are ingested."
+            )
     if feature is not None:
         scaling.factor[feature] = scaling.shift[feature] = 0.0
     return scaling

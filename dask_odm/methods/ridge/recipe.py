@@ -443,7 +443,12 @@ def run_exchange(
 # The choice -----------------------------------------------------------------------------------------------------------
 
 
-MOMENTS: Choice[MDDFit] = Choice("moments", "least squares needs one pass", Recipe(train_ridge, linear=True))
+MOMENTS: Choice[MDDFit] = Choice(
+    "moments",
+    "least squares needs one pass",
+    Recipe(train_ridge, linear=True),
+    "its moments have as many entries as the features squared, so choose fewer features, ",
+)
 
 
 def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:

@@ -11,7 +11,8 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes
 from scipy.sparse import issparse
 
-from dask_odm.engine.partitioners import StratifiedPartitioner
+from dask_odm.data.rows.memory import MemoryPartitions
+from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
 from dask_odm.engine.shuffle import groups_of_arrays
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
@@ -65,11 +66,18 @@ def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
     seen = data.seen_by(fit.kernel)
     features = _features(seen, fit)
     logger.info("%d rows in %d partitions, DSVRG; %s", data.rows, parts, data.cluster)
-    with seen.partitions(fit.partitioner(seen.kernel, parts), always=True) as rows:
+    of_entries = data.is_sparse and not data.in_memory
+    # strata of sparse rows would cost a pass, and dense landmarks
+    partitioner = RandomPartitioner(parts, fit.run.seed) if of_entries else fit.partitioner(seen.kernel, parts)
+    with seen.partitions(partitioner, always=True) as rows:
+        partitions = rows.partitions
+        scaling = None if features.scaling is None else rows.scaling
+        if isinstance(partitions, MemoryPartitions):
+            scaling = partitions.left_to_scale
         job = RingJob(
-            rows.partitions,
-            None if data.in_memory or features.scaling is None else rows.scaling,
-            FeatureMap(features.d, features.bias),
+            partitions,
+            None if partitions.is_sparse else scaling,
+            FeatureMap(features.d, features.bias, scaling if partitions.is_sparse else None),
             BandLoss(fit.odm, data.total_weight),
             fit.own.stage_steps,
             fit.run.seed,

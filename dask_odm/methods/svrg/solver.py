@@ -3,7 +3,7 @@
 minimise    ``P(w) = mean of p_i(w)``, ``p_i(w) = ½‖w‖² + n loss_i(y_i w·φ_i)`` over n rows
 epoch       ``v`` = Σ y s φ at the snapshot w̃, so that ``∇P(w̃) = w̃ − v``; then, row by row in a random order,
             ``w ← w − η (∇p_i(w) − ∇p_i(w̃) + ∇P(w̃)) = (1 − η) w + η v + η (q_i(w) − q_i(w̃)) φ_i``
-            with ``q_i = n y_i s_i``: O(d) a step
+            with ``q_i = n y_i s_i``: O(d) a step of a dense row, O(entries) of a sparse one (`sparse_steps`)
 stop        ``½‖∇P(w̃)‖² ≤ tol · P(w̃)``, the duality gap, which the full pass gives in float64. A run that starts at
             zero makes one epoch at least
 
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.errors import InputError
 from dask_odm.learning.newton import Iterate, PrimalSolution
@@ -33,6 +33,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.svrg.sparse_steps import SparseWalk, square_norms
 from dask_odm.typing import Array
 
 # η of "auto" in units of 1/L. Of .02 to 4 it took the fewest epochs on ijcnn1, cod-rna and phishing, λ from 1e2 to 1e5
@@ -186,10 +187,14 @@ def _stalls(history: Sequence[Record]) -> bool:
 # Steps over rows in memory --------------------------------------------------------------------------------------------
 
 
-def stiffest_of(parts: Iterable[tuple[Array, Array, Array]], loss: BandLoss, bias: float) -> float:
-    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: scaled X, codes and weights. √bias is a feature of φ."""
-    squares = ((np.einsum("ij,ij->i", X, X, dtype=np.float64), y, weight) for X, y, weight in parts)
-    return max(float((loss.row_stiffness(y, weight) * (square + bias)).max()) for square, y, weight in squares)
+def stiffest_of(parts: Iterable[tuple[Any, Array, Array]], loss: BandLoss, features: FeatureMap) -> float:
+    """Return the largest ``c ‖φ‖²`` of ``parts`` of the rows: X, scaled if it is dense, codes and weights."""
+
+    def largest(X: Any, y: Array, weight: Array) -> float:
+        squares = square_norms(X, features) if issparse(X) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return float((loss.row_stiffness(y, weight) * (squares + features.bias)).max())
+
+    return max(largest(*part) for part in parts)
 
 
 @compiled
@@ -242,17 +247,35 @@ def take_steps(
 
 
 def walk_rows(
-    features: FeatureMap, loss: BandLoss, n: int, rows: tuple[Array, Array, Array], order: Array, w: Array,
-    snapshot: Array, dual_image: Array, step: float,
-) -> None:  # fmt: skip
-    """Take the steps of ``rows`` (scaled X, codes, weights), a part of ``n``, in ``order``; change ``w`` in place."""
-    scaled = *map(frozen, rows), order, w, snapshot, step * dual_image
-    take_steps(*scaled, n * loss.stiffness, loss.band, features.constant, step)
+    features: FeatureMap,
+    loss: BandLoss,
+    n: int,
+    parts: Iterable[tuple[tuple[Any, Array, Array], Array]],
+    snapshot: Array,
+    dual_image: Array,
+    step: float,
+    start: Array | None = None,
+) -> Array:
+    """Take the steps of ``parts`` of ``n`` rows from ``start``, by default the snapshot, and return the last w (k,).
+
+    A part is X, scaled if it is dense and raw if it is sparse, with codes and weights, and the order to visit them in.
+    """
+    w = np.array(snapshot if start is None else start)
+    of_sparse: SparseWalk | None = None
+    for (X, codes, weight), order in parts:
+        if issparse(X):
+            of_sparse = of_sparse or SparseWalk(features, loss, n, w, snapshot, dual_image, step)
+            of_sparse.take(X, codes, weight, order)
+        else:
+            scaled = frozen(X), frozen(codes), frozen(weight), order, w, snapshot, step * dual_image
+            take_steps(*scaled, n * loss.stiffness, loss.band, features.constant, step)
+    return w if of_sparse is None else of_sparse.end()
 
 
-def warm_up(dtype: np.dtype[Any]) -> None:
-    """Compile the loops for rows of ``dtype``, or load them from the cache."""
-    rows = np.zeros((1, 1), dtype), np.zeros(1, np.int8), np.ones(1)
+def warm_up(dtype: np.dtype[Any], *, sparse: bool = False) -> None:
+    """Compile the loops for dense or ``sparse`` rows of ``dtype``, or load them from the cache."""
+    X = np.zeros((1, 1), dtype)
+    rows = csr_array(X) if sparse else X, np.zeros(1, np.int8), np.ones(1)
     steps = ArraySteps(FeatureMap(1, 1.0), BandLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), *rows, seed=0)
     w = np.zeros(2)
     steps.walk(w, steps.sums(w).dual_image, 1.0 + steps.stiffest(), 0)
@@ -311,8 +334,7 @@ class ArraySteps:
         return self._all.sums(w, "none")
 
     def stiffest(self) -> float:
-        parts = (rows for rows, _ in self._dense(np.arange(self.n)))
-        return stiffest_of(parts, self.loss, self.features.bias)
+        return stiffest_of([(self.X, self.codes, self.weight)], self.loss, self.features)
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
         if self.coreset is None:
@@ -321,25 +343,8 @@ class ArraySteps:
 
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
         order = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1, epoch))).permutation(self.n)
-        end = w.copy()
-        for rows, visits in self._dense(order):
-            walk_rows(self.features, self.loss, self.n, rows, visits, end, w, dual_image, step)
-        return end, 1.0, 0
-
-    def _dense(self, order: Array) -> Iterator[tuple[tuple[Array, Array, Array], Array]]:
-        """Yield scaled dense rows, codes and weights, with the order to visit them in, so as to follow ``order``.
-
-        Sparse rows are made dense in that order, a bounded number at a time.
-        """
-        if not issparse(self.X):
-            yield (self.X, self.codes, self.weight), order
-            return
-        # 4 MiB of sparse rows are made dense at a time
-        size = max(1, (4 << 20) // max(1, self.X.shape[1] * self.X.dtype.itemsize))
-        for start in range(0, len(order), size):
-            some = order[start : start + size]
-            weight = self.weight[some] if self.weight.size else self.weight
-            yield (self.features.dense(self.X[some]), self.codes[some], weight), np.arange(len(some))
+        rows = self.X, self.codes, self.weight
+        return walk_rows(self.features, self.loss, self.n, [(rows, order)], w, dual_image, step), 1.0, 0
 
 
 def draw_coreset(strata: Array, size: int, seed: int) -> tuple[Array, Array]:

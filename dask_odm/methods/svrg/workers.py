@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
+from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.cluster import Cluster
@@ -31,7 +32,6 @@ from dask_odm.engine.tasks import worker_task
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import BLOCK_BYTES, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.svrg.solver import stiffest_of, walk_rows, warm_up
 from dask_odm.typing import Array
@@ -50,8 +50,8 @@ def ring_partitions(rows: int, n_partitions: int | None) -> int:
 class RingJob:
     """The arguments that all tasks of a ring share.
 
-    Rows in memory are already scaled; ``scaling`` is that of rows on disk. Sparse rows are made dense, one partition at
-    a time. ``features`` maps scaled rows. Label code 1 is positive; class weights are in the rows' weights.
+    Dense rows in memory are already scaled; ``scaling`` is that of dense rows on disk. ``features`` maps rows as
+    `reader` returns them: scaled if they are dense. Label code 1 is positive; class weights are in the rows' weights.
     ``stage_steps`` is T; None takes all rows that are left.
     """
 
@@ -87,17 +87,17 @@ class RingJob:
 
     @property
     def task_bytes(self) -> int:
-        """Peak bytes of one task: a piece, raw and scaled, its labels, weights and order, and a few vectors."""
-        rows = max(max(self.piece_rows(k)) for k in range(len(self.partitions.counts)))
-        partitions = self.partitions
-        dense = 0
-        if isinstance(partitions, MemoryPartitions) and isinstance(partitions.X, SparseRows | CSRRows):
-            dense = 2 * rows * partitions.features * partitions.dtype.itemsize  # a piece is made dense
-        return partitions.reading_bytes + dense + 64 * rows + 5 * BLOCK_BYTES + 16 * 8 * self.features.k
+        """Peak bytes of one task: a piece, raw and scaled, its labels, weights and order, and vectors.
+
+        A walk holds some sixteen vectors, and each hop leaves one until the epoch is over.
+        """
+        parts = len(self.partitions.counts)
+        rows = max(max(self.piece_rows(k)) for k in range(parts))
+        return self.partitions.reading_bytes + 64 * rows + 5 * BLOCK_BYTES + (16 + parts) * 8 * self.features.k
 
 
-def reader(job: RingJob, k: int) -> Callable[[int], tuple[Array, Array, Array]]:
-    """Return a function that reads a piece of partition k: scaled dense rows, label codes and weights.
+def reader(job: RingJob, k: int) -> Callable[[int], tuple[Any, Array, Array]]:
+    """Return a function that reads a piece of partition k: scaled dense rows or raw CSR rows, label codes and weights.
 
     They are valid until the next piece is read.
     """
@@ -111,9 +111,9 @@ def reader(job: RingJob, k: int) -> Callable[[int], tuple[Array, Array, Array]]:
             return X, (y > 0).astype(np.int8), weight
 
         return read
-    rows, _ = partitions.rows(k, k + 1, Scaling(np.zeros(0), np.zeros(0)), 0)
     y, weight = partitions.labels(k, k + 1)
-    return lambda piece: (np.asarray(rows.read(0, rows.n)), (y > 0).astype(np.int8), weight)
+    X = partitions.matrix(k)
+    return lambda piece: (X, (y > 0).astype(np.int8), weight)
 
 
 def visits(job: RingJob, k: int, epoch: int) -> Iterator[tuple[int, Array]]:
@@ -143,7 +143,7 @@ def sum_partition(job: RingJob, w: Array, k: int) -> PrimalSums:
 @worker_task
 def stiffest_in(job: RingJob, k: int) -> float:
     """Return the largest ``c ‖φ‖²`` of partition k."""
-    return stiffest_of(map(reader(job, k), range(len(job.piece_rows(k)))), job.loss, job.features.bias)
+    return stiffest_of(map(reader(job, k), range(len(job.piece_rows(k)))), job.loss, job.features)
 
 
 @worker_task
@@ -152,13 +152,11 @@ def walk_partition(
 ) -> Array:
     """Take the steps of R_k from w, and return the w they end at: one hop."""
     # arrays from another worker are read-only, and the loops would be compiled anew for them, so these are copies
-    w = np.array(w)
     snapshot = np.array(snapshot)
     dual_image = np.array(dual_image)
     read = reader(job, k)
-    for piece, order in visits(job, k, epoch):
-        walk_rows(job.features, job.loss, job.n, read(piece), order, w, snapshot, dual_image, step)
-    return w
+    parts = ((read(piece), order) for piece, order in visits(job, k, epoch))
+    return walk_rows(job.features, job.loss, job.n, parts, snapshot, dual_image, step, start=w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +168,7 @@ class Ring:
 
     def __post_init__(self) -> None:
         self.cluster.require(self.job.task_bytes, len(self.job.partitions.counts), "An epoch of the ring")
-        warm_up(self.job.partitions.dtype)
+        warm_up(self.job.partitions.dtype, sparse=self.job.partitions.is_sparse)
 
     @property
     def n(self) -> int:
@@ -180,22 +178,23 @@ class Ring:
     def k(self) -> int:
         return self.job.features.k
 
-    def _numbers(self) -> range:
-        return range(len(self.job.partitions.counts))
+    @property
+    def _numbers(self) -> list[tuple[int]]:
+        return [(k,) for k in range(len(self.job.partitions.counts))]
 
     def sums(self, w: Array) -> PrimalSums:
-        parts = self.cluster.each(sum_partition, [(self.job, w, k) for k in self._numbers()], "gradient")
+        parts = self.cluster.each(sum_partition, self._numbers, "gradient", self.job, w)
         return reduce(add, parts)
 
     def stiffest(self) -> float:
-        return float(max(self.cluster.each(stiffest_in, [(self.job, k) for k in self._numbers()], "smoothness")))
+        return float(max(self.cluster.each(stiffest_in, self._numbers, "smoothness", self.job)))
 
     def snapshot(self, w: Array, dual_image: Array) -> tuple[Array, float]:
         return dual_image, 0.0
 
     def walk(self, w: Array, dual_image: Array, step: float, epoch: int) -> tuple[Array, float, int]:
-        ranges = [(k, *self.job.stage(epoch, k)[1:]) for k in self._numbers()]
+        ranges = [(k, *self.job.stage(epoch, k)[1:]) for (k,) in self._numbers]
         walked = [(k, stop - start) for k, start, stop in ranges if stop > start]
-        hops = [(self.job, w, dual_image, step, epoch, k) for k, _ in walked]
-        end = self.cluster.chain(walk_partition, w, hops, "hop")
-        return end, sum(steps for _, steps in walked) / self.n, len(hops)
+        shared = self.job, w, dual_image, step, epoch
+        end = self.cluster.chain(walk_partition, w, [(k,) for k, _ in walked], "hop", *shared)
+        return end, sum(steps for _, steps in walked) / self.n, len(walked)

@@ -82,7 +82,7 @@ def test_steps_are_those_of_the_formula(setting, weighted, bias, dtype):
     expected = w.copy()
     for i in order:
         expected -= step * (gradient(i, expected) - gradient(i, snapshot) + snapshot - drift)
-    walk_rows(features, loss, 40, (X, codes, weight), order, w, snapshot, drift, step)
+    w = walk_rows(features, loss, 40, [((X, codes, weight), order)], snapshot, drift, step, start=w)
     np.testing.assert_allclose(w, expected, rtol=1e-8, atol=1e-10)
 
 
