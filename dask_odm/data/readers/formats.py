@@ -64,7 +64,7 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
         return cube
     if reading.draws is not None:
         raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
-    held = _held(source)
+    held = _anndata(source) or _held(source)
     if held is not None:
         for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
             if given is not None:
@@ -97,6 +97,18 @@ def _cube(source: Any, reading: Reading) -> TableSource | None:
     from dask_odm.data.readers.cubes import cube_source
 
     return cube_source(X, y, reading) if is_labelled_cube(X, y) else None
+
+
+def _anndata(source: Any) -> Callable[..., TableSource] | None:
+    """Return the opener of AnnData on disk, which takes a `Reading`; None if ``source`` is none."""
+    if not isinstance(source, str | os.PathLike) or is_address(os.fspath(source)):
+        return None
+    path = os.fspath(source)
+    if not (os.path.isdir(path) or path.lower().endswith(".h5ad")):  # the reader imports zarr, which takes long
+        return None
+    from dask_odm.data.readers.anndata_files import anndata_source, is_anndata
+
+    return partial(anndata_source, path) if is_anndata(path) else None
 
 
 def _of_files(paths: list[str], reading: Reading) -> TableSource:
