@@ -78,7 +78,7 @@ def test_models_of_numbers_take_no_texts(folder):
     rows = folder / "rows.csv"
     rows.write_text("a,label\n" + "".join(f"{value},{value > 0}\n" for value in rng.normal(size=40)))
     run("ingest", rows, folder / "rows.zarr")
-    run("fit", folder / "rows.zarr", folder / "numbers.zarr")
+    run("fit", folder / "rows.zarr", folder / "numbers.zarr", "--kernel", "linear")
     refused = run("predict", folder / "numbers.zarr", folder / "docs.jsonl", "-", "--text", "body", status=2)
     assert "did not learn from texts, but from rows of numbers" in refused.stderr
     assert (

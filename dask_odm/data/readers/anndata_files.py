@@ -93,7 +93,7 @@ def _source(path: str, root: Any, reading: Reading) -> TableSource:
     if len(names) != shape[1]:
         raise InputError(f"{path}: var has {len(names)} rows where X has {shape[1]} columns.")
     roles = choose_columns(path, names.tolist(), shape[1], False, None)
-    size = _ENTRY_BYTES * len(X["data"]) if kind == "csr_matrix" else 8 * shape[0] * shape[1]
+    size = _ENTRY_BYTES * X["data"].shape[0] if kind == "csr_matrix" else 8 * shape[0] * shape[1]
     return TableSource(path, roles, batches, reading, size=size, label_name=f"'{label}'" if y is not None else None)
 
 
@@ -119,7 +119,7 @@ def _sparse_rows(path: str, X: Any, shape: tuple[int, ...], reading: Reading) ->
     """Yield the first row, CSR rows and the bytes so far, a block of entries at a time."""
     bounds = np.asarray(X["indptr"][:], np.int64)
     sound = len(bounds) == shape[0] + 1 and bounds[0] == 0 and (np.diff(bounds) >= 0).all()
-    if not sound or bounds[-1] > min(len(X["data"]), len(X["indices"])):
+    if not sound or bounds[-1] > min(X["data"].shape[0], X["indices"].shape[0]):
         raise InputError(f"{path}: X/indptr is damaged; write the file again.")
     first = 0
     while first < shape[0]:
