@@ -1,4 +1,4 @@
-"""The Python and shell blocks of README and guide run in order, in one folder, and print what the pages show."""
+"""The Python and shell blocks of README, guide and text page run in order, in one folder, and print what they show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dask_odm.cli import main
 
 ROOT = Path(__file__).parent.parent
-RUN = ("docs/guide.md", "README.md")  # the latter ends with a client of a cluster
+RUN = ("docs/guide.md", "docs/text.md", "README.md")  # the latter ends with a client of a cluster
 PAGES = (*RUN, "docs/benchmarks.md")
 SMALLER = {"3_000_000": "30_000", "10_000": "1_000"}  # the large store, in a size that a test has time for
 ADDRESS = "tcp://scheduler:8786"
@@ -114,7 +114,7 @@ def test_headings_that_are_linked_to_are_there() -> None:
     headings = {
         line.lstrip("# ").lower().replace(" ", "-") for line in texts[RUN[0]].splitlines() if line.startswith("## ")
     }
-    linked = re.findall(r"\]\(docs/guide\.md#([^)]+)\)", texts[RUN[1]]) + re.findall(r"\]\(#([^)]+)\)", texts[RUN[0]])
+    linked = re.findall(r"\]\(docs/guide\.md#([^)]+)\)", texts[RUN[-1]]) + re.findall(r"\]\(#([^)]+)\)", texts[RUN[0]])
     assert linked
     assert set(linked) <= headings
-    assert "](#" not in texts[RUN[1]]
+    assert "](#" not in texts[RUN[-1]]

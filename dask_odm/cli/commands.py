@@ -17,7 +17,7 @@ from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
-from dask_odm.cli.shell import Commands, emit, json_option, overwrite_option, progress_shown, say
+from dask_odm.cli.shell import Commands, Size, emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
 
@@ -39,7 +39,14 @@ for _command in (fit, search, cluster, retire):
 @cube_options
 @click.option("--per-class", type=int, help="Most pixels of each class that are drawn from a cube.")
 @click.option("--fraction", type=float, metavar="SHARE", help="Share of a cube's labelled pixels that is drawn.")
-@click.option("--n-features", type=int, help="Number of features of LIBSVM text; spares a first pass.")
+@click.option(
+    "--hash",
+    "--n-features",
+    "n_features",
+    type=Size(),
+    metavar="SIZE",
+    help="Number of features: to which words of texts are hashed [2^20], or of LIBSVM text, which spares a first pass.",
+)
 @click.option(
     "--target",
     type=click.Choice(["auto", "classes", "real"]),
@@ -64,8 +71,9 @@ def ingest(
     """Read data files once and write them as a STORE.
 
     SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
-    standard input: LIBSVM or CSV text, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow (Feather). With
-    --labels, SRC is a cube, zarr or NetCDF as xarray writes them, of which pixels with a label are stored.
+    standard input: LIBSVM or CSV text or JSON lines, plain, .gz, .bz2 or .xz, NumPy .npy or .npz, Parquet, Arrow
+    (Feather). With --labels, SRC is a cube, zarr or NetCDF as xarray writes them, of which pixels with a label are
+    stored. With --text, rows are made of the words of a column, hashed and weighted by how few rows hold them.
     """
     from dask_odm.diagnostics.summaries import listing, store_facts
 

@@ -19,6 +19,7 @@ from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.shell import gathered, option_field, say
 from dask_odm.errors import InputError, StoreError
 
+_OPTIONS = "--format, --label, --no-label, --drop, --weight, --header and --text"
 _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with one of these has no data files
 
 
@@ -28,7 +29,7 @@ class RowOptions:
 
     format: str | None = option_field(
         "Format of files; by default told by the file.",
-        type=click.Choice(["libsvm", "csv", "numpy", "parquet", "arrow"]),
+        type=click.Choice(["libsvm", "csv", "jsonl", "numpy", "parquet", "arrow"]),
     )
     label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
     no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
@@ -36,6 +37,10 @@ class RowOptions:
     header: bool | None = option_field("Whether CSV text begins with names; by default told.", "--header/--no-header")
     drop: tuple[str, ...] = option_field(
         "Column to leave out, such as an identifier; repeatable.", default=(), multiple=True, metavar="COLUMN"
+    )
+    text: str | None = option_field(
+        "Column of texts, whose hashed words are the features.  [default for a model of texts: as learned]",
+        metavar="COLUMN",
     )
 
     def __post_init__(self) -> None:
@@ -45,9 +50,7 @@ class RowOptions:
     def refuse_for_cubes(self) -> None:
         """Raise UsageError if any of these options was given."""
         if self != RowOptions():
-            raise click.UsageError(
-                "--format, --label, --no-label, --drop, --weight and --header are for files of rows."
-            )
+            raise click.UsageError(f"{_OPTIONS} are for files of rows.")
 
     @contextmanager
     def store_of(self, source: str, model: Any, *, labels: bool) -> Iterator[Any]:
@@ -60,9 +63,7 @@ class RowOptions:
 
         if not is_files(source):
             if self != RowOptions():
-                raise click.UsageError(
-                    "--format, --label, --no-label, --drop, --weight and --header are for files, not stores."
-                )
+                raise click.UsageError(f"{_OPTIONS} are for files, not stores.")
             from dask_odm.data.storage.locations import is_address
 
             if not is_address(source) and not os.path.exists(source):
@@ -70,7 +71,7 @@ class RowOptions:
             yield Store.open(source)
             return
         from dask_odm.data.ingest import MissingValuesError
-        from dask_odm.learning.training.scratch import scratch_folder
+        from dask_odm.data.storage.scratch import scratch_folder
 
         with scratch_folder() as folder:
             try:
@@ -86,6 +87,9 @@ class RowOptions:
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
         reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
+        recipe = self._recipe(kind, model)
+        if recipe is not None:
+            reading["text"] = recipe
         column, dropped = self._columns(files, reading, model, labels)
         support = getattr(model._model, "support", None)
         is_double = support is not None and support.dtype.name == "float64"
@@ -94,6 +98,15 @@ class RowOptions:
             n_features=model.n_features_in_ if kind == "libsvm" else None,
             target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
+
+    def _recipe(self, kind: str, model: Any) -> Any:
+        """Return the recipe by which a model makes rows of the texts of files; None if they hold rows of numbers."""
+        recipe = getattr(model, "text_recipe_", None)
+        if recipe is None and self.text is not None:
+            raise InputError(f"--text: this {type(model).__name__} did not learn from texts, but from rows of numbers.")
+        if recipe is None or kind in ("libsvm", "numpy"):
+            return None
+        return recipe if self.text is None else replace(recipe, column=self.text)
 
     def _columns(self, files: Any, reading: dict[str, Any], model: Any, wanted: bool) -> tuple[Any, list[str]]:
         """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
@@ -109,6 +122,11 @@ class RowOptions:
 
         whole = open_source(files, **reading, label=named or False, drop=self.drop)
         others = [name for name in whole.feature_names or () if known and name not in known]
+        if "text" in reading:
+            beside = [name for name in whole.left_out if name not in self.drop]
+            if wanted and beside and named is None:
+                named = _label_among(beside, whole.description)
+            return named or False, []
         if wanted and named is None and others:
             named = _label_among(others, whole.description)
             others.remove(named)

@@ -146,6 +146,16 @@ def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
         click.echo(text)
 
 
+class Size(click.types.IntParamType):
+    """A whole number, or a power such as 2^20."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        base, power, exponent = str(value).partition("^")
+        if power and base.isdecimal() and exponent.isdecimal() and len(base) < 10 and len(exponent) < 3:
+            return int(base) ** int(exponent)
+        return super().convert(value, param, ctx)
+
+
 def option_field(text: str, *flags: str, default: Any = None, **more: Any) -> Any:
     """Return a field of a record of options, with its help: the option ``--name`` or ``flags``, as `click.option`."""
     return field(default=default, metadata={"flags": flags, "help": text, "default": default, **more})

@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from dask_odm.data.readers.formats import open_source
+from dask_odm.data.readers.formats import open_source, weighted_counts
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
 from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined
 from dask_odm.data.readers.tables import TableSource
 from dask_odm.data.storage.locations import location_of
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, Progress, report
@@ -57,6 +59,7 @@ def ingest(
     per_class: int | None = None,
     fraction: float | None = None,
     sparse: bool | None = None,
+    text: str | int | TextRecipe | None = None,
     overwrite: bool = False,
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
@@ -70,8 +73,8 @@ def ingest(
 
         - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
           Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
-          Formats are LIBSVM or CSV text, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow IPC
-          (Feather). All but NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those directly below a name
+          Formats are LIBSVM or CSV text and JSON lines, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow
+          IPC (Feather). All but NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
         - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
@@ -85,10 +88,11 @@ def ingest(
 
         Lazy objects are computed one partition at a time, on the active client if there is one
     store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
-    format : ``libsvm``, ``csv``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
-    n_features : number of features of LIBSVM text; spares the first pass that looks for the largest index.
+    format : ``libsvm``, ``csv``, ``jsonl``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
+    n_features : number of features to which the words of texts are hashed, see ``text``; or that of LIBSVM text, which
+        spares the first pass that looks for the largest index.
         It is needed for standard input, and if another file (a test set) has larger indices
-    label : column of a table (CSV, Parquet, a frame) by name or number (default: label, y, target or class,
+    label : column of a table (CSV, JSON lines, Parquet, a frame) by name or number (default: label, y, target or class,
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
@@ -96,7 +100,8 @@ def ingest(
         classes of them unless there are more than 100 different ones, all numbers and some not whole. The y of a
         store as source stays what it is
     header : whether CSV text begins with column names; by default told by its first line
-    drop : names or numbers of columns of CSV, Parquet or Arrow files that are left out, such as an identifier
+    drop : names or numbers of columns of CSV, JSON lines, Parquet or Arrow files that are left out, such as an
+        identifier
     drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
         is an error, which counts them
     dtype : ``float32`` or ``float64``
@@ -116,6 +121,12 @@ def ingest(
     sparse : whether the store holds the entries of the rows that are not zero, as AnnData does. By default it does if
         the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
         its first rows is not zero. A large store of sparse rows serves linear learning only
+    text : column of texts, by name or number, of CSV, JSON lines, Parquet, Arrow or a frame. Its words are hashed and
+        counted as scikit-learn's ``HashingVectorizer(n_features, norm=None, alternate_sign=False)`` does, by default
+        to 2²⁰ features, and weighted as its ``TfidfTransformer()`` does; with ``test_size`` the weights are those of
+        the training rows. Counts are kept in Dask's ``temporary-directory`` meanwhile. Other columns than label and
+        weight are left out. The store keeps the recipe, and so do models of it, which then predict texts. A
+        recipe, ``store.text_recipe`` or ``model.text_recipe_``, makes rows of other texts as it made those
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -132,6 +143,7 @@ def ingest(
     """
     targets = _stores(store, test_size, test_store)
     split = None if test_size is None else RandomSplit(test_size, seed)
+    weigh_words = text is not None and not isinstance(text, TextRecipe)
     with ExitStack() as stack:
         writers = [
             stack.enter_context(
@@ -142,36 +154,71 @@ def ingest(
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
-            per_class=per_class, fraction=fraction, seed=seed, sparse=sparse,
+            per_class=per_class, fraction=fraction, seed=seed, text=text, sparse=weigh_words or sparse,
         )  # fmt: skip
         complete = CompleteRows(rows, drop=drop_missing)
-        kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
-        encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
-        position = 0
-        report(Progress("ingest", position, rows.size or None, "bytes"))
-        for block in complete.blocks():
-            _append(block, encoder, writers, split)
-            position = block.position
-            report(Progress("ingest", position, rows.size or None, "bytes"))
-        if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
-            report(Progress("ingest", rows.size, rows.size, "bytes"))
-        written = [writer.rows for writer in writers]
-        if not any(written):
-            why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
-            raise InputError(f"{rows.description}: no rows{why}.")
-        if not all(written):
-            raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
-        _say_what_y_is(rows, encoder, target)
-        for writer in writers:
-            writer.prepare(
-                encoder.classes() or None,
-                feature_names=rows.feature_names,
-                source=rows.description,
-                coordinates=rows.coordinates,
-            )
+        if not weigh_words:
+            _fill(writers, complete, split, target)
+        else:
+            folder = stack.enter_context(scratch_folder())
+            aside = [
+                stack.enter_context(StoreWriter(os.path.join(folder, f"{i}.zarr"), dtype=dtype))
+                for i in range(len(writers))
+            ]
+            _fill(aside, complete, split, target)
+            counts = publish_all(aside)
+            recipe = _weighing(rows, counts[0])
+            for writer, counted in zip(writers, counts, strict=True):
+                weighted = weighted_counts(counted, recipe, dtype=dtype, block_bytes=block_bytes, sparse=sparse)
+                weighted.description = rows.description
+                _fill([writer], CompleteRows(weighted), None, "auto", "weigh")
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
+
+
+def _fill(
+    writers: Sequence[StoreWriter],
+    complete: CompleteRows,
+    split: RandomSplit | None,
+    target: str,
+    task: str = "ingest",
+) -> None:
+    """Write the complete rows of a source, to the first store or by a split to two, and prepare the stores."""
+    rows = complete.source
+    kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
+    encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
+    position = 0
+    report(Progress(task, position, rows.size or None, "bytes"))
+    for block in complete.blocks():
+        _append(block, encoder, writers, split)
+        position = block.position
+        report(Progress(task, position, rows.size or None, "bytes"))
+    if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
+        report(Progress(task, rows.size, rows.size, "bytes"))
+    written = [writer.rows for writer in writers]
+    if not any(written):
+        why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
+        raise InputError(f"{rows.description}: no rows{why}.")
+    if not all(written):
+        raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
+    _say_what_y_is(rows, encoder, target)
+    for writer in writers:
+        writer.prepare(
+            encoder.classes() or None,
+            feature_names=rows.feature_names,
+            source=rows.description,
+            coordinates=rows.coordinates,
+            text=rows.text,
+        )
+
+
+def _weighing(rows: TableSource, counts: Store) -> TextRecipe:
+    """Return the recipe that weighs words by how many of the texts of ``counts`` hold them."""
+    documents = np.zeros(counts.features, np.int64)
+    for block in counts.blocks():
+        documents += np.bincount(block.X.indices, minlength=counts.features)
+    return TextRecipe.of_frequencies(rows.texts_from or "", documents, counts.rows)
 
 
 def _stores(store: Path, test_size: float | None, test_store: Path | None) -> list[str]:
@@ -283,7 +330,7 @@ class CompleteRows:
     """
 
     def __init__(self, source: TableSource, *, drop: bool = False) -> None:
-        self._source = source
+        self.source = source
         self._drop = drop
         self.dropped = 0
         self._first: str | None = None
@@ -297,7 +344,7 @@ class CompleteRows:
         Raises MissingValuesError if values are missing and rows are not to be dropped. It names columns, counts and the
         first place.
         """
-        for block in self._source.blocks():
+        for block in self.source.blocks():
             missing = self._missing(block)
             if missing.any() and self._drop:
                 self.dropped += int(missing.sum())
@@ -309,7 +356,7 @@ class CompleteRows:
         if self._first is not None:
             raise MissingValuesError(self._complaint(self._first))
         if self.dropped:
-            logger.info("%s: %d rows with missing values dropped", self._source.description, self.dropped)
+            logger.info("%s: %d rows with missing values dropped", self.source.description, self.dropped)
 
     def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
         """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
@@ -335,11 +382,11 @@ class CompleteRows:
 
     def _complaint(self, first: str, most: int = 5) -> str:
         """Say which columns miss values, ``most`` of them by name, and where the ``first`` is."""
-        where = self._source.description
-        label = self._source.label_name
+        where = self.source.description
+        label = self.source.label_name
         columns = [("the weight", self._weights), (f"the label, {label}" if label else "the label", self._labels)]
         order = np.argsort(-self._counts, kind="stable")[: max(1, np.count_nonzero(self._counts))]
-        columns += [(self._source.feature(int(i)), int(self._counts[i])) for i in order[:most]]
+        columns += [(self.source.feature(int(i)), int(self._counts[i])) for i in order[:most]]
         shown = [f"{name} ({count} row{'s' if count > 1 else ''})" for name, count in columns if count]
         more = len(order) - most
         if more > 0:

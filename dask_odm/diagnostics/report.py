@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_odm.data.ingest import ingest
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import Evaluation, RocCounts, compare, evaluate
@@ -32,7 +33,6 @@ from dask_odm.diagnostics.plotting import (
 )
 from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for

@@ -26,6 +26,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
+from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster, active_client
@@ -55,7 +56,6 @@ from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, CubeSchema, Schema, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.scratch import lasting_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
@@ -67,7 +67,7 @@ from dask_odm.typing import Array
 
 EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
 # Fitted attributes of any family.
-OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_")
+OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_", "text_recipe_")
 
 
 class StoreEstimator(RunParameters):
@@ -201,7 +201,7 @@ class StoreEstimator(RunParameters):
             with spooled(resolved, self._target) as store:
                 classes = self._labels_of(store)
                 cube = self._learned_cube(resolved.schema(store.rows)) if isinstance(resolved, LargeCube) else None
-                schema = Schema(store.features, store.feature_names, dimension, classes, cube)
+                schema = Schema(store.features, store.feature_names, dimension, classes, cube, store.text_recipe)
                 return self._learn_store(store, self._of_classes(fit, classes)), schema
         rows = self._check_targets(resolved)
         fit = self._of_classes(fit, rows.classes)
@@ -247,6 +247,8 @@ class StoreEstimator(RunParameters):
             found["feature_names_in_"] = np.array(schema.feature_names, dtype=object)
         if schema.cube is not None:
             found["missing_rows_"] = schema.cube.missing
+        if schema.text is not None:
+            found["text_recipe_"] = schema.text
         for name in (*OF_ALL, *self._saved, *self._unsaved):
             if name in found:
                 setattr(self, name, found[name])

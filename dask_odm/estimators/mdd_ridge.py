@@ -199,8 +199,9 @@ class MDDRidge(ShardRegressor):
             raise InputError("moments_ were changed, or are damaged; fit all rows.") from error
         resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit)
         schema = Schema(
-            self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube
-        )
+            self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube,
+            text=getattr(self, "text_recipe_", None),
+        )  # fmt: skip
         with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._target) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
         self._publish(trained, schema)

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.store.layout import IDF
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.data.store.schemas import Check, anything, each, mapping, real, scalar, whole
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import StoreError
 from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
@@ -30,6 +32,7 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
     model = estimator._model
     fitted = {name: getattr(estimator, name) for name in estimator._saved if name in vars(estimator)}
     arrays = {name: value for name, value in fitted.items() if isinstance(value, np.ndarray)}
+    text = getattr(estimator, "text_recipe_", None)
     attributes = {
         "estimator": type(estimator).__name__,
         "model": model.description(),
@@ -39,7 +42,8 @@ def save_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: b
     }
     if estimator._checkpointed is not None:
         attributes |= {"fit": estimator._checkpointed.fit, "seed": estimator._checkpointed.seed}
-    write_record(path, "model", {**model.arrays(), **arrays}, attributes, overwrite=overwrite)
+    words = {} if text is None else {IDF: text.idf}
+    write_record(path, "model", {**model.arrays(), **arrays, **words}, attributes, overwrite=overwrite)
 
 
 def _plain_parameters(estimator: Any) -> dict[str, Any]:
@@ -58,6 +62,8 @@ def _schema(estimator: Any) -> dict[str, Any]:
         schema["feature_names"] = list(estimator.feature_names_in_)
     if estimator._feature_dimension is not None:
         schema["feature_dimension"] = estimator._feature_dimension
+    if hasattr(estimator, "text_recipe_"):
+        schema["text"] = estimator.text_recipe_.column
     if estimator._cube is not None:
         schema["cube"] = vars(estimator._cube) | {"dimensions": list(estimator._cube.dimensions)}
     return schema
@@ -101,7 +107,8 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
-    estimator._take(Schema(schema["n_features"], *names, classes, cube), model, fitted, ModelFile.of(record))
+    text = _text(record)
+    estimator._take(Schema(schema["n_features"], *names, classes, cube, text), model, fitted, ModelFile.of(record))
     return estimator
 
 
@@ -124,10 +131,21 @@ def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | No
     return classes
 
 
+def _text(record: Record) -> TextRecipe | None:
+    """Return the recipe for texts of a record, or None; raise ValueError if its features are not the model's."""
+    schema = record.attributes["schema"]
+    if "text" not in schema:
+        return None
+    recipe = TextRecipe(schema["text"], record.array(IDF))
+    if recipe.n_features != schema["n_features"]:
+        raise ValueError(f"{recipe.n_features} weights of words, but {schema['n_features']} features")
+    return recipe
+
+
 def _fitted(estimator: Any, record: Record, model: Model) -> dict[str, Any]:
     """Return the fitted attributes of a record; raise ValueError if one is not the estimator's, or has a wrong type."""
     plain = record.attributes["fitted"]
-    arrays = set(record.arrays) - set(model.arrays())
+    arrays = set(record.arrays) - set(model.arrays()) - ({IDF} if "text" in record.attributes["schema"] else set())
     unknown = (set(plain) | arrays) - set(estimator._saved) | set(plain) & (arrays | set(_ARRAYS))
     if unknown:
         raise ValueError(f"{type(estimator).__name__} has no fitted attribute {min(unknown)!r:.60} of this type")

@@ -36,6 +36,7 @@ import scene
 import search_store
 import small_data
 import sparse_store
+import texts
 import trust
 import versions
 from fuzz_cases import make_case
@@ -50,6 +51,13 @@ def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> 
     assert row["accuracy"] > 0.95
     assert row["svc_accuracy"] > 0.95
     assert row["fit"] > 0
+
+
+def test_texts_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    texts.main(["--megabytes", ".2", "--words", "500", "--hash", "4096"])
+    *ways, last = capsys.readouterr().out.splitlines()
+    assert [float(line.split()[-2]) > 0 for line in ways] == [True] * 5
+    assert float(last.split("difference ")[1].split(";")[0]) < 1e-6
 
 
 def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from dask_odm.data.ingest import ingest
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import MNP, SODM, Cells
-from faults.table import Fault, check_fault, each_way, raises
+from faults.table import Fault, check_fault, each_way, raises, refused
 from small_stores import store_of
+from small_texts import write_lines
 
 ROWS = 40
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
@@ -240,6 +242,25 @@ def of_prediction(command: str, *out: str) -> dict[str, Any]:
 )
 def test_rows_that_cannot_be_predicted(fault, way, tmp_path):
     check_fault(fault, tmp_path, way)
+
+
+def test_texts_and_rows_of_other_texts(tmp_path):
+    """A store with weights of its own, and texts for a model that learned from numbers."""
+    for name, more in (("a", "sea"), ("b", "shore")):
+        write_lines(
+            tmp_path / f"{name}.jsonl", body=[f"salt {more}", "pepper", "salt", "pepper tree"], label=[0, 1, 0, 1]
+        )
+        ingest(tmp_path / f"{name}.jsonl", tmp_path / f"{name}.zarr", text="body", n_features=4096)
+    ODMClassifier("linear").fit(str(tmp_path / "a.zarr")).save(tmp_path / "texts.zarr")
+    ODMClassifier("linear").fit(X, Y).save(tmp_path / "numbers.zarr")
+    model = load_model(tmp_path / "texts.zarr")
+    raises("Weights of other texts", lambda: model.predict(str(tmp_path / "b.zarr")))
+    refused("Weights of other texts", "predict", tmp_path / "texts.zarr", tmp_path / "b.zarr", tmp_path / "p.csv")
+    refused(
+        "Texts for a model of numbers", "predict", tmp_path / "numbers.zarr", tmp_path / "a.jsonl", tmp_path / "p.csv",
+        "--text", "body",
+    )  # fmt: skip
+    assert not (tmp_path / "p.csv").exists()
 
 
 # Numbers that are finite, and yet too much ------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import lines
@@ -20,6 +21,8 @@ from faults.table import Fault, check_fault, each_way, raises, refused, tree
 GOOD = {
     "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
     "a.svm": "1 1:1 2:2\n-1 1:3 2:4\n",
+    "a.jsonl": '{"u": 1, "label": "a"}\n{"u": 2, "label": "b"}\n',
+    "b.jsonl": '{"t": "a b", "label": "a"}\n{"t": "c", "label": "b"}\n',
     "a": "u,v,label\n1,2,a\n3,4,b\n",
     "a.csv.gz": gzip.compress(b"u,v,label\n1,2,a\n3,4,b\n"),
 }
@@ -109,6 +112,9 @@ FAULTS = [
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 2:4"), note="twice"),
     Fault("Index far beyond all others", **svm("1 1:1 2:2", *["-1 10000000:1"] * 20)),
     Fault("LIBSVM line without a label", **svm("1 1:1 2:2", "1:3 2:4")),
+    Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n[2, "b"]\n')),
+    Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n{"u": 2'), note="cut off"),
+    Fault("Not a text", **of_file("b.jsonl", '{"t": "a b", "label": "a"}\n{"t": 2, "label": "b"}\n', text="t")),
     Fault("Missing value", **csv("1,2,a", "3,,b")),
     Fault("Missing value", **csv("1,2,a", "3,nan,b"), note="nan"),
     Fault("Missing value", **svm("1 1:1 2:2", "-1 1:nan"), note="LIBSVM"),
@@ -125,6 +131,22 @@ FAULTS = [
     Fault("Lengths in a file that differ", **of_arrays(y=np.arange(3) % 2)),
     Fault("Negative weight", **of_arrays(weight=np.array([1.0, -1.0, 1.0, 1.0]))),
 ]
+
+
+def test_sources_of_another_form(tmp_path):
+    (tmp_path / "a.svm").write_text(GOOD["a.svm"])
+    cells = zarr.open_group(tmp_path / "cells.zarr", mode="w", attributes={"encoding-type": "anndata"})
+    cells.create_group("obs")
+    cells.create_group("X").attrs.update({"encoding-type": "csc_matrix", "shape": [2, 2]})
+    before = tree(tmp_path)
+    for row, name, options in (
+        ("Texts of a file without columns", "a.svm", {"text": "t"}),
+        ("AnnData by columns", "cells.zarr", {}),
+    ):
+        raises(row, lambda: ingest(tmp_path / name, tmp_path / "s.zarr", **options))  # noqa: B023
+        flags = [each for key, value in options.items() for each in (f"--{key}", value)]
+        refused(row, "ingest", tmp_path / name, tmp_path / "s.zarr", *flags)
+    assert tree(tmp_path) == before
 
 
 ZEROS = [("a.csv", b"u,v,label\n" + b"0,0,a\n" * 60_000), ("a.svm", b"1 1:0\n" * 60_000)]

@@ -55,8 +55,11 @@ def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSourc
     read = _parquet_batches if kind == "parquet" else _ipc_batches
     sizes = [file_size(path) for path in paths]
     names = next(read(paths[0], 1))
-    columns = choose_columns(paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop)
-    rows = min(1 << 16, reading.block_rows(len(names)))
+    columns = choose_columns(
+        paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+    )
+    held = len(names) if columns.text is None or kind == "arrow" else _row_bytes(paths[0]) / 8
+    rows = min(1 << 16, reading.block_rows(held))
 
     def batches() -> Iterator[Batch]:
         begin = 0
@@ -94,6 +97,14 @@ def _stream(where: str, stream: Any, y: Any, weight: Any) -> Iterator[Batch]:
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:
             raise InputError(f"{where}: {what} has {len(column)} rows where X has {first}.")
+
+
+def _row_bytes(path: str) -> float:
+    """Return the bytes of a row of a Parquet file on average, before compression."""
+    with _explained(path), _opened(path) as source, parquet.ParquetFile(source) as file:
+        found = file.metadata
+        groups = range(found.num_row_groups)
+        return sum(found.row_group(i).total_byte_size for i in groups) / max(1, found.num_rows)
 
 
 def _parquet_batches(path: str, rows: int) -> Iterator[Any]:

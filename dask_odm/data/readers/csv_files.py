@@ -195,12 +195,15 @@ def _find_columns(path: str, reading: Reading, most: int = 100_000) -> tuple[Col
     if header is None:
         words = [field for field in fields if not is_number(field)]
         named = any(
-            word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, *reading.drop) for word in words
+            word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, reading.text_column, *reading.drop)
+            for word in words
         )
         header = named or len(words) == len(fields)
     names = tuple(fields) if header else None
     where = f"{path}, line {number}"
-    columns = choose_columns(where, names, len(fields), reading.label, reading.weight, drop=reading.drop)
+    columns = choose_columns(
+        where, names, len(fields), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+    )
     return columns, header, separator
 
 

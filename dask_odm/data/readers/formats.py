@@ -17,20 +17,23 @@ import pandas as pd
 import scipy.sparse
 
 from dask_odm.data.readers.csv_files import CsvSource
+from dask_odm.data.readers.json_lines import JsonLinesSource
 from dask_odm.data.readers.libsvm import LibsvmSource
 from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, first_line
 from dask_odm.data.readers.numpy_files import numpy_source
-from dask_odm.data.readers.sources import Columns, Reading, is_of
+from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 
 _SUFFIXES = {
     "libsvm": (".libsvm", ".svm", ".svmlight"),
     "csv": (".csv", ".tsv"),
+    "jsonl": (".jsonl", ".ndjson"),
     "numpy": (".npy", ".npz"),
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
@@ -54,12 +57,14 @@ def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **op
     if reading.label is True:
         reading = replace(reading, label=None)
     _check_draws(reading)
+    if reading.text is not None and not 1 <= reading.hash_size <= MAX_FEATURES:
+        raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {reading.n_features} instead.")
     cube = _cube(source, reading)
     if cube is not None:
         return cube
     if reading.draws is not None:
         raise InputError(f"{reading.draws} draws from cubes: an xarray Dataset or DataArray with labels, (X, y).")
-    held = _held(source)
+    held = _anndata(source) or _held(source)
     if held is not None:
         for name, given in (("format", reading.format), ("header", reading.header), ("drop", reading.drop or None)):
             if given is not None:
@@ -94,6 +99,18 @@ def _cube(source: Any, reading: Reading) -> TableSource | None:
     return cube_source(X, y, reading) if is_labelled_cube(X, y) else None
 
 
+def _anndata(source: Any) -> Callable[..., TableSource] | None:
+    """Return the opener of AnnData on disk, which takes a `Reading`; None if ``source`` is none."""
+    if not isinstance(source, str | os.PathLike) or is_address(os.fspath(source)):
+        return None
+    path = os.fspath(source)
+    if not (os.path.isdir(path) or path.lower().endswith(".h5ad")):  # the reader imports zarr, which takes long
+        return None
+    from dask_odm.data.readers.anndata_files import anndata_source, is_anndata
+
+    return partial(anndata_source, path) if is_anndata(path) else None
+
+
 def _of_files(paths: list[str], reading: Reading) -> TableSource:
     kinds = {path: reading.format or detect_format(path) for path in paths}
     if len(set(kinds.values())) > 1:
@@ -103,14 +120,16 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
         raise InputError(f"header is for CSV text, not for {kind}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
     if piped and kind in ("numpy", "parquet", "arrow"):
-        raise InputError(f"{piped[0]}: must be LIBSVM or CSV text, not {kind}; save it to a file first.")
+        raise InputError(f"{piped[0]}: must be LIBSVM, CSV or JSON lines, not {kind}; save it to a file first.")
     if kind == "csv":
         return CsvSource(paths, reading)
+    if kind == "jsonl":
+        return JsonLinesSource(paths, reading)
     if kind in ("parquet", "arrow"):
         arrow = _arrow(f"{paths[0]}: {'a Parquet' if kind == 'parquet' else 'an Arrow'} file")
         return arrow.arrow_files(paths, kind, reading)
     if reading.drop:
-        raise InputError(f"{paths[0]}: drop names columns of CSV text, Parquet or Arrow files, not of {kind}.")
+        raise InputError(f"{paths[0]}: drop names columns of CSV, JSON lines, Parquet or Arrow files, not of {kind}.")
     if kind == "numpy":
         return numpy_source(paths, reading)
     if kind != "libsvm":
@@ -157,18 +176,32 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
     """Return a store as a source, which is read to write it again with another type, chunking or split."""
     if y is not None or reading.weight is not None or not isinstance(reading.label, bool | None):
         raise InputError(f"store '{store.path}' holds its own labels and weights; leave y, label and weight out.")
+    if reading.sparse is None:
+        reading = replace(reading, sparse=store.is_sparse)
+    source = _rows_of_store(store, reading, lambda X: X)
+    source.text = store.text_recipe
+    return source
+
+
+def weighted_counts(counts: Store, recipe: TextRecipe, **options: Any) -> TableSource:
+    """Return the rows of a store of counts of words, weighted by a recipe, as a source."""
+    source = _rows_of_store(counts, Reading(**options), recipe.weighted)
+    source.text = recipe
+    return source
+
+
+def _rows_of_store(store: Store, reading: Reading, made: Callable[[Any], Any]) -> TableSource:
+    """Return what is ``made`` of the rows of a store, with its labels, weights and coordinates, as a source."""
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
     labelled = reading.label is not False and store.y_kind is not None
-    if reading.sparse is None:
-        reading = replace(reading, sparse=store.is_sparse)
 
     def batches() -> Iterator[Batch]:
         for i, chunk in enumerate(store.blocks()):
             y = store.labels(chunk.y) if labelled and chunk.y is not None else None
             end = (chunk.first + chunk.X.shape[0]) * row_bytes
             coordinates = store.read_coordinates(i)
-            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
+            yield Batch(ArrayTable(made(chunk.X)), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
 
     columns = Columns(store.feature_names, store.features, None, None)
     size = store.rows * row_bytes
@@ -223,6 +256,8 @@ def detect_format(path: str) -> str:
         if head.startswith(magic):
             return kind
     _, line = first_line(path)
+    if line.lstrip().startswith(b"{"):
+        return "jsonl"
     if _LIBSVM_LINE.fullmatch(line):
         return "libsvm"
     if any(separator in line for separator in (b",", b";", b"\t", b"|")):

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
+HASH_SIZE = 1 << 20  # features to which the words of texts are hashed by default, as in scikit-learn
 # Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian, if at
 # most this share of them is not zero: a dense store of float32 then takes ten times the bytes. With fewer features,
 # rows are as well served by the kernels that learn from dense stores alone.
@@ -40,6 +42,20 @@ class Reading:
     fraction: float | None = None
     seed: int = 0  # of the draws of these two
     sparse: bool | None = None  # whether rows are read as CSR; None leaves it to their share of zeros
+    # column of texts, whose words become counted features; with a recipe they are weighted, too
+    text: str | int | TextRecipe | None = None
+
+    @property
+    def text_column(self) -> str | int | None:
+        """The column of texts."""
+        return self.text.column if isinstance(self.text, TextRecipe) else self.text
+
+    @property
+    def hash_size(self) -> int:
+        """Number of features to which the words of texts are hashed."""
+        if isinstance(self.text, TextRecipe):
+            return self.text.n_features
+        return HASH_SIZE if self.n_features is None else self.n_features
 
     @property
     def draws(self) -> str | None:
@@ -126,6 +142,7 @@ class Columns:
     weight: int | None
     guessed: bool = False  # the label is the last column, since no name tells it
     dropped: tuple[int, ...] = ()
+    text: int | None = None  # of texts, which become all the features; all columns without a role are dropped
 
     @property
     def features(self) -> Sequence[int]:
@@ -137,8 +154,9 @@ class Columns:
 
     @cached_property
     def texts(self) -> frozenset[int]:
-        """Positions of columns that need not have numbers: the label and the dropped ones."""
-        return frozenset(self.dropped if self.label is None else (self.label, *self.dropped))
+        """Positions of columns that need not have numbers: the label, texts and the dropped ones."""
+        beside = (self.label, self.text, *self.dropped)
+        return frozenset(i for i in beside if i is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -159,8 +177,9 @@ def choose_columns(
     *,
     guess: bool = True,
     drop: Sequence[str | int] = (),
+    text: str | int | None = None,
 ) -> Columns:
-    """Find the columns of labels and weights among ``count`` columns, and those that ``drop`` leaves out.
+    """Find the columns of labels, weights and texts among ``count`` columns, and those that ``drop`` leaves out.
 
     Columns are given by name or number (from 0; negative from the end). A ``label`` of False means none, and None means
     none unless ``guess``: then it is the column named label, y, target or class (in any case), else the last. ``where``
@@ -184,17 +203,22 @@ def choose_columns(
         return number % count
 
     at_weight = None if weight is None else position("weight", weight)
+    at_text = None if text is None else position("text", text)
     dropped = tuple(position("dropped", each) for each in drop)
     at_label = None
     guessed = False
     if label is None and guess:
-        among = Columns(texts, count, None, at_weight, dropped=dropped).features
+        among = [i for i in Columns(texts, count, None, at_weight, dropped=dropped).features if i != at_text]
         usual = [i for name in LABEL_NAMES if texts is not None for i in among if texts[i].lower() == name]
         guessed = not usual
         at_label = usual[0] if usual else among[-1] if among else None
     elif label is not None and label is not False:
         at_label = position("label", label)
-    columns = Columns(texts, count, at_label, at_weight, guessed, dropped)
+    if at_text is not None:
+        if at_text in (at_label, at_weight, *dropped):
+            raise InputError(f"{where}: the column of texts cannot be that of the labels or weights, or be dropped.")
+        dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text))
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text)
     _check(where, columns)
     return columns
 

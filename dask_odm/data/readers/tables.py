@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -28,6 +28,8 @@ from dask_odm.data.readers.sources import (
     narrow,
     not_finite,
 )
+from dask_odm.data.readers.texts import WordCounter
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.linalg.row_passes import rows_between
@@ -87,6 +89,7 @@ class TableSource:
     y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
     labels_are_text = False  # the type of labels is inferred from all of them
     coordinates: Sequence[tuple[str, str]] = ()  # name and kind of each coordinate that batches have
+    text: TextRecipe | None = None  # the recipe by which texts became the rows
 
     def __init__(
         self,
@@ -103,8 +106,15 @@ class TableSource:
         self._columns = columns
         self._batches = batches
         self._reading = reading
-        self.n_features = len(columns.features)
+        self._features: Sequence[int] = columns.features
         self.feature_names = columns.feature_names
+        if reading.text is not None:
+            if columns.text is None:
+                raise InputError(f"{description}: text names a column of CSV, JSON lines, Parquet, Arrow or a frame.")
+            self._features = range(reading.hash_size)
+            self.feature_names = None
+            self.text = reading.text if isinstance(reading.text, TextRecipe) else None
+        self.n_features = len(self._features)
         self.label_name = label_name if columns.label is None else columns.name(columns.label)
         self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
         if reading.n_features not in (None, self.n_features):
@@ -113,7 +123,9 @@ class TableSource:
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
         columns = self._columns
-        wanted = columns.features if columns.weight is None else [*columns.features, columns.weight]
+        texts = None if columns.text is None else WordCounter(self.n_features)
+        wanted = [] if texts else columns.features
+        wanted = wanted if columns.weight is None else [*wanted, columns.weight]
         begin = 0
         sparsely: bool | None = None
         for batch in self._batches():
@@ -125,6 +137,8 @@ class TableSource:
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
+            if texts is not None:
+                batch = replace(batch, table=self._counted(batch, texts))
             if sparsely is None:
                 sparsely = self._reading.reads_sparsely(batch.table.csr)
             yield from self._cut(batch, y, weight, begin, sparsely)
@@ -133,7 +147,30 @@ class TableSource:
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
-        return column_name(i, self.feature_names)
+        at = self._columns.text
+        return column_name(i, self.feature_names) if at is None else self._columns.name(at)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the columns that are left out, if columns have names."""
+        return [] if self._columns.names is None else [self._columns.names[i] for i in self._columns.dropped]
+
+    @property
+    def texts_from(self) -> str | None:
+        """Name or number of the column of texts; None without one."""
+        at = self._columns.text
+        return None if at is None else str(at) if self._columns.names is None else self._columns.names[at]
+
+    def _counted(self, batch: Batch, words: WordCounter) -> Table:
+        """Return the table of the counts of the words in a column of texts, weighted if there is a recipe."""
+        assert self._columns.text is not None
+        texts = batch.table.labels(self._columns.text)
+
+        def place(row: int) -> str:
+            return f"{_place(batch.where, batch.first, batch.line, row)}, {self.feature(0)}"
+
+        rows = words.counts(texts, place)
+        return ArrayTable(rows if self.text is None else self.text.weighted(rows))
 
     def _cut(self, batch: Batch, y: Any, weight: Any, begin: int, sparsely: bool) -> Iterator[SourceBlock]:
         """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
@@ -146,7 +183,7 @@ class TableSource:
             if sparsely:
                 X = self._sparse(batch, start, stop, place)
             else:
-                numbers = batch.table.numbers(self._columns.features, start, stop)
+                numbers = batch.table.numbers(self._features, start, stop)
                 X = narrow(numbers, self._reading.dtype)
                 if not batch.is_checked:
                     _check_finite(X, numbers, place, self.feature_names)
@@ -160,7 +197,7 @@ class TableSource:
 
     def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
         """Return rows of a batch as CSR rows."""
-        wanted = self._columns.features
+        wanted = self._features
         if batch.table.csr is None:
             rows = scipy.sparse.csr_array(batch.table.numbers(wanted, start, stop))
         else:
@@ -353,7 +390,10 @@ def table_of(
     beside = not isinstance(weight, str | int | None)
     y = None if label is False else y
     at_weight = None if beside else weight
-    columns = choose_columns(where, names, count, label if y is None else False, at_weight, guess=guess)
+    columns = choose_columns(
+        where, names, count, label if y is None else False, at_weight, guess=guess,
+        text=reading.text_column if guess else None,
+    )  # fmt: skip
     name = label_name or (None if y is None else _beside_name(y))
     labels = label_values(y) if y is not None and not hasattr(y, "dask") else y
     weights = weight if hasattr(weight, "dask") else weight_values(weight) if beside else None

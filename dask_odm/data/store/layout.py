@@ -32,6 +32,9 @@ STATISTICS = ("minimum", "maximum", "mean", "variance")
 ROOT = "zarr.json"  # key of the group's own document
 SPARSE = "X/zarr.json"  # key of the document of sparse rows
 
+IDF = "idf"  # name of the array of the weights of words
+_OPTIONAL = ("coordinates", "entries", "text")  # fields of a layout that stores without them leave out
+
 Label = int | float | str | bool
 
 
@@ -136,11 +139,12 @@ class Layout:
     compression: str | None = None
     coordinates: tuple[tuple[str, str], ...] = ()  # name and kind of each coordinate of the rows
     entries: EntryLayout | None = None  # of sparse rows; None for dense ones
+    text: str | None = None  # name of the column of texts of which the rows were made
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Layout:
         """Build a layout from its `json`; raise ValueError or TypeError if it is none."""
-        optional = {"coordinates", "entries"}  # which stores without them leave out
+        optional = set(_OPTIONAL)  # which stores without them leave out
         if set(found) | optional != {field.name for field in fields(cls)}:
             raise ValueError("its layout has other fields")
         coordinates = tuple((name, kind) for name, kind in found.get("coordinates", ()))
@@ -151,7 +155,7 @@ class Layout:
 
     def json(self) -> dict[str, Any]:
         """Return the layout as the manifest has it."""
-        return {name: value for name, value in asdict(self).items() if value or name not in ("coordinates", "entries")}
+        return {name: value for name, value in asdict(self).items() if value or name not in _OPTIONAL}
 
     @property
     def n_chunks(self) -> int:
@@ -213,8 +217,12 @@ class Layout:
         return {COORDINATES: array} if count else {}
 
     def of_features(self) -> dict[str, ArrayLayout]:
-        """Return the arrays over features by name, each a single chunk: names, if there are any, and statistics."""
+        """Return the arrays over features by name, each a single chunk: names, weights of words, and statistics.
+
+        There need not be names or weights.
+        """
         types = {"feature": "string"} if self.has_feature_names else {}
+        types |= {IDF: "float64"} if self.text is not None else {}
         types |= {f"statistics/{name}": "float64" for name in STATISTICS}
         d = (self.features,)
         return {name: ArrayLayout(name, d, d, dtype, ("feature",)) for name, dtype in types.items()}
@@ -233,6 +241,8 @@ class Layout:
             raise ValueError(f"dtype {self.dtype!r}, y dtype {self.y_dtype!r}")
         if self.compression not in (None, "zstd"):
             raise ValueError(f"compression {self.compression!r}")
+        if not isinstance(self.text, str | None) or self.text == "":
+            raise ValueError(f"a column of texts {self.text!r}")
         for name, kind in self.coordinates:
             if not isinstance(name, str) or kind not in COORDINATE_KINDS:
                 raise ValueError(f"coordinate {name!r} of kind {kind!r}")

@@ -117,6 +117,7 @@ _MODEL = mapping(
                 "classes_dtype": text,
                 "feature_names": each(text),
                 "feature_dimension": text,
+                "text": text,
                 "cube": mapping({"dimensions": each(text), "missing": whole(), "words": mapping({}, rest=text)}),
             },
         ),

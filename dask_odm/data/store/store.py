@@ -21,6 +21,7 @@ from dask_odm.data.store.entries import EntryBuffer, read_entries
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
     COORDINATES,
+    IDF,
     REAL_TYPE,
     ROOT,
     STATISTICS,
@@ -32,6 +33,7 @@ from dask_odm.data.store.layout import (
 from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
@@ -164,6 +166,17 @@ class Store(SealedFolder):
             return decode_strings(data)
         except (ValueError, struct.error) as error:
             raise chunk.damage("not a list of names") from error
+
+    @property
+    def text_recipe(self) -> TextRecipe | None:
+        """Recipe by which texts became the rows, read on demand; None if they are not of texts."""
+        if self.layout.text is None:
+            return None
+        array = self.layout.of_features()[IDF]
+        try:
+            return TextRecipe(self.layout.text, self.numbers(array, 0).astype(np.float64))
+        except ValueError as error:
+            raise self.chunk(array, 0).damage(str(error)) from error
 
     @property
     def statistics(self) -> Statistics:

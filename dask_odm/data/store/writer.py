@@ -22,6 +22,7 @@ from dask_odm.data.store.layout import (
     CODE_TYPES,
     COORDINATES,
     FLOAT_TYPES,
+    IDF,
     REAL_TYPE,
     ROOT,
     SPARSE,
@@ -39,6 +40,7 @@ from dask_odm.data.store.open_chunks import STARTS, OpenChunk, OpenEntries, Open
 from dask_odm.data.store.sealed import encoded, finish, sealed_bytes, write_chunk, writing
 from dask_odm.data.store.statistics import class_attributes, class_sums, real_attributes, sort_classes
 from dask_odm.data.store.store import Store
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.typing import Array
@@ -173,13 +175,14 @@ class StoreWriter:
         feature_names: Sequence[str] | None = None,
         source: str = "",
         coordinates: Sequence[tuple[str, str]] = (),
+        text: TextRecipe | None = None,
     ) -> None:
         """Write everything that is left, still in the staging folder.
 
         ``classes`` are the labels of the codes, by default the codes themselves; the store keeps those that occur, in
         sorted order. ``source`` tells people what the data came from. ``coordinates`` are names and kinds of those
-        that rows have, see `Layout`. Raises InputError if there are no rows, more codes than classes, or
-        ``feature_names`` that are not d distinct strings.
+        that rows have, see `Layout`, and ``text`` is the recipe by which texts became the rows. Raises InputError if
+        there are no rows, more codes than classes, or ``feature_names`` that are not d distinct strings.
         """
         if self._open is None or self.rows == 0:
             raise InputError("no rows: there is nothing to make a store of.")
@@ -201,6 +204,7 @@ class StoreWriter:
             self.rows, chunk.features, chunk_rows, self.dtype, y_dtype,
             "weight" in chunk.columns, names is not None, self.compression,
             tuple(coordinates) if COORDINATES in chunk.columns else (), entries,
+            None if text is None else text.column,
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
@@ -218,6 +222,8 @@ class StoreWriter:
             statistics = chunk.statistics.result()
             for name in STATISTICS:
                 self._write(f"statistics/{name}", sealed_bytes(getattr(statistics, name)))
+            if text is not None:
+                self._write(IDF, sealed_bytes(text.idf))
             if names is not None:
                 self._write("feature", seal(encode_strings(names)))
             documents = encoded(zarr_documents(layout.arrays(), attributes))
@@ -268,7 +274,9 @@ class StoreWriter:
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
         """Write the next chunk of an array. Its key and compression depend on no number of rows."""
         entries = EntryLayout(1, 1, 1) if isinstance(self._open, OpenEntries) else None
-        layout = Layout(1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),), entries)
+        layout = Layout(
+            1, 1, 1, self.dtype, REAL_TYPE, True, True, self.compression, (("", "number"),), entries, "text"
+        )
         (array,) = (each for each in layout.arrays() if each.name == name)
         written = self._entries.setdefault(name, [])
         written.append(write_chunk(self._storage, array, len(written), sealed))

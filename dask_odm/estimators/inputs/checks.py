@@ -194,6 +194,13 @@ def check_features(estimator: Any, source: Any) -> None:
             f"X has {source.features} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} "
             f"features as input.{hint}"
         )
+    known = getattr(estimator, "text_recipe_", None)
+    own = source.text_recipe if isinstance(source, Store) else None
+    if known is not None and own is not None and not known.same_as(own):
+        raise InputError(
+            f"{source.name} has other weights of words than the texts of the fit: predict the texts themselves, or "
+            "ingest them by the model's text_recipe_."
+        )
 
 
 def check_senders(shard: Any) -> tuple[Array, Array] | None:

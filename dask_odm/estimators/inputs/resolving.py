@@ -15,6 +15,8 @@ from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.sources import is_of
+from dask_odm.data.readers.texts import is_texts, rows_of_texts
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.cluster import computed
@@ -32,7 +34,6 @@ from dask_odm.estimators.inputs.frames import (
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.learning.training.run import read_limit
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ def resolve(
         X, y = column_by_name(X, y, "y")
     if isinstance(sample_weight, str):
         X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
+    if is_texts(X) and hasattr(model, "text_recipe_"):
+        X = rows_of_texts(X, model.text_recipe_)
     if is_xarray(X):
         return _of_xarray(X, y, sample_weight, model)
     if is_dask_frame(X):

@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
 from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
@@ -27,7 +28,6 @@ from dask_odm.learning.distributed_products import products_here, products_of_fi
 from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.csr_rows import CSRRows, is_sparse
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses

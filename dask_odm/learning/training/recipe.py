@@ -20,6 +20,7 @@ from dask.utils import format_bytes
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import IterationFinished, report
 from dask_odm.kernels.base import Kernel
@@ -83,6 +84,7 @@ class Schema:
     feature_dimension: str | None = None
     classes: Array | None = None
     cube: CubeSchema | None = None
+    text: TextRecipe | None = None  # by which texts became the rows
 
 
 def require_finite_solution(*values: Any) -> None:

@@ -15,6 +15,7 @@ from scipy.sparse import vstack
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, chunk_statistics, kept_rows
 from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -27,7 +28,6 @@ from dask_odm.learning.distributed_products import products_of_file, require_mem
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of

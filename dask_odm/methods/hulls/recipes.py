@@ -12,6 +12,7 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
@@ -29,7 +30,6 @@ from dask_odm.learning.training.recipe import (
     require_finite_solution,
     rescaling_advised,
 )
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes, RowBlock

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array, issparse
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions, distinct_values
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.engine.partitioners import EvenDealer, GroupDealer, RandomPartitioner, require_rows
 from dask_odm.engine.shuffle import Shuffle, deal_arrays, scaling_path
 from dask_odm.errors import InputError
@@ -27,7 +28,6 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.mixing.online_passes import LocalRule

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
@@ -38,7 +39,6 @@ from dask_odm.learning.training.recipe import (
     require_finite_solution,
     rescaling_advised,
 )
-from dask_odm.learning.training.scratch import scratch_folder
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas

@@ -88,7 +88,7 @@ def test_formats_that_do_not_fit(tmp_path):
         open_source([svm, csv])
     with pytest.raises(InputError, match="format must be one of libsvm, csv, numpy, parquet, arrow"):
         open_source(svm, format="excel")
-    with pytest.raises(InputError, match="drop names columns of CSV text, Parquet or Arrow files, not of numpy"):
+    with pytest.raises(InputError, match="drop names columns of CSV, JSON lines, Parquet or Arrow files, not of numpy"):
         open_source(tmp_path / "a.npy", drop=0)
     with pytest.raises(InputError, match="header is for CSV"):
         open_source(svm, header=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import dask
 import pytest
 
+from dask_odm.data.storage.scratch import lasting_folder, scratch_folder
 from dask_odm.data.storage.staging import Holder, node
 from dask_odm.errors import InputError
-from dask_odm.learning.training.scratch import lasting_folder, scratch_folder
 
 CLIENT = """
 import sys
@@ -31,7 +31,7 @@ odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, callbacks=[stop]).
 """
 LASTING = """
 import sys
-from dask_odm.learning.training.scratch import lasting_folder
+from dask_odm.data.storage.scratch import lasting_folder
 print(lasting_folder(), flush=True)
 sys.stdin.read()
 """

@@ -1,0 +1,93 @@
+"""Texts from the shell: ingest, fit, predict, evaluate and report take the same files of texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from sklearn.metrics import accuracy_score
+
+from dask_odm.cli import main
+from dask_odm.data.store.store import Store
+from dask_odm.estimators.saving import load_model
+from small_texts import made_texts, write_lines
+
+TEXTS, TOPICS = made_texts()
+
+
+def run(*arguments: object, status: int = 0, text: str | None = None) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments], input=text, catch_exceptions=False)
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """``docs.jsonl``, its store and a model of it."""
+    made = tmp_path_factory.mktemp("texts")
+    write_lines(made / "docs.jsonl", id=range(len(TEXTS)), topic=TOPICS.tolist(), body=TEXTS)
+    run("ingest", made / "docs.jsonl", made / "text.zarr", "--text", "body", "--label", "topic", "--hash", "2^14")
+    run("fit", made / "text.zarr", made / "model.zarr", "--kernel", "linear", "--lam", 100)
+    return made
+
+
+def test_words_are_hashed_to_as_many_features_as_were_asked_for(folder):
+    store = Store.open(folder / "text.zarr")
+    assert store.features == 2**14
+    assert store.classes == tuple(sorted(set(TOPICS.tolist())))
+    facts = json.loads(run("info", folder / "text.zarr", "--json").stdout)
+    assert facts["text"] == "body"
+    assert json.loads(run("info", folder / "model.zarr", "--json").stdout)["text"] == "body"
+
+
+def test_predictions_of_a_file_are_those_of_its_texts(folder):
+    model = load_model(folder / "model.zarr")
+    expected = ["label", *model.predict(TEXTS).tolist()]
+    assert run("predict", folder / "model.zarr", folder / "docs.jsonl", "-").stdout.split() == expected
+    lines = (folder / "docs.jsonl").read_text(encoding="utf-8")
+    assert run("predict", folder / "model.zarr", "-", "-", text=lines).stdout.split() == expected
+    write_lines(folder / "bare.jsonl", words=TEXTS)
+    assert (
+        run("predict", folder / "model.zarr", folder / "bare.jsonl", "-", "--text", "words").stdout.split() == expected
+    )
+    assert run("predict", folder / "model.zarr", folder / "text.zarr", "-").stdout.split() == expected
+
+
+def test_texts_are_judged(folder):
+    model = load_model(folder / "model.zarr")
+    accuracy = accuracy_score(TOPICS, model.predict(TEXTS))
+    judged = json.loads(
+        run("evaluate", folder / "model.zarr", folder / "docs.jsonl", "--label", "topic", "--json").stdout
+    )
+    assert judged["accuracy"] == pytest.approx(accuracy)
+    told = run("evaluate", folder / "model.zarr", folder / "docs.jsonl", "--drop", "id")
+    assert "column 'topic' is taken for the labels" in told.stderr
+    assert (
+        "several columns that are no features"
+        in run("evaluate", folder / "model.zarr", folder / "docs.jsonl", status=2).stderr
+    )
+    run("report", folder / "model.zarr", folder / "docs.jsonl", folder / "page.html", "--label", "topic")
+    assert "<html" in (folder / "page.html").read_text(encoding="utf-8")
+
+
+def test_models_of_numbers_take_no_texts(folder):
+    rng = np.random.default_rng(0)
+    rows = folder / "rows.csv"
+    rows.write_text("a,label\n" + "".join(f"{value},{value > 0}\n" for value in rng.normal(size=40)))
+    run("ingest", rows, folder / "rows.zarr")
+    run("fit", folder / "rows.zarr", folder / "numbers.zarr", "--kernel", "linear")
+    refused = run("predict", folder / "numbers.zarr", folder / "docs.jsonl", "-", "--text", "body", status=2)
+    assert "did not learn from texts, but from rows of numbers" in refused.stderr
+    assert (
+        "--text are for files, not stores"
+        in run("predict", folder / "model.zarr", folder / "text.zarr", "-", "--text", "body", status=2).stderr
+    )
+
+
+def test_a_size_that_is_none(folder):
+    for size in ("2^x", "2^999", "many"):
+        refused = run("ingest", folder / "docs.jsonl", folder / "b.zarr", "--text", "body", "--hash", size, status=2)
+        assert "is not a valid integer" in refused.stderr

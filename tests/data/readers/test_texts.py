@@ -1,0 +1,180 @@
+"""Texts: the rows are those of scikit-learn's hashing and weighting, whatever holds the texts and however it is cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import vstack
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+from dask_odm.data.ingest import ingest
+from dask_odm.data.readers import texts
+from dask_odm.data.store.layout import crc32c, seal
+from dask_odm.data.store.manifest import with_digest
+from dask_odm.data.store.store import Store
+from dask_odm.errors import InputError, StoreError
+from small_texts import made_texts, pipeline, write_lines
+
+TEXTS, TOPICS = made_texts()
+ROWS = pipeline().fit_transform(TEXTS)
+
+
+def rows_of(store: Store):
+    return vstack([block.X.copy() for block in store.blocks()], format="csr")
+
+
+def labels_of(store: Store) -> list:
+    return store.labels(store.read_column("y")).tolist()
+
+
+def require_same(store: Store, expected) -> None:
+    found = rows_of(store)
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.indptr, expected.indptr)
+    assert abs(found - expected).max() < (1e-7 if store.dtype == np.float32 else 1e-15)
+
+
+def held(kind: str, folder: Path):
+    """The texts, with their topics and two columns more, as a source of this kind."""
+    frame = pd.DataFrame({"id": range(len(TEXTS)), "topic": TOPICS, "body": TEXTS, "more": ["x"] * len(TEXTS)})
+    path = folder / f"docs.{kind}"
+    if kind == "jsonl":
+        return write_lines(path, **{name: frame[name].tolist() for name in frame})
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path, row_group_size=100)
+    elif kind == "feather":
+        frame.to_feather(path)
+    elif kind == "dask":
+        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
+    else:
+        return frame
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "feather", "frame", "dask"])
+def test_rows_are_those_of_scikit_learn(tmp_path, kind):
+    store = ingest(held(kind, tmp_path), tmp_path / "a.zarr", text="body", label="topic", dtype="float64")
+    assert store.is_sparse
+    require_same(store, ROWS)
+    assert labels_of(store) == TOPICS.tolist()
+    assert store.text_recipe.column == "body"
+    np.testing.assert_allclose(store.text_recipe.idf, pipeline().fit(TEXTS)[-1].idf_, rtol=1e-14)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_blocks_and_forgotten_words_change_no_bit(tmp_path, monkeypatch, kind):
+    whole = ingest(held(kind, tmp_path), tmp_path / "a.zarr", text="body", label="topic")
+    monkeypatch.setattr(texts, "KEPT_WORDS", 7)
+    cut = ingest(held(kind, tmp_path), tmp_path / "b.zarr", text="body", label="topic", block_bytes=900, chunk_rows=37)
+    assert cut.n_chunks > whole.n_chunks
+    found, expected = rows_of(cut), rows_of(whole)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_weights_are_those_of_the_training_rows(tmp_path):
+    source = held("jsonl", tmp_path)
+    train, test = ingest(source, tmp_path / "a.zarr", text="body", label="topic", test_size=0.3, n_features=2**12)
+    counts = HashingVectorizer(n_features=2**12, norm=None, alternate_sign=False).transform(TEXTS)
+    unweighted = ingest((counts, np.arange(300)), tmp_path / "c.zarr", test_size=0.3, target="real")
+    drawn = [store.read_column("y").astype(int) for store in unweighted]
+    weigh = TfidfTransformer().fit(counts[drawn[0]])
+    for store, rows in zip((train, test), drawn, strict=True):
+        require_same(store, weigh.transform(counts[rows]))
+        np.testing.assert_array_equal(store.text_recipe.idf, train.text_recipe.idf)
+
+
+def test_a_recipe_makes_rows_of_other_texts_and_copies_keep_it(tmp_path):
+    others, _ = made_texts(50, seed=1)
+    first = ingest(held("jsonl", tmp_path), tmp_path / "a.zarr", text="body", label="topic", n_features=2**10)
+    second = write_lines(tmp_path / "b.jsonl", body=others, label=range(50))
+    store = ingest(second, tmp_path / "b.zarr", text=first.text_recipe, sparse=True)
+    require_same(store, pipeline(2**10).fit(TEXTS).transform(others))
+    copy = ingest(store, tmp_path / "c.zarr", dtype="float64")
+    assert copy.text_recipe.column == "body"
+    assert copy.text_recipe.same_as(first.text_recipe)
+
+
+def test_few_features_make_a_dense_store(tmp_path):
+    store = ingest(held("csv", tmp_path), tmp_path / "a.zarr", text=2, label="topic", n_features=64)
+    assert not store.is_sparse
+    expected = pipeline(64).fit_transform(TEXTS).toarray()
+    np.testing.assert_allclose(np.concatenate([block.X.copy() for block in store.blocks()]), expected, atol=1e-7)
+
+
+def test_missing_texts_are_counted_or_dropped(tmp_path):
+    source = write_lines(tmp_path / "a.jsonl", body=["one word", None, "two words", ""], label=[0, 1, 1, 0])
+    with pytest.raises(InputError, match=r"missing values in column 'body' \(1 row\), first at line 2; fill them in"):
+        ingest(source, tmp_path / "a.zarr", text="body")
+    store = ingest(source, tmp_path / "a.zarr", text="body", drop_missing=True)
+    require_same(store, pipeline().fit_transform(["one word", "two words", ""]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"body": ["a", 5]}, {}, "line 2, column 'body': '5' .int. is no text; the column of texts holds strings"),
+        ({"text": ["a"]}, {}, "no text column 'body'; the columns are text"),
+        ({"body": ["a"]}, {"label": "body"}, "the column of texts cannot be that of the labels or weights"),
+        ({"body": ["a"]}, {"n_features": 0}, r"n_features must be between 1 and 10000000\. Got 0"),
+        ({"body": ["a"]}, {"n_features": 10**8}, r"n_features must be between 1 and 10000000\. Got 100000000"),
+    ],
+)
+def test_texts_that_cannot_be_read(tmp_path, columns, options, message):
+    with pytest.raises(InputError, match=message):
+        ingest(write_lines(tmp_path / "a.jsonl", **columns), tmp_path / "a.zarr", text="body", **options)
+    assert not (tmp_path / "a.zarr").exists()
+
+
+def test_rows_of_numbers_hold_no_texts(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(3))
+    for source in (tmp_path / "a.npy", np.eye(3), ingest((np.eye(3), [0, 1, 1]), tmp_path / "b.zarr")):
+        with pytest.raises(InputError, match="text names a column of CSV, JSON lines, Parquet, Arrow or a frame"):
+            ingest(source, tmp_path / "c.zarr", text="body")
+
+
+# Damage and lies ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.5, -3.0])
+def test_weights_that_lie_are_refused(tmp_path, value):
+    store = ingest(held("jsonl", tmp_path), tmp_path / "a.zarr", text="body", label="topic", n_features=2**12)
+    path = Path(store.path, "idf/c/0")
+    weights = np.frombuffer(path.read_bytes()[:-4]).copy()
+    weights[7] = value
+    data = seal(weights.tobytes())
+    forge(store, lambda m: m["chunks"]["idf"].__setitem__(0, [len(data), crc32c(data[:-4])]))
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="array 'idf', chunk 0: a weight of a word that is below 1 or not finite"):
+        Store.open(store.path).text_recipe  # noqa: B018
+
+
+@pytest.mark.parametrize("text", ["", 3, ["body"], None, ...])
+def test_a_column_that_lies_is_refused(tmp_path, text):
+    store = ingest(held("jsonl", tmp_path), tmp_path / "a.zarr", text="body", label="topic", n_features=2**12)
+    forge(store, lambda m: m["layout"].pop("text") if text is ... else m["layout"].update(text=text))
+    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
+        Store.open(store.path)
+
+
+def test_a_damaged_weight_is_refused(tmp_path):
+    store = ingest(held("jsonl", tmp_path), tmp_path / "a.zarr", text="body", label="topic", n_features=2**12)
+    path = Path(store.path, "idf/c/0")
+    path.write_bytes(b"\xff" + path.read_bytes()[1:])
+    with pytest.raises(StoreError, match="array 'idf', chunk 0: checksum mismatch"):
+        Store.open(store.path)
+
+
+def forge(store: Store, change) -> None:
+    """Write the manifest again, with the right digest, after ``change``."""
+    path = Path(store.path, "manifest.json")
+    manifest = json.loads(path.read_text())
+    del manifest["digest"]
+    change(manifest)
+    path.write_text(with_digest(manifest))

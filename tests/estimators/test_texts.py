@@ -1,0 +1,117 @@
+"""Models of texts: they predict texts as scikit-learn's rows of them, from a file too; other rows are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.svm import LinearSVC
+
+from dask_odm.data.ingest import ingest
+from dask_odm.data.store.records import read_record, write_record
+from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.mdd_ridge import MDDRidge
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.estimators.saving import load_model
+from small_texts import made_texts, pipeline, write_lines
+
+TEXTS, TOPICS = made_texts()
+OTHERS, OTHER_TOPICS = made_texts(100, seed=1)
+SIZE = 2**14
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    source = write_lines(folder / "docs.jsonl", body=TEXTS, topic=TOPICS.tolist())
+    return Path(ingest(source, folder / "text.zarr", text="body", label="topic", n_features=SIZE).path)
+
+
+@pytest.fixture(scope="module")
+def saved(stored) -> Path:
+    path = stored.parent / "model.zarr"
+    ODMClassifier("linear", lam=100, random_state=0).fit(stored).save(path)
+    return path
+
+
+def test_texts_are_predicted_as_rows_of_scikit_learn(saved):
+    model = load_model(saved)
+    way = pipeline(SIZE).fit(TEXTS)
+    scores = model.decision_function(way.transform(OTHERS))
+    for texts in (
+        OTHERS,
+        tuple(OTHERS),
+        np.array(OTHERS),
+        np.array(OTHERS, object),
+        pd.Series(OTHERS, index=[3] * 100),
+    ):
+        np.testing.assert_allclose(model.decision_function(texts), scores, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(OTHERS), model.classes_[scores.argmax(axis=1)])
+    rival = LinearSVC().fit(way.transform(TEXTS), TOPICS)
+    agreed = np.mean(rival.predict(way.transform(OTHERS)) == model.predict(OTHERS))
+    assert agreed > 0.95
+    assert model.score(OTHERS, OTHER_TOPICS) > rival.score(way.transform(OTHERS), OTHER_TOPICS) - 0.03
+
+
+def test_the_recipe_is_that_of_the_store_and_goes_with_a_fit_on_other_rows(stored, saved):
+    model = load_model(saved)
+    assert model.text_recipe_.column == "body"
+    np.testing.assert_array_equal(model.text_recipe_.idf, pipeline(SIZE).fit(TEXTS)[-1].idf_)
+    model.fit(pipeline(SIZE).fit_transform(TEXTS), TOPICS)
+    assert not hasattr(model, "text_recipe_")
+    with pytest.raises(InputError, match="texts, as by its TfidfVectorizer"):
+        model.predict([[text] for text in OTHERS])
+
+
+def test_a_regression_of_texts_keeps_the_recipe_when_rows_are_added(tmp_path):
+    y = np.char.str_len(np.array(TEXTS)).astype(float)
+    source = write_lines(tmp_path / "docs.jsonl", body=TEXTS, length=y.tolist())
+    store = ingest(source, tmp_path / "a.zarr", text="body", label="length", n_features=256, target="real")
+    model = MDDRidge().fit(store)
+    before = model.predict(OTHERS)
+    np.testing.assert_allclose(before, model.predict(pipeline(256).fit(TEXTS).transform(OTHERS).toarray()), rtol=1e-10)
+    model.update(store)
+    assert model.text_recipe_.column == "body"
+
+
+def test_a_store_of_other_weights_is_refused(tmp_path, saved):
+    source = write_lines(tmp_path / "docs.jsonl", body=OTHERS, topic=OTHER_TOPICS.tolist())
+    model = load_model(saved)
+    other = ingest(source, tmp_path / "own.zarr", text="body", label="topic", n_features=SIZE)
+    for use in (model.predict, model.score):
+        with pytest.raises(InputError, match="has other weights of words than the texts of the fit: predict the texts"):
+            use(other)
+    same = ingest(source, tmp_path / "same.zarr", text=model.text_recipe_, label="topic")
+    np.testing.assert_array_equal(np.asarray(model.predict(same)), model.predict(OTHERS))
+    assert model.score(same) == model.score(OTHERS, OTHER_TOPICS)
+
+
+@pytest.mark.parametrize("text", [None, np.nan, 5, ["a"]], ids=str)
+def test_what_is_no_text_is_named(saved, text):
+    with pytest.raises(InputError, match="X, text 1"):
+        load_model(saved).predict(["a text", text])
+
+
+LIES = {
+    "weights below 1": lambda content, arrays: arrays.update(idf=arrays["idf"] * 0.1),
+    "weights that are no numbers": lambda content, arrays: arrays.update(idf=arrays["idf"] * np.nan),
+    "weights of fewer features": lambda content, arrays: arrays.update(idf=arrays["idf"][:-1]),
+    "weights of another type": lambda content, arrays: arrays.update(idf=arrays["idf"].astype(np.float32)),
+    "weights of another shape": lambda content, arrays: arrays.update(idf=arrays["idf"][None]),
+    "no weights": lambda content, arrays: arrays.pop("idf"),
+    "weights of no texts": lambda content, arrays: content["schema"].pop("text"),
+    "a column that is a number": lambda content, arrays: content["schema"].update(text=3),
+    "a column without a name": lambda content, arrays: content["schema"].update(text=""),
+}
+
+
+@pytest.mark.parametrize("which", LIES)
+def test_a_recipe_that_lies_is_refused(saved, tmp_path, which):
+    record = read_record(saved, "model")
+    arrays = {name: record.array(name) for name in record.arrays}
+    LIES[which](record.attributes, arrays)
+    write_record(tmp_path / "m.zarr", "model", arrays, record.attributes)
+    with pytest.raises(StoreError, match=r"is not what a model is|has no array 'idf'"):
+        load_model(tmp_path / "m.zarr")
