@@ -1,4 +1,4 @@
-"""The Python and shell blocks of README, guide and text page run in order, in one folder, and print what they show."""
+"""The Python and shell blocks of a page run in order, in one folder, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -44,67 +44,79 @@ class Block:
         return text
 
 
-def read_blocks() -> list[Block]:
-    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in RUN)
+def read_blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text(encoding="utf-8")
     found = re.findall(r"^```(python|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
     return [Block(language, text, shown or None) for language, text, shown in found]
 
 
-BLOCKS = read_blocks()
-PYTHON = [block for block in BLOCKS if block.language == "python"]
-COMMANDS = [
-    shlex.split(line.split(" | ")[0], comments=True)
-    for block in BLOCKS
-    if block.language == "sh"
-    for line in block.text.splitlines()
-    if line.startswith("dask-odm")
-]
+@dataclass(frozen=True)
+class Page:
+    """A page, its Python blocks with what each of them printed, and its commands."""
+
+    name: str
+    printed: list[tuple[Block, str]]
+    commands: list[list[str]]
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory, start_workers: Any) -> Iterator[list[str]]:
-    """What every Python block prints; the folder they were run in is the current one until the module's tests end."""
+@pytest.fixture(scope="module", params=RUN)
+def page(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, start_workers: Any
+) -> Iterator[Page]:
+    """A page whose Python was run; the folder it was run in is the current one until the next page."""
+    blocks = read_blocks(request.param)
+    commands = [
+        shlex.split(line.split(" | ")[0], comments=True)
+        for block in blocks
+        if block.language == "sh"
+        for line in block.text.splitlines()
+        if line.startswith("dask-odm")
+    ]
     names: dict[str, Any] = {"__name__": "__main__"}
     out = []
     with pytest.MonkeyPatch.context() as patch, start_workers(1) as client:
         patch.chdir(tmp_path_factory.mktemp("readme"))
-        for number, block in enumerate(PYTHON, 1):
-            code = compile(block.runnable(client.scheduler.address), f"Python block {number} of {RUN}", "exec")
+        for number, block in enumerate((each for each in blocks if each.language == "python"), 1):
+            name = f"Python block {number} of {request.param}"
+            code = compile(block.runnable(client.scheduler.address), name, "exec")
             with redirect_stdout(StringIO()) as text:
                 exec(code, names)
-            out.append(text.getvalue())
-        names["client"].close()
-        yield out
+            out.append((block, text.getvalue()))
+        if "client" in names:
+            names["client"].close()
+        yield Page(request.param, out, commands)
 
 
-def test_python_prints_what_is_shown(printed: list[str]) -> None:
-    compared = [(block.shown, text) for block, text in zip(PYTHON, printed, strict=True) if not block.is_large]
+def test_python_prints_what_is_shown(page: Page) -> None:
+    compared = [(block.shown, text) for block, text in page.printed if not block.is_large]
     assert any(shown for shown, _ in compared)
     for shown, text in compared:
         assert text == (shown or "")
 
 
-def test_the_large_store_is_one_block(printed: list[str]) -> None:
-    ((block, text),) = [pair for pair in zip(PYTHON, printed, strict=True) if pair[0].is_large]
-    assert block.shown is not None
-    assert re.sub(r"\d+", "0", text) == re.sub(r"\d+", "0", block.shown)  # the same sentence, of other figures
+def test_the_large_store_is_one_block(page: Page) -> None:
+    large = [pair for pair in page.printed if pair[0].is_large]
+    assert len(large) == (page.name == RUN[0])
+    for block, text in large:
+        assert block.shown is not None
+        assert re.sub(r"\d+", "0", text) == re.sub(r"\d+", "0", block.shown)  # the same sentence, of other figures
 
 
-@pytest.mark.usefixtures("printed")
-def test_shell() -> None:
-    assert {command[1] for command in COMMANDS} >= {"ingest", "fit", "predict", "evaluate", "info", "verify"}
-    for _, *arguments in COMMANDS:
+def test_shell(page: Page) -> None:
+    more = {"evaluate", "info", "verify"} if page.name == RUN[0] else {"report"}
+    assert {command[1] for command in page.commands} >= {"ingest", "fit", "predict", *more}
+    for _, *arguments in page.commands:
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
     assert len(Path("predictions.csv").read_text().splitlines()) == 1201
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_files_that_are_named_are_there(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
+@pytest.mark.parametrize("named", PAGES)
+def test_files_that_are_named_are_there(named: str) -> None:
+    text = (ROOT / named).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
     scripts = re.findall(r"python ((?:tests|examples)/\S+\.py)", text)
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+    assert [link for link in links if not (ROOT / named).parent.joinpath(link).exists()] == []
     assert [script for script in scripts if not (ROOT / script).exists()] == []
     assert links or scripts
 

@@ -1,17 +1,14 @@
-"""Pages of HTML that hold all that they show: headings, tables, pictures as SVG. What comes from data is escaped."""
+"""Pages of HTML that hold all that they show, with pictures as SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from html import escape
 from io import StringIO
 from typing import Any
 
-import numpy as np
-
 from dask_odm.errors import InputError
 
-MOST_LINES = 60  # of a table
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -31,30 +28,6 @@ def page(title: str, parts: Iterable[str]) -> str:
     head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
     body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
-
-
-def heading(text: str) -> str:
-    """Return a heading."""
-    return f"<h2>{escape(text)}</h2>"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table of up to `MOST_LINES` rows; it says how many more there are."""
-    lines = ["<table>"]
-    if head:
-        lines.append(f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr>")
-    lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_LINES]]
-    if len(rows) > MOST_LINES:
-        lines.append(f"<tr><td>… and {len(rows) - MOST_LINES} more</td></tr>")
-    return "\n".join([*lines, "</table>"])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return f'<td class="number">{value:.4g}</td>'
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        return f'<td class="number">{value:,}</td>'
-    return f"<td>{escape('–' if value is None else str(value))}</td>"
 
 
 def picture(plot: Callable[[], Any]) -> str:

@@ -22,7 +22,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import Evaluation, RocCounts, compare, evaluate
 from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import CubeMap, map_of, plot_classes, plot_values
-from dask_odm.diagnostics.pages import MOST_LINES, heading, page, picture, table
+from dask_odm.diagnostics.pages import page, picture
 from dask_odm.diagnostics.plotting import (
     new_axes,
     plot_confusion,
@@ -33,6 +33,8 @@ from dask_odm.diagnostics.plotting import (
 )
 from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
+from dask_odm.estimators.cards import facts_of
+from dask_odm.html import MOST_LINES, heading, table
 from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -129,20 +131,8 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
 
 def _learned(model: Any) -> Iterable[str]:
     """Yield what was learned, and how: solver, certificate, time, and parameters that are not the defaults."""
-    history = getattr(model, "history_", [])
-    first, last = (history[0], history[-1]) if history else ({}, {})
-    gap = getattr(model, "dual_gap_", None)
-    facts: list[tuple[str, Any]] = [
-        ("Learned by", f"{first['solver']}: {first['why']}" if "solver" in first else None),
-        ("Classes", ", ".join(map(str, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None),
-        ("Features", model.n_features_in_),
-        ("Support rows", len(model.support_) if hasattr(model, "support_") else None),
-        ("Certificate", None if gap is None else _certificate(float(gap), first.get("solver"))),
-        ("Seconds", last.get("seconds")),
-        ("Passes over the rows", last.get("passes")),
-    ]
     yield heading("What was learned")
-    yield table([], [fact for fact in facts if fact[1] is not None])
+    yield table([], [fact for fact in facts_of(model) if fact[1] is not None])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     other = [(name, value) for name, value in given.items() if repr(value) != repr(defaults[name])]
@@ -150,13 +140,6 @@ def _learned(model: Any) -> Iterable[str]:
     if other or best:
         yield "<p>Parameters that are not the defaults, and settings that were found:</p>"
         yield table(["parameter", "value"], [*other, *best])
-
-
-def _certificate(gap: float, solver: str | None) -> str:
-    if not math.isfinite(gap):
-        return "none: the solver does not know how far the optimum is"
-    of_regions = ", each region for its own rows" if solver == "cells" else ""
-    return f"the objective is at most {gap:.1e} of itself above the least that any model of this kind has{of_regions}"
 
 
 def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:

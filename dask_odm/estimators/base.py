@@ -31,6 +31,7 @@ from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.errors import ClusterError, InputError
+from dask_odm.estimators.cards import documentation, facts_of
 from dask_odm.estimators.inputs.checks import (
     CheckedRows,
     as_input_error,
@@ -52,6 +53,8 @@ from dask_odm.estimators.inputs.resolving import (
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
+from dask_odm.html import card
+from dask_odm.learning.solution import History
 from dask_odm.learning.training.checkpoints import sole_writer
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, CubeSchema, Schema, Trained
@@ -86,6 +89,7 @@ class StoreEstimator(RunParameters):
     _file: ModelFile | None
     _token: str
     _cube: CubeSchema | None = None  # of a fit on a cube
+    _rows: int | None = None  # that were learned; a file of an older version does not tell
     _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
@@ -201,12 +205,14 @@ class StoreEstimator(RunParameters):
             with spooled(resolved, self._target) as store:
                 classes = self._labels_of(store)
                 cube = self._learned_cube(resolved.schema(store.rows)) if isinstance(resolved, LargeCube) else None
-                schema = Schema(store.features, store.feature_names, dimension, classes, cube, store.text_recipe)
+                schema = Schema(
+                    store.features, store.feature_names, dimension, classes, cube, store.text_recipe, store.rows
+                )
                 return self._learn_store(store, self._of_classes(fit, classes)), schema
         rows = self._check_targets(resolved)
         fit = self._of_classes(fit, rows.classes)
         cube = None if resolved.cube is None else self._learned_cube(resolved.cube)
-        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, cube)
+        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, cube, rows=rows.X.shape[0])
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
             return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
@@ -241,6 +247,8 @@ class StoreEstimator(RunParameters):
     def _take(self, schema: Schema, model: Model, attributes: dict[str, Any], file: ModelFile | None = None) -> None:
         """Set the attributes of a newly fitted or loaded model, and remove those of an earlier one that it lacks."""
         found = self._of_model(model) | attributes
+        if "history_" in found:
+            found["history_"] = History(found["history_"])
         if schema.classes is not None:
             found["classes_"] = schema.classes
         if schema.feature_names is not None:
@@ -257,6 +265,7 @@ class StoreEstimator(RunParameters):
         self.n_features_in_ = schema.n_features
         self._feature_dimension = schema.feature_dimension
         self._cube = schema.cube
+        self._rows = schema.rows
         self._model = model
         self._file = file
         self._token = uuid4().hex
@@ -276,6 +285,31 @@ class StoreEstimator(RunParameters):
         """
         check_is_fitted(self)
         save_estimator(self, path, overwrite=overwrite)
+
+    # In a notebook ---------------------------------------------------------------------------------------------
+
+    _doc_link_module = "dask_odm"
+
+    @property
+    def _doc_link_template(self) -> str:
+        """Address of this estimator's page in the reference, to which scikit-learn's diagram links."""
+        pages = documentation()
+        return f"{pages}reference/generated/dask_odm.{type(self).__name__}.html" if pages else ""
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram; below it, of a fitted estimator, a card of what was learned."""
+        return str(super()._repr_html_inner()) + self._card()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in found:
+            found["text/html"] += self._card()
+        return found
+
+    def _card(self) -> str:
+        return card("What was learned", facts_of(self)) if hasattr(self, "_model") else ""
+
+    # Attributes that are read on demand -------------------------------------------------------------------------
 
     @property
     def support_vectors_(self) -> Array:

@@ -204,6 +204,8 @@ class MDDRidge(ShardRegressor):
         )  # fmt: skip
         with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._target) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
+            new = rows.rows if isinstance(rows, Store) else rows.X.shape[0]
+        schema = replace(schema, rows=None if self._rows is None else self._rows + new)
         self._publish(trained, schema)
         return self
 

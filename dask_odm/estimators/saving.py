@@ -56,6 +56,8 @@ def _plain_parameters(estimator: Any) -> dict[str, Any]:
 
 def _schema(estimator: Any) -> dict[str, Any]:
     schema: dict[str, Any] = {"n_features": int(estimator.n_features_in_)}
+    if estimator._rows is not None:
+        schema["rows"] = estimator._rows
     if hasattr(estimator, "classes_"):
         schema |= {"classes": estimator.classes_.tolist(), "classes_dtype": estimator.classes_.dtype.str}
     if hasattr(estimator, "feature_names_in_"):
@@ -107,8 +109,8 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
-    text = _text(record)
-    estimator._take(Schema(schema["n_features"], *names, classes, cube, text), model, fitted, ModelFile.of(record))
+    learned = Schema(schema["n_features"], *names, classes, cube, _text(record), schema.get("rows"))
+    estimator._take(learned, model, fitted, ModelFile.of(record))
     return estimator
 
 

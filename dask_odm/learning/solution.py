@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
+from dask_odm.html import card, folded, table
 from dask_odm.learning.problem.losses import Point
 from dask_odm.typing import Array
 
@@ -26,6 +28,20 @@ class SolverSettings:
     tol: float = 1e-3
     max_iter: int = 200
     seed: int = 0
+
+
+class History(list[Record]):
+    """Records of the steps of a fit, in order: a list that a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        first, last = (self[0], self[-1]) if self else ({}, {})
+        facts = [(name, first.get(key)) for name, key in (("Solver", "solver"), ("Why", "why"))]
+        facts.append(("Seconds", last.get("seconds")))
+        tables = []
+        for columns, records in groupby(self, lambda record: [key for key in record if key not in ("solver", "why")]):
+            rows = [[record[key] for key in columns] for record in records]
+            tables.append(folded(f"{len(rows)} records", table(columns, rows)))
+        return card("Steps of the fit", facts, *tables)
 
 
 def step_record(iteration: int, gap: float, objective: float, passes: float, seconds: float, **more: Any) -> Record:

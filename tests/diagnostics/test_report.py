@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -18,46 +17,10 @@ from dask_odm.diagnostics import maps
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.solvers import Cells
+from html_page import HOSTILE, Page
 from small_cubes import labels_of, scene
 from small_problems import blobs
 from small_stores import store_of
-
-VOID = {"meta", "br", "img", "link"}
-HOSTILE = ["<script>alert(1)</script>", "$x^{", 'a & b "c"']
-
-
-class Page(HTMLParser):
-    """Tags, attributes and cells of a page; fails on tags that do not close."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.cells: list[str] = []
-        self.headings: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag in ("td", "h2"):
-            (self.cells if tag == "td" else self.headings).append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "h2"):
-            (self.cells if self.open[-1] == "td" else self.headings)[-1] += data
 
 
 def rows(n=300, seed=5):

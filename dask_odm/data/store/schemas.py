@@ -113,6 +113,7 @@ _MODEL = mapping(
         "schema": mapping(
             {"n_features": whole(1, 10_000_000)},
             {
+                "rows": whole(1),
                 "classes": each(scalar),
                 "classes_dtype": text,
                 "feature_names": each(text),

@@ -35,6 +35,7 @@ from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
+from dask_odm.html import card, table
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
@@ -92,6 +93,22 @@ class Store(SealedFolder):
     def name(self) -> str:
         """Name of the store in messages."""
         return self.title or f"store '{self.path}'"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("Path", self.path),
+            ("Rows", self.rows),
+            ("Features", self.features),
+            ("Type", self.dtype.name),
+            ("In memory", f"{self.rows * self.features * self.dtype.itemsize / 1e6:,.1f} MB"),
+            ("Chunks", f"{self.n_chunks:,} of {self.chunk_rows:,} rows, {self.chunk_nbytes / 1e6:,.1f} MB each"),
+            ("Target", {"classes": None, "real": "real numbers", None: "none"}[self.y_kind]),
+            ("Rows without a target", None if self.y_kind is None else self.rows - self.known_rows),
+            ("Weights", "one a row" if self.has_weight else None),
+            ("Source", self.source or None),
+        ]
+        classes = list(zip(self.classes or (), self.class_counts or (), strict=True))
+        return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []))
 
     @property
     def rows(self) -> int:

@@ -76,7 +76,8 @@ class Schema:
     """Description of the rows and targets that a model was fitted on.
 
     ``feature_dimension`` is the name of the feature dimension of an xarray X of two dimensions, and ``cube`` describes
-    one of any dimensions. ``classes`` are sorted labels, and None for real targets.
+    one of any dimensions. ``classes`` are sorted labels, and None for real targets. ``rows`` were learned; None if that
+    is not known.
     """
 
     n_features: int
@@ -85,6 +86,7 @@ class Schema:
     classes: Array | None = None
     cube: CubeSchema | None = None
     text: TextRecipe | None = None  # by which texts became the rows
+    rows: int | None = None
 
 
 def require_finite_solution(*values: Any) -> None:

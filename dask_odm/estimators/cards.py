@@ -1,0 +1,51 @@
+"""What is told of a fitted estimator at a glance, by its card in a notebook and its report, and where its page is."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib.metadata import PackageNotFoundError, metadata
+from typing import Any
+
+from dask_odm.html import MOST_LINES
+from dask_odm.models.models import KernelModel
+
+
+@cache
+def documentation() -> str:
+    """Return the address of the documentation by the package's metadata, with a slash at its end; "" if unknown."""
+    try:
+        urls = metadata("dask-odm").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        return ""
+    found = dict(each.split(", ", 1) for each in urls).get("Documentation", "")
+    return f"{found.rstrip('/')}/" if found else ""
+
+
+def facts_of(model: Any) -> list[tuple[str, Any]]:
+    """Return what a fitted estimator learned, and how: solver, sizes, certificate, time. None is what it lacks."""
+    history = getattr(model, "history_", [])
+    first, last = (history[0], history[-1]) if history else ({}, {})
+    gap = getattr(model, "dual_gap_", None)
+    solver = first.get("solver")
+    support = model._model.support.shape[0] if isinstance(model._model, KernelModel) else None
+    one_machine = "machine" not in last
+    return [
+        ("Learned by", f"{solver}: {first['why']}" if solver else None),
+        ("Classes", ", ".join(map(str, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None),
+        ("Rows", model._rows),
+        ("Features", model.n_features_in_),
+        ("Landmarks" if solver == "landmark" else "Support rows", support),
+        ("Certificate", None if gap is None else _certificate(float(gap), solver)),
+        ("Objective", last.get("objective") if one_machine else None),
+        ("Score of the training rows, left out", getattr(model, "loo_score_", None)),
+        ("Seconds", last.get("seconds")),
+        ("Passes over the rows", last.get("passes")),
+    ]
+
+
+def _certificate(gap: float, solver: str | None) -> str:
+    if not math.isfinite(gap):
+        return "none: the solver does not know how far the optimum is"
+    of_regions = ", each region for its own rows" if solver == "cells" else ""
+    return f"the objective is at most {gap:.1e} of itself above the least that any model of this kind has{of_regions}"

@@ -1,0 +1,83 @@
+"""What a release says in several files is the same in all of them, and its workflows are sound."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from minimum_versions import oldest_versions
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def read_yaml(*parts: str) -> dict:
+    return yaml.safe_load(ROOT.joinpath(*parts).read_text("utf-8"))
+
+
+def test_the_version_is_one() -> None:
+    assert read_yaml("CITATION.cff")["version"] == PROJECT["version"]
+    assert read_yaml("helm", "dask-odm", "Chart.yaml")["appVersion"] == PROJECT["version"]
+    assert read_yaml("packaging", "recipe.yaml")["context"]["version"] == PROJECT["version"]
+    named = {
+        tag
+        for page in ("Dockerfile", "helm/README.md")
+        for tag in re.findall(r"dask-odm:(\d[\w.]*)", (ROOT / page).read_text("utf-8"))
+    }
+    assert named == {PROJECT["version"]}
+
+
+def test_the_conda_recipe_needs_what_the_package_needs() -> None:
+    needed = read_yaml("packaging", "recipe.yaml")["requirements"]
+    python = f"python{PROJECT['requires-python']}"
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    assert [each.replace(" ", "") for each in needed["run"]] == [python, *PROJECT["dependencies"]]
+    assert {each.replace(" ", "") for each in needed["host"]} >= {"pip", *build}
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    found = oldest_versions()
+    assert len(found) == len(set(found)) > len(PROJECT["dependencies"])
+    assert all(re.fullmatch(r"[\w.-]+==\d[\d.]*", each) for each in found)
+
+
+def test_the_address_of_the_source_is_one() -> None:
+    source = PROJECT["urls"]["Source"]
+    assert read_yaml("CITATION.cff")["repository-code"] == source
+    about = read_yaml("packaging", "recipe.yaml")["about"]
+    assert (about["homepage"], about["documentation"]) == (source, PROJECT["urls"]["Documentation"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_may_do_little_and_pin_what_they_use(path: Path) -> None:
+    workflow = read_yaml(".github", "workflows", path.name)
+    assert workflow["permissions"] == {"contents": "read"}, "more only for the jobs that need it"
+    for job in workflow["jobs"].values():
+        assert job.get("needs") in {None, *workflow["jobs"]}
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+|[0-9a-f]{40})", step.get("uses", "a/b@v1"))
+            assert "${{" not in step.get("run", ""), "what an expression says would be run"
+
+
+def test_each_python_that_is_named_is_tested() -> None:
+    classified = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
+    for workflow, job in (("tests.yml", "tests"), ("release.yml", "smoke")):
+        matrix = read_yaml(".github", "workflows", workflow)["jobs"][job]["strategy"]["matrix"]
+        assert set(matrix["python"]) == classified
+
+
+def test_actionlint_finds_nothing() -> None:
+    if not (actionlint := shutil.which("actionlint")):
+        pytest.skip("actionlint is not installed")
+    command = [actionlint, "-format", "{{json .}}", *WORKFLOWS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout) == []
