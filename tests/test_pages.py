@@ -1,11 +1,10 @@
-"""The Python and shell blocks of README and guide run in order, in one folder, and print what the pages show."""
+"""Every snippet of every page runs, in the order of the page and in a folder of its own, and prints what is shown."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -14,13 +13,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import dask_odm as odm
 from dask_odm.cli import main
+from object_server import BUCKET as SERVED
 
 ROOT = Path(__file__).parent.parent
-RUN = ("docs/guide.md", "README.md")  # the latter ends with a client of a cluster
-PAGES = (*RUN, "docs/benchmarks.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "helm/README.md", *sorted(f"docs/{p.name}" for p in ROOT.glob("docs/*.md")))
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SMALLER = {"3_000_000": "30_000", "10_000": "1_000"}  # the large store, in a size that a test has time for
 ADDRESS = "tcp://scheduler:8786"
+BUCKET = "s3://bucket"
+TRIED_ELSEWHERE = {"docker", "helm", "kind", "kubectl"}  # by the tests of the chart, as far as they can be
 
 
 @dataclass(frozen=True)
@@ -29,92 +32,134 @@ class Block:
 
     language: str
     text: str
-    shown: str | None
+    shown: str
 
     @property
     def is_large(self) -> bool:
         return next(iter(SMALLER)) in self.text
 
-    def runnable(self, address: str) -> str:
-        """The block as a test can run it: the large store made smaller, and a scheduler that is there."""
-        text = self.text.replace(ADDRESS, address)
-        if self.is_large:
-            for number, less in SMALLER.items():
-                text = text.replace(number, less)
+    @property
+    def runnable(self) -> str:
+        text = self.text
+        for number, less in SMALLER.items() if self.is_large else ():
+            text = text.replace(number, less)
         return text
 
-
-def read_blocks() -> list[Block]:
-    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in RUN)
-    found = re.findall(r"^```(python|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", text, re.MULTILINE | re.DOTALL)
-    return [Block(language, text, shown or None) for language, text, shown in found]
-
-
-BLOCKS = read_blocks()
-PYTHON = [block for block in BLOCKS if block.language == "python"]
-COMMANDS = [
-    shlex.split(line.split(" | ")[0], comments=True)
-    for block in BLOCKS
-    if block.language == "sh"
-    for line in block.text.splitlines()
-    if line.startswith("dask-odm")
-]
+    @property
+    def commands(self) -> list[list[str]]:
+        """Words of each command; those that a line continues are one."""
+        lines = self.text.replace("\\\n", " ").splitlines() if self.language == "sh" else []
+        return [words for line in lines if (words := shlex.split(line.split(" | ")[0], comments=True))]
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory, start_workers: Any) -> Iterator[list[str]]:
-    """What every Python block prints; the folder they were run in is the current one until the module's tests end."""
+def blocks(page: str) -> list[Block]:
+    found = re.findall(
+        r"^```(python|sh)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", TEXTS[page], re.MULTILINE | re.DOTALL
+    )
+    return [Block(*each) for each in found]
+
+
+def is_run(block: Block) -> bool:
+    return block.language == "python" or any(words[0] == "dask-odm" for words in block.commands)
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub and the site give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, blocks(page)))])
+def test_snippets(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    out = []
-    with pytest.MonkeyPatch.context() as patch, start_workers(1) as client:
-        patch.chdir(tmp_path_factory.mktemp("readme"))
-        for number, block in enumerate(PYTHON, 1):
-            code = compile(block.runnable(client.scheduler.address), f"Python block {number} of {RUN}", "exec")
-            with redirect_stdout(StringIO()) as text:
-                exec(code, names)
-            out.append(text.getvalue())
-        names["client"].close()
-        yield out
+    stands_for = {}
+    with ExitStack() as stack:
+        if ADDRESS in TEXTS[page]:
+            client = stack.enter_context(request.getfixturevalue("start_workers")(1))
+            stands_for[ADDRESS] = client.scheduler.address
+        if BUCKET in TEXTS[page]:
+            stands_for[BUCKET] = request.getfixturevalue("place")
+            put_rows(request.getfixturevalue("object_server"), stands_for[BUCKET])
+        for number, block in enumerate(blocks(page), 1):
+            if block.language == "python":
+                text = run_python(replaced(block.runnable, stands_for), f"Python block {number} of {page}", names)
+                if block.is_large:  # the same sentence, of other figures
+                    text, shown = (re.sub(r"\d+", "0", each) for each in (text, block.shown))
+                else:
+                    shown = block.shown
+                assert text == shown, f"block {number}"
+            for words in block.commands:
+                if words[0] == "dask-odm":
+                    done = CliRunner().invoke(main, [replaced(word, stands_for) for word in words[1:]])
+                    assert done.exit_code == 0, f"{words}: {done.output}"
+        if "client" in names:
+            names["client"].close()
 
 
-def test_python_prints_what_is_shown(printed: list[str]) -> None:
-    compared = [(block.shown, text) for block, text in zip(PYTHON, printed, strict=True) if not block.is_large]
-    assert any(shown for shown, _ in compared)
-    for shown, text in compared:
-        assert text == (shown or "")
+def replaced(text: str, stands_for: dict[str, str]) -> str:
+    for written, meant in stands_for.items():
+        text = text.replace(written, meant)
+    return text
 
 
-def test_the_large_store_is_one_block(printed: list[str]) -> None:
-    ((block, text),) = [pair for pair in zip(PYTHON, printed, strict=True) if pair[0].is_large]
-    assert block.shown is not None
-    assert re.sub(r"\d+", "0", text) == re.sub(r"\d+", "0", block.shown)  # the same sentence, of other figures
+def run_python(text: str, title: str, names: dict[str, Any]) -> str:
+    """Return what a block prints."""
+    with redirect_stdout(StringIO()) as out:
+        exec(compile(text, title, "exec"), names)
+    return out.getvalue()
 
 
-@pytest.mark.usefixtures("printed")
-def test_shell() -> None:
-    assert {command[1] for command in COMMANDS} >= {"ingest", "fit", "predict", "evaluate", "info", "verify"}
-    for _, *arguments in COMMANDS:
-        done = CliRunner().invoke(main, arguments)
-        assert done.exit_code == 0, done.output
-    assert len(Path("predictions.csv").read_text().splitlines()) == 1201
+def put_rows(server: Any, place: str) -> None:
+    """Upload the file and the store that the page of object stores takes for granted."""
+    X, y = odm.datasets.make_overlapping(60, 3)
+    lines = ["a,b,c,kind", *(",".join(map(str, [*row, kind])) for row, kind in zip(X, y, strict=True))]
+    server.put(f"{place.removeprefix(f's3://{SERVED}/')}/train.csv", "\n".join(lines).encode())
+    odm.ingest(X, f"{place}/new.zarr")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.commands for block in blocks(page))])
+def test_commands_name_what_is_there(page: str) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for words in (words for block in blocks(page) for words in block.commands):
+        while "=" in words[0]:  # a variable of the environment
+            words = words[1:]
+        program, *rest = words
+        match program.removeprefix(".venv/bin/"):
+            case "python" | "python3":
+                name = rest[1] if rest[0] == "-m" else rest[0]
+                assert name == "venv" or any((ROOT / each).exists() for each in (name, name.replace(".", "/"))), words
+            case "make":
+                assert rest[0] in targets
+            case "pytest":
+                assert (ROOT / rest[0]).exists()
+            case "pip":
+                assert rest[0] == "install"
+            case ".ci/run":
+                assert (ROOT / program).exists()
+            case "dask-odm":
+                assert rest[0] == "--help" or rest[0] in main.commands
+            case "export" | "cat" | "cp":
+                pass
+            case other:
+                assert other in TRIED_ELSEWHERE, words
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_files_that_are_named_are_there(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
-    scripts = re.findall(r"python ((?:tests|examples)/\S+\.py)", text)
-    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
-    assert [script for script in scripts if not (ROOT / script).exists()] == []
-    assert links or scripts
+def test_links_lead_somewhere(page: str) -> None:
+    """As GitHub follows them; `tests/test_site.py` looks at the site's."""
+    text = re.sub(r"^```.*?^```$", "", TEXTS[page], flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent.joinpath(path).resolve() if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), link
 
 
-def test_headings_that_are_linked_to_are_there() -> None:
-    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in RUN}
-    headings = {
-        line.lstrip("# ").lower().replace(" ", "-") for line in texts[RUN[0]].splitlines() if line.startswith("## ")
-    }
-    linked = re.findall(r"\]\(docs/guide\.md#([^)]+)\)", texts[RUN[1]]) + re.findall(r"\]\(#([^)]+)\)", texts[RUN[0]])
-    assert linked
-    assert set(linked) <= headings
-    assert "](#" not in texts[RUN[1]]
+@pytest.mark.parametrize("page", PAGES)
+def test_scripts_that_are_named_are_there(page: str) -> None:
+    named = re.findall(r"(?:python |`)((?:tests|examples|benchmarks)/[\w/]+\.py)", TEXTS[page])
+    assert [script for script in named if not (ROOT / script).exists()] == []
