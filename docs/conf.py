@@ -12,7 +12,7 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 project = "dask_odm"
 author = "dask_odm developers"
@@ -34,6 +34,7 @@ templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 default_role = "autolink"  # `name` in a docstring is a link if there is such a name, else a word in italics
 nitpicky = True
+nitpick_ignore_regex = [("py:obj", r"sklearn\..*")]  # whose pages are elsewhere
 smartquotes = False
 
 myst_enable_extensions = ["colon_fence"]
@@ -44,6 +45,13 @@ autodoc_typehints = "none"  # numpydoc's sections tell the types
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of classes lists them
 numpydoc_class_members_toctree = False
+# Sections in order and of known names, a summary in one line, every parameter told and no other.
+numpydoc_validation_checks = {"GL06", "GL07", "GL08", "GL10", "PR01", "PR02", "PR06", "PR10", "SS01", "SS02", "SS03"}
+numpydoc_validation_exclude = {
+    r"\.Store\b",
+    r"\.Scene$",
+    r"\.most_rows$",
+}  # what the package itself calls has a line a method
 
 copybutton_exclude = ".linenos, .gp, .go"
 
@@ -86,21 +94,33 @@ PAGES = {
     "CHANGELOG.md": "changes.md",
     "README.md": "index.md",
     "helm/README.md": "kubernetes.md",
+    "helm/dask-odm/README.md": "chart_values.md",
 }
+LINK = re.compile(r"\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 
 
-def link_pages(text: str) -> str:
-    """Point links to files of the repository at their pages of the site."""
+def link_pages(text: str, folder: Path) -> str:
+    """Point links of a file in ``folder`` to files of the repository at their pages of the site."""
 
     def page(found: re.Match[str]) -> str:
-        return f"]({PAGES.get(found['path'], '../' + found['path'])}{found['anchor'] or ''})"
+        target = (folder / found["path"]).resolve()
+        if not target.exists() or not target.is_relative_to(ROOT):
+            return found[0]
+        path = target.relative_to(ROOT).as_posix()
+        where = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}")
+        return f"]({where}{found['anchor'] or ''})"
 
-    return re.sub(r"\]\((?:\.\./)(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)", page, text)
+    return LINK.sub(page, text)
 
 
 def read_page(app: Any, docname: str, source: list[str]) -> None:
     """Rewrite the links of a page before it is parsed."""
-    source[0] = link_pages(source[0])
+    source[0] = link_pages(source[0], ROOT / "docs")
+
+
+def read_included(app: Any, path: Path, docname: str, source: list[str]) -> None:
+    """Rewrite the links of a file that a page includes, which are meant from its own folder."""
+    source[0] = link_pages(source[0], (ROOT / "docs" / path).resolve().parent)
 
 
 def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
@@ -109,7 +129,14 @@ def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, opti
     return None if str(module).startswith("dask_odm") else True
 
 
+def escape_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Escape the underscores at which fitted attributes end, in lists of which numpydoc escapes the last one only."""
+    lines[:] = [re.sub(r"(?<=\w)_(?=, )", r"\\_", line) if line.startswith("**") else line for line in lines]
+
+
 def setup(app: Any) -> None:
     """Connect the functions above to Sphinx."""
     app.connect("source-read", read_page)
+    app.connect("include-read", read_included)
+    app.connect("autodoc-process-docstring", escape_names, priority=600)  # after numpydoc
     app.connect("autodoc-skip-member", skip_inherited)
