@@ -47,11 +47,12 @@ numpydoc_show_class_members = False  # the template of classes lists them
 numpydoc_class_members_toctree = False
 # Sections in order and of known names, a summary in one line, every parameter told and no other.
 numpydoc_validation_checks = {"GL06", "GL07", "GL08", "GL10", "PR01", "PR02", "PR06", "PR10", "SS01", "SS02", "SS03"}
+# Of `Store` and the like most is for the package itself, and has a line a method.
 numpydoc_validation_exclude = {
     r"\.Store\b",
     r"\.Scene$",
     r"\.most_rows$",
-}  # what the package itself calls has a line a method
+}
 
 copybutton_exclude = ".linenos, .gp, .go"
 

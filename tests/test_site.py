@@ -66,7 +66,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Page]:
-    return {path: Page(path) for path in sorted(site.rglob("*.html"))}
+    return {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
 
 
 def test_links_and_images_lead_somewhere(pages: dict[Path, Page]) -> None:
@@ -103,7 +103,7 @@ def test_every_public_name_and_command_has_a_place(pages: dict[Path, Page]) -> N
 def test_the_index_of_the_search_has_the_classifier(site: Path) -> None:
     text = (site / "searchindex.js").read_text(encoding="utf-8")
     index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
-    assert "odmclassifier" in index["terms"]
+    assert any(term.startswith("odmclassif") for term in index["terms"])  # terms are stems
 
 
 @pytest.fixture(scope="module")
