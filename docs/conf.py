@@ -131,8 +131,8 @@ def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, opti
 
 
 def escape_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Escape the underscores at which fitted attributes end, in lists of which numpydoc escapes the last one only."""
-    lines[:] = [re.sub(r"(?<=\w)_(?=, )", r"\\_", line) if line.startswith("**") else line for line in lines]
+    """Escape the underscores at which names end in lines of attributes, of which numpydoc escapes one a line."""
+    lines[:] = [re.sub(r"(?<=\w)_(?=[,)])", r"\\_", line) if line.lstrip().startswith("**") else line for line in lines]
 
 
 def setup(app: Any) -> None:
