@@ -132,7 +132,9 @@ def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, opti
 
 def escape_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Escape the underscores at which names end in lines of attributes, of which numpydoc escapes one a line."""
-    lines[:] = [re.sub(r"(?<=\w)_(?=[,)\s])", r"\\_", line) if line.lstrip().startswith("**") else line for line in lines]
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("**"):
+            lines[number] = re.sub(r"(?<=\w)_(?=[,)\s])", r"\\_", line)
 
 
 def setup(app: Any) -> None:
