@@ -1,4 +1,4 @@
-# make test, make demo, make bench: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
+# make test, make demo, make bench, make docs: each builds .venv, installs what it needs (again when pyproject.toml changes) and runs.
 #   make test ARGS="-k layers"     pass arguments on
 #   make test ARGS="-n 0"          in one process, as for --pdb
 #   make test SLOW=yes             with the long tests, as .ci/run does
@@ -14,12 +14,13 @@ CHECKOV := .venv-checkov
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo bench lint format checkov clean
+.PHONY: help test demo bench docs lint format checkov clean
 
 help:
 	@echo "make test     run the test suite"
 	@echo "make demo     train on a real data set and on one larger than its workers' memory"
 	@echo "make bench    compare methods on two small data sets: tables and plots in dask-odm-bench/"
+	@echo "make docs     build the site: docs/_build/html/index.html"
 	@echo "make lint     ruff check, ruff format --check, mypy, lint-imports"
 	@echo "make format   let ruff rewrite the files"
 	@echo "make checkov  let checkov look for what is unsafe in what the helm chart renders"
@@ -33,6 +34,9 @@ demo: $(VENV)/.installed-plot
 
 bench: $(VENV)/.installed-plot $(VENV)/.installed-bench
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-docs
+	@$(BIN)/python -m sphinx -W -n --keep-going -q -b html docs docs/_build/html $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -48,10 +52,10 @@ checkov: $(VENV)/.installed-test $(CHECKOV)/.installed
 	@DASK_ODM_CHECKOV=$(CURDIR)/$(CHECKOV)/bin/checkov $(BIN)/python -m pytest -n 0 tests/helm/test_checkov.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/generated docs/gallery
 	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One file per set of extras (plot, bench, test, dev), written only after an install that succeeded.
+# One file per set of extras (plot, bench, docs, test, dev), written only after an install that succeeded.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/.created
 	@echo "Installing dask_odm[$*] into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'

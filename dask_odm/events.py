@@ -133,7 +133,13 @@ def has_listeners() -> bool:
 
 @contextmanager
 def listen(*listeners: Listener) -> Iterator[None]:
-    """Call ``listeners`` with every event that is reported within the ``with`` block."""
+    """Call ``listeners`` with every event that is reported within the ``with`` block.
+
+    Parameters
+    ----------
+    *listeners : callable
+        Each takes an event, such as `ProgressBars` or a function of yours.
+    """
     token = _listeners.set(_listeners.get() + listeners)
     try:
         yield

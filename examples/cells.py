@@ -1,4 +1,9 @@
-"""Cells: the regions of a fit over two features, and where the machines of all regions together change their mind.
+"""Cells over two features
+=======================
+
+The regions of a fit over two features, and where the machines of all regions together change their mind.
+
+Run it by::
 
     python examples/cells.py --output cells.png
 

@@ -1,4 +1,9 @@
-"""Ridge and kernel ridge by one shard, by several, pushed apart (MDD) and drawn together: RMSE and seconds.
+"""Shards that are pushed apart or drawn together
+==============================================
+
+Ridge and kernel ridge by one shard, by several, pushed apart (MDD) and drawn together: RMSE and seconds.
+
+Run it by::
 
     python examples/compare_mdd.py --data folder --names cpusmall cadata --output compare_mdd.png
 

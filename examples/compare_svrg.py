@@ -1,4 +1,9 @@
-"""Linear ODM by DSVRG, SVRG, CSVRG and Newton: relative duality gap over seconds and over passes, in one plot.
+"""Linear solvers: gap over seconds and passes
+===========================================
+
+Linear ODM by DSVRG, SVRG, CSVRG and Newton: relative duality gap over seconds and over passes, in one plot.
+
+Run it by::
 
     python examples/compare_svrg.py --rows 200000 --output compare_svrg.png
 

@@ -1,4 +1,8 @@
-"""Data to try things on: made to order, bundled with scikit-learn, or fetched from the LIBSVM site."""
+"""Data to try things on
+=====================
+
+Data sets are made to order, bundled with scikit-learn, or fetched from the LIBSVM site.
+"""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,8 @@
-"""A scene of three bands over two dates, labels on a tenth of its pixels, clouds; and a map with its coordinates."""
+"""From a cube to a map
+====================
+
+A scene of three bands over two dates, labels on a tenth of its pixels, clouds; and a map with its coordinates.
+"""
 
 from tempfile import TemporaryDirectory
 

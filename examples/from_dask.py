@@ -1,4 +1,8 @@
-"""Dask arrays and frames: one partition computed at a time, lengths resolved where they are unknown."""
+"""From Dask arrays and frames
+===========================
+
+One partition computed at a time, lengths resolved where they are unknown.
+"""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,8 @@
-"""Files: one, a list, a folder or a pattern, of one format; missing values are counted, or their rows dropped."""
+"""From files
+==========
+
+One file, a list, a folder or a pattern, of one format; missing values are counted, or their rows dropped.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,8 @@
-"""pandas: a frame of numbers with a label column, ingested, or fitted as it is. Feature names are kept."""
+"""From pandas
+===========
+
+A frame of numbers with a label column, ingested, or fitted as it is. Feature names are kept.
+"""
 
 from tempfile import TemporaryDirectory
 

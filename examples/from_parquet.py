@@ -1,4 +1,8 @@
-"""Parquet and Arrow: files and tables, ingested batch by batch. Needs pyarrow (``pip install "dask-odm[parquet]"``)."""
+"""From Parquet and Arrow
+======================
+
+Files and tables, ingested batch by batch. Needs pyarrow (``pip install "dask-odm[parquet]"``).
+"""
 
 from tempfile import TemporaryDirectory
 

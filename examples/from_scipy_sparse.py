@@ -1,4 +1,8 @@
-"""SciPy sparse rows: never dense as a whole. The linear kernel works on the non-zeros alone."""
+"""From SciPy sparse rows
+======================
+
+Sparse rows are never dense as a whole. The linear kernel works on the non-zeros alone.
+"""
 
 from tempfile import TemporaryDirectory
 

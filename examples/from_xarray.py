@@ -1,4 +1,8 @@
-"""xarray: a Dataset or DataArrays, dimensions in any order and of any name; predictions keep the coordinates."""
+"""From xarray
+===========
+
+A Dataset or DataArrays, dimensions in any order and of any name; predictions keep the coordinates.
+"""
 
 from tempfile import TemporaryDirectory
 

@@ -1,6 +1,13 @@
-"""HOGWILD!: stochastic gradient descent for the SVM on one vector w that threads share without a lock.
+"""HOGWILD!
+========
+
+Stochastic gradient descent for the SVM on one vector w that threads share without a lock.
+
+Run it by::
 
     python examples/hogwild.py [--rows 20000] [--threads 2]
+
+::
 
     minimise  ½‖w‖² + C Σ max(0, 1 − y (w·x + b)),  by steps  w ← w − η (w/(Cn) − 1[y(w·x + b) < 1] y x)
 

@@ -1,4 +1,8 @@
-"""Kernels: by name, computed beforehand, or a function of yours; in float32 or float64."""
+"""Kernels
+=======
+
+Kernels are taken by name, computed beforehand, or a function of yours; in float32 or float64.
+"""
 
 import numpy as np
 from sklearn.metrics.pairwise import chi2_kernel, rbf_kernel

@@ -1,4 +1,9 @@
-"""From a scene with clouds to a map of its land cover, and to what the map gets wrong or cannot tell.
+"""Land cover: a map and its errors
+================================
+
+From a scene with clouds to a map of its land cover, and to what the map gets wrong or cannot tell.
+
+Run it by::
 
     python examples/land_cover.py --output land_cover.png
 

@@ -1,4 +1,8 @@
-"""Kernels on many rows: landmarks, how far they are from the optimum, and what solver="auto" makes of the data."""
+"""Landmarks
+=========
+
+Landmarks take a kernel to many rows. The script tells how far they are from the optimum, and what solver="auto" takes.
+"""
 
 from tempfile import TemporaryDirectory
 

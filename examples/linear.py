@@ -1,4 +1,8 @@
-"""The linear kernel by Newton's method: on an array, on sparse rows of words, on a store; with progress bars."""
+"""The linear kernel
+=================
+
+Newton's method learns from an array, from sparse rows of words, and from a store, with progress bars.
+"""
 
 from tempfile import TemporaryDirectory
 

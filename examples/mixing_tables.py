@@ -1,4 +1,9 @@
-"""KL and Beta mixing over a hundred shards with wrong labels: accuracy per epoch, and the β that does best.
+"""Mixing shards with wrong labels
+===============================
+
+KL and Beta mixing over a hundred shards with wrong labels: accuracy per epoch, and the β that does best.
+
+Run it by::
 
     DASK_ODM_DATA=folder python examples/mixing_tables.py mushrooms ijcnn1 a7a --output mixing.png
 

@@ -1,4 +1,9 @@
-"""A robust ODM: senders whose rows were tampered with are found, and do not spoil the model.
+"""A robust ODM
+============
+
+Senders whose rows were tampered with are found, and do not spoil the model.
+
+Run it by::
 
     python examples/robust_odm.py --output robust_odm.png
 

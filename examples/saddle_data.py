@@ -1,4 +1,9 @@
-"""The data of the examples of SaddleSVC, in the manner of the paper's appendix D, and its table 2 of them.
+"""Data of the SaddleSVC examples
+==============================
+
+The data of the examples of SaddleSVC, in the manner of the paper's appendix D, and its table 2 of them.
+
+Run it by::
 
     python examples/saddle_data.py [--folder FOLDER]
 

@@ -1,11 +1,16 @@
-"""Saddle-DSVC and what it sends: beside distributed Gilbert (the paper's figure 3) and HOGWILD! (its figure 6).
+"""What clients send
+=================
+
+Saddle-DSVC and what it sends: beside distributed Gilbert (the paper's figure 3) and HOGWILD! (its figure 6).
+
+Run it by::
 
     DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure3 --full --keep f3.json --output figure3.png
     DASK_ODM_DATA=folder python examples/saddle_dsvc.py figure6 --full --keep f6.json --output figure6.png
 
-figure3 : the hard margin that is certified (of separable rows) over communication, k = 20 clients.
-figure6 : accuracy on test rows over communication: the ν-SVM of alpha = 0.85 by Saddle-DSVC and by Gilbert's algorithm,
-          and the SVM of C = 32 by HOGWILD!, where w travels to a client and its step back, for every row.
+- figure3: the hard margin that is certified (of separable rows) over communication, k = 20 clients.
+- figure6: accuracy on test rows over communication: the ν-SVM of alpha = 0.85 by Saddle-DSVC and by Gilbert's
+  algorithm, and the SVM of C = 32 by HOGWILD!, where w travels to a client and its step back, for every row.
 
 A unit of communication is k·d numbers, one for every client and feature. It does not depend on where clients are: they
 are threads of this process, or with ``--workers`` tasks of Dask's workers. With ``--keep`` the same command, given

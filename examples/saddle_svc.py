@@ -1,14 +1,19 @@
-"""SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
+"""SaddleSVC as its paper measures it
+==================================
+
+SaddleSVC in memory, as the paper measures it: beside NuSVC (its figures 1 and 2) and Gilbert's algorithm (table 1).
+
+Run it by::
 
     DASK_ODM_DATA=folder python examples/saddle_svc.py figure1 --full --most 5 --keep f1.json --output figure1.png
     python examples/saddle_svc.py figure2 --full --most 60 --keep f2.json --output figure2.png
     DASK_ODM_DATA=folder python examples/saddle_svc.py table1 --full --most 60 --keep t1.json --output table1.png
 
-figure1 : objective and accuracy on test rows over seconds, of the ν-SVM for alpha = 0.85. Every point is a fit of its
-          own that was stopped after so many iterations, NuSVC's too; the legend says where NuSVC's first took too long.
-figure2 : seconds over the number of rows, of rows in 512 features that no plane separates; NuSVC by its default
-          tolerance, the others to a certified gap of 1e-3.
-table1  : the hard margin of separable rows; all to a certified gap of 1e-3, or as far as they get in `--most` seconds.
+- figure1: objective and accuracy on test rows over seconds, of the ν-SVM for alpha = 0.85. Every point is a fit of its
+  own that was stopped after so many iterations, NuSVC's too; the legend says where NuSVC's first took too long.
+- figure2: seconds over the number of rows, of rows in 512 features that no plane separates; NuSVC by its default
+  tolerance, the others to a certified gap of 1e-3.
+- table1: the hard margin of separable rows; all to a certified gap of 1e-3, or as far as they get in `--most` seconds.
 
 A fit of NuSVC is ended after ``--limit`` seconds, of figure 2 too. With ``--keep`` the same command, given again, goes
 on where it was interrupted. Without ``--full`` the rows are few and generated, which takes seconds. Needs Matplotlib

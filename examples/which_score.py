@@ -1,4 +1,9 @@
-"""Three rows in a hundred are positive: a search by accuracy is content with none of them, one by ROC AUC is not.
+"""Which score chooses
+===================
+
+Three rows in a hundred are positive: a search by accuracy is content with none of them, one by ROC AUC is not.
+
+Run it by::
 
     python examples/which_score.py [--seeds 1] [--rows 6000]
 

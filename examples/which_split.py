@@ -1,4 +1,9 @@
-"""Rows that belong together: a search that leaves out single rows is deceived, one that leaves out groups is not.
+"""Which rows to leave out
+=======================
+
+Rows that belong together: a search that leaves out single rows is deceived, one that leaves out groups is not.
+
+Run it by::
 
     python examples/which_split.py
 

@@ -276,6 +276,13 @@ class StoreEstimator(RunParameters):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the model as zarr and JSON. It appears whole or not at all; `dask_odm.load_model` reads it.
 
+        Parameters
+        ----------
+        path : str or path
+            Folder, or address of an object store, to write the model to.
+        overwrite : bool, default=False
+            Replace what is there, once the new model is complete.
+
         Raises
         ------
         InputError

@@ -115,6 +115,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
         Rows without label do not count.
 
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a Dataset, store or cube
+            As `fit` takes them.
+        y : labels, or None
+            None if X has its own.
+        sample_weight : weights of rows, or None
+            As `fit` takes them. None: those of a store, or 1.
+
         Raises
         ------
         InputError
@@ -247,7 +256,13 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
     def predict(self, X: Any) -> Any:
         """Return the predicted value of every row, (n,), or (n, targets) of several targets.
 
-        Rows and results have the forms of `StoreClassifier.decision_function`, but a DataArray is named "y".
+        Results have the form of the rows: a NumPy array of rows in memory, a DataArray named "y" of xarray, a lazy dask
+        array of a store or of dask rows, a map of a cube.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            In memory or lazy, or a store by path or open.
         """
         cube = self._cube_to_predict(X)
         if cube is not None:
@@ -255,9 +270,18 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R², the share of the targets' variance that is explained; ``y`` is None if X has its own.
+        """Return R², the share of the targets' variance that is explained.
 
         For several targets it is the mean.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a Dataset, store or cube
+            As `fit` takes them.
+        y : targets, or None
+            None if X has its own.
+        sample_weight : weights of rows, or None
+            As `fit` takes them. None: those of a store, or 1.
 
         Raises
         ------

@@ -263,6 +263,11 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         of classes whose votes are close. ``docs/left_out.md`` tells how probabilities are made of leave-one-out
         decision values. With ``class_weight`` or ``sample_weight``, they are those of rows drawn by these weights.
 
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            As `decision_function` takes them.
+
         Raises
         ------
         NoProbabilitiesError
@@ -274,7 +279,13 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
 
     @_NeedsLink
     def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0."""
+        """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            As `decision_function` takes them.
+        """
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:

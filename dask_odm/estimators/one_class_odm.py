@@ -168,7 +168,13 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         return self
 
     def score_samples(self, X: Any) -> Any:
-        """Return `decision_function` with ``offset_`` added: near 1 for rows like those of the fit, 0 far from them."""
+        """Return `decision_function` with ``offset_`` added: near 1 for rows like those of the fit, 0 far from them.
+
+        Parameters
+        ----------
+        X : rows of shape (n, d), or a cube
+            As `decision_function` takes them.
+        """
         values = self.decision_function(X) + self.offset_
         return values.rename("score_samples") if is_xarray(values) else values
 

@@ -74,6 +74,16 @@ def _schema(estimator: Any) -> dict[str, Any]:
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Read a model that an estimator of this package saved.
 
+    Parameters
+    ----------
+    path : str or path
+        Folder, or address of an object store, that `save` wrote to.
+
+    Returns
+    -------
+    estimator
+        Fitted, of the class that was saved.
+
     Raises
     ------
     StoreError

@@ -111,6 +111,17 @@ class RunParameters(BaseEstimator):
         return tags
 
     def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of the solver object, such as ``solver__n_landmarks=300``.
+
+        Parameters
+        ----------
+        **params
+            Names and values.
+
+        Returns
+        -------
+        self
+        """
         self._refuse_strangers(params)
         super().set_params(**with_object(params, getattr(self, "solver", None), self._solvers))
         return self

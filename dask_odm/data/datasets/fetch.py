@@ -102,7 +102,7 @@ def fetch_libsvm(
     timeout : seconds without a byte after which an attempt is given up
     retries : attempts after the first; attempts that received bytes do not count
     wait : seconds before the first retry, doubled before every further one
-    options : options of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
+    **options : options of `ingest`, such as ``test_size`` or ``overwrite``; only with ``store``
 
     Returns
     -------

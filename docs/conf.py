@@ -1,0 +1,145 @@
+"""Configuration of the documentation site, which ``make docs`` builds without a network.
+
+Left out on purpose: intersphinx, whose inventories would have to be fetched, and links to the source on a host, for
+which viewcode's pages stand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+project = "dask_odm"
+author = "dask_odm developers"
+copyright = author
+release = version = installed_version("dask-odm")
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+exclude_patterns = ["_build"]
+default_role = "autolink"  # `name` in a docstring is a link if there is such a name, else a word in italics
+nitpicky = True
+nitpick_ignore_regex = [("py:obj", r"sklearn\..*")]  # whose pages are elsewhere
+smartquotes = False
+
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4  # as GitHub has them, so that a link to a heading works in both places
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's sections tell the types
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template of classes lists them
+numpydoc_class_members_toctree = False
+# Sections in order and of known names, a summary in one line, every parameter told and no other.
+numpydoc_validation_checks = {"GL06", "GL07", "GL08", "GL10", "PR01", "PR02", "PR06", "PR10", "SS01", "SS02", "SS03"}
+# Of `Store` and the like most is for the package itself, and has a line a method.
+numpydoc_validation_exclude = {
+    r"\.Store\b",
+    r"\.Scene$",
+    r"\.most_rows$",
+}
+
+copybutton_exclude = ".linenos, .gp, .go"
+
+sys.path.insert(0, str(Path(__file__).parent))  # gallery_figures
+# Scripts that make the tables of papers again, for half a minute and more: shown, not run.
+SHOWN = ("compare_mdd", "hogwild", "mixing_tables", "saddle_data", "saddle_dsvc", "saddle_svc")
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
+    "capture_repr": (),
+    "reset_argv": "gallery_figures.arguments",
+    "image_scrapers": ("gallery_figures.pictures",),
+    "reset_modules": (),
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "min_reported_time": 3600,  # seconds differ from build to build
+    "write_computation_times": False,
+    "abort_on_example_error": True,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "dask_odm"
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 7,
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+}
+
+# Files beside docs/ that have a page of the site; elsewhere such a link opens the file itself.
+PAGES = {
+    "examples": "gallery/index.rst",
+    **{f"examples/{path.name}": f"gallery/{path.stem}.rst" for path in (ROOT / "examples").glob("*.py")},
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changes.md",
+    "README.md": "index.md",
+    "helm/README.md": "kubernetes.md",
+    "helm/dask-odm/README.md": "chart_values.md",
+}
+LINK = re.compile(r"\]\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+
+
+def link_pages(text: str, folder: Path) -> str:
+    """Point links of a file in ``folder`` to files of the repository at their pages of the site."""
+
+    def page(found: re.Match[str]) -> str:
+        target = (folder / found["path"]).resolve()
+        if not target.exists() or not target.is_relative_to(ROOT):
+            return found[0]
+        path = target.relative_to(ROOT).as_posix()
+        where = PAGES.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else f"../{path}")
+        return f"]({where}{found['anchor'] or ''})"
+
+    return LINK.sub(page, text)
+
+
+def read_page(app: Any, docname: str, source: list[str]) -> None:
+    """Rewrite the links of a page before it is parsed."""
+    source[0] = link_pages(source[0], ROOT / "docs")
+
+
+def read_included(app: Any, path: Path, docname: str, source: list[str]) -> None:
+    """Rewrite the links of a file that a page includes, which are meant from its own folder."""
+    source[0] = link_pages(source[0], (ROOT / "docs" / path).resolve().parent)
+
+
+def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn and Python define: their pages tell of it."""
+    module = getattr(member, "__module__", None) or getattr(getattr(member, "fget", None), "__module__", "")
+    return None if str(module).startswith("dask_odm") else True
+
+
+def escape_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Escape the underscores at which names end in lines of attributes, of which numpydoc escapes one a line."""
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("**"):
+            lines[number] = re.sub(r"(?<=\w)_(?=[,)\s])", r"\\_", line)
+
+
+def setup(app: Any) -> None:
+    """Connect the functions above to Sphinx."""
+    app.connect("source-read", read_page)
+    app.connect("include-read", read_included)
+    app.connect("autodoc-process-docstring", escape_names, priority=600)  # after numpydoc
+    app.connect("autodoc-skip-member", skip_inherited)

@@ -1,0 +1,167 @@
+"""The site is built without a warning, its links lead somewhere, and a browser finds nothing wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import dask_odm
+from dask_odm.cli import main
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_click")
+GENERATED = ("_modules", "gallery", "generated")  # folders of which a browser opens a few pages
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a site that was built as ``make docs`` builds it."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}: the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html", "docs", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Page(HTMLParser):
+    """Anchors of a page, what it links to, and what a browser loads with it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = {name: value or "" for name, value in attrs}
+        self.anchors |= {named[name] for name in ("id", "name") if name in named}
+        if tag == "a":
+            self.links += [named["href"]] if "href" in named else []
+        elif tag != "link" or named.get("rel") in ("stylesheet", "preload", "icon"):
+            self.loaded += [named[name] for name in ("src", "href") if name in named]
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in sorted(site.rglob("*.html")) if "_static" not in path.parts}
+
+
+def test_links_and_images_lead_somewhere(pages: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in pages.items():
+        for link in [*page.links, *page.loaded]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or not link:
+                continue
+            target = path.parent.joinpath(unquote(parts.path)).resolve() if parts.path else path
+            there = target.exists() and (
+                not parts.fragment or target not in pages or unquote(parts.fragment) in pages[target].anchors
+            )
+            broken += [] if there else [f"{path.name}: {link}"]
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+    loaded = {link for page in pages.values() for link in page.loaded}
+    assert len(loaded) > 20
+    assert [link for link in loaded if urlsplit(link).netloc] == []
+
+
+def test_every_public_name_and_command_has_a_place(pages: dict[Path, Page]) -> None:
+    anchors = set().union(*(page.anchors for page in pages.values()))
+    names = {f"dask_odm.{name}" for name in dask_odm.__all__} - {"dask_odm.__version__"}
+    names -= {"dask_odm.datasets", "dask_odm.solvers"}
+    names |= {f"dask_odm.solvers.{name}" for name in dask_odm.solvers.__all__}
+    names |= {f"dask_odm.datasets.{name}" for name in vars(dask_odm.datasets) if not name.startswith("_")}
+    assert names - anchors == set()
+    assert {f"dask-odm-{name}" for name in main.commands} - anchors == set()
+
+
+def test_the_index_of_the_search_has_the_classifier(site: Path) -> None:
+    text = (site / "searchindex.js").read_text(encoding="utf-8")
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    assert any(term.startswith("odmclassif") for term in index["terms"])  # terms are stems
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The address of a server of the site, for a browser."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(partial(Quiet, directory=str(site))) as url:
+        yield url
+
+
+@contextmanager
+def serving(handler: partial[SimpleHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def browse(url: str, folder: Path) -> tuple[str, list[str]]:
+    """Return what a page is once its scripts have run, and what it wrote to the console."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("no chromium on this machine")
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",  # the site is ours, and the tests may run as root
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=10000",
+        f"--user-data-dir={folder}",
+        "--dump-dom",
+        url,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, re.findall(r"CONSOLE.*", done.stderr)
+
+
+def test_a_browser_has_nothing_to_say(pages: dict[Path, Page], site: Path, address: str, tmp_path: Path) -> None:
+    few = [path for name in GENERATED for path in sorted((site / name).rglob("*.html"))[:3]]
+    opened = [path for path in pages if path.parent == site] + few
+    assert len(opened) > 20
+
+    def look(number: int) -> list[str]:
+        dom, console = browse(f"{address}/{opened[number].relative_to(site)}", tmp_path / str(number))
+        assert "</html>" in dom
+        return [f"{opened[number].name}: {line}" for line in console]
+
+    with ThreadPoolExecutor(2) as pool:
+        said = [line for lines in pool.map(look, range(len(opened))) for line in lines]
+    assert said == []
+
+
+def test_the_search_finds_the_classifier(address: str, tmp_path: Path) -> None:
+    dom, _ = browse(f"{address}/search.html?q=ODMClassifier", tmp_path)
+    results = dom[dom.index('id="search-results"') :]
+    assert "generated/dask_odm.ODMClassifier.html" in results
