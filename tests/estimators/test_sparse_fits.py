@@ -120,7 +120,8 @@ def test_standard_scaling_divides_and_does_not_shift(stores):
 @pytest.mark.parametrize(("solver", "features"), [("newton", 200), ("newton", 2100), ("dsvrg", 2100)])
 def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers, without_workers, solver, features):
     sparse, _ = stores(features)
-    settings = SETTINGS | {"solver": solver, "scale": "standard", "lam": 1, "tol": 1e-3, "random_state": 0}
+    lam = 1.0 if solver == "newton" else 0.1  # for which few epochs suffice
+    settings = SETTINGS | {"solver": solver, "scale": "standard", "lam": lam, "tol": 1e-3, "random_state": 0}
     with without_workers():
         expected = ODMClassifier(**settings).fit(sparse)
         values = np.asarray(expected.decision_function(sparse))
@@ -136,7 +137,7 @@ def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers
 @pytest.mark.parametrize("solver", ["newton", "dsvrg"])
 def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, without_workers, solver):
     sparse, _ = stores(2100)
-    settings = SETTINGS | {"lam": 1, "solver": solver, "tol": 1e-3, "random_state": 0}
+    settings = SETTINGS | {"lam": 1, "solver": solver, "random_state": 0} | ({"tol": 1e-3} if solver == "dsvrg" else {})
     with without_workers():
         expected = ODMClassifier(**settings).fit(sparse)
     kill = killer(client, lambda event: hasattr(event, "iteration"))
@@ -147,7 +148,7 @@ def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, witho
 @pytest.mark.parametrize("solver", ["newton", DSVRG("bb", stage_steps=40)], ids=str)
 def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path, solver):
     sparse, _ = stores(2100)
-    settings = SETTINGS | {"solver": solver, "random_state": 0, "tol": 1e-5}
+    settings = SETTINGS | {"solver": solver, "random_state": 0} | ({} if solver == "newton" else {"tol": 1e-4})
     whole = ODMClassifier(**settings).fit(sparse)
 
     def stop(event: object) -> None:
