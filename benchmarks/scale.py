@@ -6,6 +6,7 @@ A scheduler of `distributed` has so many real workers of one thread, in a few pr
 TCP. The engine's own code gives them tasks over a store of 10,000 rows of 50 features a chunk. A chunk takes 100 ms of
 sleep; there are 100 chunks for each worker, so 1,000 workers have 10⁹ rows. Results have the sizes of real ones:
 
+join: what a fit asks all workers before it begins
 newton: sums of Newton over the weights of 50 features
 landmark: sums over 1,000 landmarks, with a sample of 3,000 rows, and two bits a row for the products that follow
 products: such a product, which takes two bits a row
@@ -16,7 +17,8 @@ predict: a value of every row, which the client takes chunk by chunk, as to writ
 ``efficiency`` is the time that the workers sleep over workers × seconds. All run on the cores of this machine, so it
 counts processor time of the workers, which they would have to themselves. ``alone`` is what it were if the scheduler
 and the client had a core each that is as quick: the sleep over workers × (the longest sleep of a worker + processor
-seconds of client and scheduler), as if none of these overlapped.
+seconds of client and scheduler), as if none of these overlapped. Not counted are those that the scheduler takes anyway
+for as many idle workers, ``idle`` of a core, and which are spread over the time.
 """
 
 from __future__ import annotations
@@ -62,6 +64,10 @@ def sleeping_store(chunks: int, seconds: float) -> SleepingStore:
     return SleepingStore("/nowhere", "store", "0" * 64, layout, facts, "", None, seconds)
 
 
+def join(store: SleepingStore, cluster: Cluster) -> None:
+    assert Cluster.current().slots == cluster.slots
+
+
 def newton(store: SleepingStore, cluster: Cluster) -> None:
     weights = FEATURES + 1
     query = Question(noise(8 * 5 * weights), 8 * weights * (weights + 1))
@@ -99,10 +105,10 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
 
     fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
     settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
-    names = ("count_groups", "scatter", "seal")
+    names = ("count_groups", "scatter_run", "seal")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
-        patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, support_rows=sleepers.support_rows),
+        patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, saved_support=sleepers.saved_support),
         patch.object(shuffle.StoredPartitions, "remove"),
     ):
         solved: dict[int, Any] = {}
@@ -122,23 +128,32 @@ class Unscaled:
 
 def score(store: SleepingStore, cluster: Cluster) -> None:
     fitted = SimpleNamespace(_for_tasks=lambda: noise(4 * LANDMARKS * FEATURES), classes_=np.arange(2))
-    with patch.object(mixins, "check_features"), patch.object(mixins, "count_chunk", sleepers.count_chunk):
+    with patch.object(mixins, "check_features"), patch.object(mixins, "count_chunks", sleepers.count_chunks):
         right, total = mixins.StoreClassifier._count_store(fitted, store)
     assert right == total == store.rows
 
 
 def predict(store: SleepingStore, cluster: Cluster) -> None:
-    with patch.object(base, "values_of_chunk", sleepers.values_of_chunk):
+    with patch.object(base, "values_of_chunks", sleepers.values_of_chunks):
         lazy = base.lazy_values(store, noise(4 * LANDMARKS * FEATURES), 1, str(time.time()))
-    assert sum(map(len, evaluation.blocks(lazy, "predict"))) == store.rows
+    assert sum(map(len, evaluation.blocks(store, lazy, "predict"))) == store.rows
 
 
 WAYS: dict[str, Callable[[SleepingStore, Cluster], None]] = {
-    each.__name__: each for each in (newton, landmark, products, cells, score, predict)
+    each.__name__: each for each in (join, newton, landmark, products, cells, score, predict)
 }
 
 
-def measure(way: str, store: SleepingStore, cluster: Cluster, pipes: list[Any], own: Figures) -> dict[str, Any]:
+def idleness(pipes: list[Any], seconds: float = 3.0) -> float:
+    """Return the share of a core that the scheduler takes while nothing is asked of it."""
+    ask(pipes[:1], "reset")
+    time.sleep(seconds)
+    return ask(pipes[:1], "found")[0]["cpu"] / seconds
+
+
+def measure(
+    way: str, store: SleepingStore, cluster: Cluster, pipes: list[Any], own: Figures, idle: float
+) -> dict[str, Any]:
     """Return the figures of one way."""
     ask(pipes, "reset")
     own.reset()
@@ -158,9 +173,10 @@ def measure(way: str, store: SleepingStore, cluster: Cluster, pipes: list[Any], 
         "ideal": ideal,
         "seconds": seconds,
         "efficiency": ideal / seconds,
-        "alone": ideal / (longest + client["cpu"] + scheduler["cpu"]),
+        "alone": ideal / (longest + client["cpu"] + max(0.0, scheduler["cpu"] - idle * seconds)),
         "client_cpu": client["cpu"],
         "scheduler_cpu": scheduler["cpu"],
+        "idle": idle,
         "workers_cpu": sum(each["cpu"] for each in workers),
         "client_mb": (client["sent"] + client["received"]) / 1e6,
         "scheduler_mb": (scheduler["sent"] + scheduler["received"]) / 1e6,
@@ -179,19 +195,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     own = Figures()
-    titled = False
+    titled = options.json
     for count in options.workers:
         store = sleeping_store(options.chunks * count, options.seconds)
-        with sleeping_cluster(count, options.processes) as (address, pipes), Client(address, timeout="60s"):
-            ask(pipes, "reset")
-            own.reset()
-            began = time.perf_counter()
-            cluster = Cluster.current()
-            joined = {"workers": count, "joined": time.perf_counter() - began, "client_cpu": own.found()["cpu"]}
-            if options.json:
-                print(json.dumps(joined), flush=True)
+        with sleeping_cluster(count, options.processes) as (address, pipes), Client(address, timeout="60s") as client:
+            cluster = Cluster(client, count, 1, 2 << 30, 4 << 30)
+            idle = idleness(pipes)
             for way in options.ways:
-                found = measure(way, store, cluster, pipes, own)
+                found = measure(way, store, cluster, pipes, own, idle)
                 if options.json:
                     print(json.dumps(found), flush=True)
                     continue

@@ -114,11 +114,13 @@ def count_groups(store: Store, targets: Any, group_of: Any, n_groups: int, folde
     return np.full(n_groups, rows // n_groups) + (np.arange(n_groups) < rows % n_groups)
 
 
-def scatter(
-    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunk: int, before: np.ndarray
+def scatter_run(
+    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunks: range, before: np.ndarray
 ) -> np.ndarray:
-    """Sleep instead of writing the rows of a chunk to their partitions."""
-    store.read(chunk)
+    """Sleep instead of writing the rows of a run of chunks to their partitions."""
+    assert len(before) == len(partitions.counts)
+    for i in chunks:
+        store.read(i)
     return np.ones(len(partitions.counts), np.uint32)
 
 
@@ -143,20 +145,20 @@ def solve_bin(bins: Any, number: int) -> SolvedBin:
     )  # fmt: skip
 
 
-def support_rows(partitions: Any, number: int, solved: SolvedBin) -> np.ndarray:
-    """Return rows instead of reading them."""
-    return np.zeros((len(solved.numbers), partitions.features), np.float32)
+def saved_support(partitions: Any, number: int) -> np.ndarray:
+    """Return the rows of `solve_bin` instead of reading them."""
+    return np.zeros((4 * max(1, partitions.counts[number] // 4096), partitions.features), np.float32)
 
 
-def values_of_chunk(model: Any, store: Store, i: int) -> np.ndarray:
-    """Sleep instead of predicting a chunk."""
-    return np.zeros(len(store.read(i).X), np.float32)
+def values_of_chunks(model: Any, store: Store, chunks: range) -> np.ndarray:
+    """Sleep instead of predicting a run of chunks."""
+    return np.concatenate([np.zeros(len(store.read(i).X), np.float32) for i in chunks])
 
 
-def count_chunk(model: Any, store: Store, i: int, classes: Any, threads: int) -> tuple[float, float]:
-    """Sleep instead of counting the rows of a chunk that are predicted right."""
-    rows = float(len(store.read(i).X))
-    return rows, rows
+def count_chunks(shared: Any, chunks: range) -> list[tuple[float, float]]:
+    """Sleep instead of counting the rows of a run of chunks that are predicted right."""
+    rows = [float(len(shared[1].read(i).X)) for i in chunks]
+    return [(each, each) for each in rows]
 
 
 # Processes ---------------------------------------------------------------------------------------------------------
