@@ -18,8 +18,8 @@ class DeadlySums:
     def __init__(self, folder: str, first: int) -> None:
         self.folder, self.first = folder, first
 
-    def __call__(self, store, groups, query, method, arguments, *more):
-        total = passes.sum_groups(store, groups, query, method, arguments, *more)
+    def __call__(self, store, query, method, arguments, columns, first, groups, *more):
+        total = passes.sum_groups(store, query, method, arguments, columns, first, groups, *more)
         if groups[0].start == self.first and np.any(query.w if isinstance(query, Query) else arguments[:1]):
             marker = Path(self.folder) / "died"
             if not marker.exists():

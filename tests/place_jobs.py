@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 
@@ -22,3 +23,9 @@ def halves(x: float, number: int, folder: str = "", deadly: int = -1, processes:
     if number == deadly:
         kill_once(folder, f"killed-{number}", processes)
     return x / 2 + number / 3
+
+
+def process_after(shared: str, seconds: float) -> int:
+    """Return the number of the process, after a while."""
+    time.sleep(seconds)
+    return os.getpid()

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.cluster import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.scoring import Scoring, scorers_of
@@ -65,7 +65,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
         threshold=getattr(model, "threshold_", 0.0),
     )
     coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
-    shares = blocks(model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
+    shares = blocks(store, model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
@@ -116,20 +116,27 @@ def _store_of(given: Any) -> Store:
 
 def _beside_targets(store: Store, lazy: Any) -> Iterator[tuple[Any, Array, Array | None]]:
     """Yield the targets, the predictions and the weights of every chunk of a store."""
-    for i, predicted in enumerate(blocks(lazy, "evaluate")):
+    for i, predicted in enumerate(blocks(store, lazy, "evaluate")):
         block = store.read_columns(i)
         yield block.y, predicted, block.weight
 
 
-def blocks(lazy: Any, phase: str) -> Iterator[Array]:
-    """Yield the blocks of a lazy array in order, computing a few at a time, and report `Progress`."""
-    delayed = lazy.to_delayed().ravel().tolist()
-    together = 2 * (os.cpu_count() or 1)
-    report(Progress(phase, 0, len(delayed)))
-    for start in range(0, len(delayed), together):
-        done = computed(*delayed[start : start + together])
-        report(Progress(phase, start + len(done), len(delayed)))
-        yield from done
+def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
+    """Yield a lazy array's values of every chunk of a store in order, and report `Progress`.
+
+    A few are computed at a time, on workers ahead of what is asked for.
+    """
+    lazily = lazy.to_delayed().ravel().tolist()
+    report(Progress(phase, 0, len(lazily)))
+    chunk = 0
+    for i, done in enumerate(computed_in_order(lazily)):
+        report(Progress(phase, i + 1, len(lazily)))
+        at = 0
+        while at < len(done):
+            rows = store.chunk_slice(chunk)
+            yield done[at : at + rows.stop - rows.start]
+            at += rows.stop - rows.start
+            chunk += 1
 
 
 @dataclass

@@ -69,7 +69,7 @@ def write_predictions(
     check_predictions(out, overwrite=overwrite)
     path = STDOUT if out == STDOUT else location_of(out)
     lazy = require_method(model, what, coverage)(store.path)
-    found = blocks(lazy, "predict")
+    found = blocks(store, lazy, "predict")
     if path == STDOUT or path.endswith(".csv"):
         _write_csv(path, found, _titles(model, lazy, what))
     else:

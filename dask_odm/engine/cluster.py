@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.high",
     "/sys/fs/cgroup/memory.low",
 )
+TRIM = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
+GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
 
@@ -76,6 +79,39 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
         return tuple(watch.results(client.compute(list(lazy))))
 
 
+def computed_in_order(lazy: Sequence[Any]) -> Iterator[Any]:
+    """Yield the values of ``lazy`` in order, as `computed` does, but a few of them at a time.
+
+    A client's workers have two tasks for each thread, or more, ahead of what is asked for.
+    """
+    client = active_client()
+    if client is None:
+        together = 2 * CPU_COUNT
+        for i in range(0, len(lazy), together):
+            yield from compute(*lazy[i : i + together])
+        return
+    watch = _watch(client)
+    with watch.errors():
+        workers = watch.identity()["workers"].values()
+        together = max(1, sum(worker["nthreads"] for worker in workers))
+        started: deque[list[Any]] = deque()
+        for i in range(0, len(lazy), together):
+            started.append(client.compute(list(lazy[i : i + together])))
+            if len(started) > 2:
+                yield from _results_of(watch, started.popleft())
+        while started:
+            yield from _results_of(watch, started.popleft())
+
+
+def _results_of(watch: Watch, futures: list[Any]) -> Iterator[Any]:
+    """Yield the results of futures in order, a few at a time, and let go of them."""
+    for i in range(0, len(futures), GATHERED):
+        some = futures[i : i + GATHERED]
+        yield from watch.results(some)
+        for future in some:
+            future.release()
+
+
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
     """Return the `Watch` of a client. It loads `distributed`, which whoever has a client has loaded already."""
     from dask_odm.engine.watch import Watch
@@ -88,6 +124,11 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
     warm_up()
     return_free_memory()
     return int(psutil.Process().memory_info().rss)
+
+
+def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, bool]:
+    """Return this process's `baseline_bytes`, and whether `TRIM` is set."""
+    return baseline_bytes(warm_up), bool(os.environ.get(TRIM))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +172,13 @@ class Cluster:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
-            baseline = max(watch.ask_workers(baseline_bytes, warm_up))
-            trim = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
-            if any(watch.ask_workers(os.environ.get, trim)):
-                logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", trim)
+            baselines, trims = zip(*watch.ask_workers(_facts_of_worker, warm_up), strict=True)
+            if any(trims):
+                logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM)
         smallest = min(worker["memory_limit"] or memory_limit_of_system() for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
-        return cls(client, len(workers), threads, int(USABLE * smallest) - baseline, smallest)
+        return cls(client, len(workers), threads, int(USABLE * smallest) - max(baselines), smallest)
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None, threads: int = CPU_COUNT) -> Cluster:
@@ -151,6 +191,11 @@ class Cluster:
     def slots(self) -> int:
         """Number of tasks that run at the same time."""
         return self.workers * self.threads
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that equal work is cut into: enough that no thread idles long."""
+        return 4 * self.slots  # of more than twice the threads, Dask hands out one after the other
 
     def share(self, tasks: int) -> tuple[int, int]:
         """Return the bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
@@ -228,10 +273,12 @@ class Cluster:
                 futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
-            for future in watch.completed(futures):
-                (result,) = watch.wait(self.client.gather, [future])
-                future.release()  # its worker need not hold it any longer, nor be asked for it again if it dies
-                yield number[future], aligned(result)
+            for some in watch.completed(futures, GATHERED):
+                results = watch.wait(self.client.gather, some)
+                for future in some:
+                    future.release()  # its worker need not hold it any longer, nor be asked for it again if it dies
+                for future in some:
+                    yield number[future], aligned(results.pop(0))
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
@@ -331,14 +378,16 @@ class Cluster:
 
         What they share is sent to each worker once, not with every task. Reports `Progress`.
         """
-        tasks = min(len(arguments), 4 * self.slots)
+        tasks = min(len(arguments), self.tasks)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
         run = delayed(partial(_run_group, function), pure=False, traverse=False)
         results: dict[int, list[Any]] = {}
         report(Progress(phase, 0, len(arguments)))
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
-        sent = delayed(shared, name=f"{phase}-{serial}", traverse=False)
+        # Dask groups tasks by the words of their names. In a group of its own, what is shared does not draw the others
+        # to the one worker that has it first.
+        sent = delayed(shared, name=f"{phase}-shared-{serial}", traverse=False)
         started = [run(sent, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
         for i, result in self.results(started):
             results[i] = result

@@ -1,7 +1,9 @@
 """Passes over a store by Dask: sums over rows are computed where the workers read the chunks, and only sums travel.
 
-A pass is a few long tasks, about one per worker thread, each over a run of chunks. Chunks belong to fixed groups, whose
-sums are added pair by pair. This tree does not depend on the number of tasks, so the bits do not depend on the workers.
+A pass is a few long tasks, one per worker thread, each over a run of chunks. Chunks belong to fixed groups, whose sums
+are added pair by pair. This tree does not depend on the number of tasks, so the bits do not depend on the workers. A
+task returns the sums of the nodes of the tree that it has whole. Those of many tasks are joined by the workers, a few
+at a time, so that what meets in one place does not grow with the workers.
 Nothing of a store is kept in Dask's memory: the page cache of the system serves as the cache.
 
 Landmarks are chosen by a pass of bounded memory for every block of proposals. A task runs the race of `kernels.pivots`
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -30,19 +32,24 @@ from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
-from dask_odm.linalg.row_passes import PASS, PassBytes, RowBlock, tree_sum
+from dask_odm.linalg.row_passes import PASS, Node, PassBytes, RowBlock, tree_nodes
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-CHUNK_GROUPS = 64  # the most groups of chunks
+CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; else there is a group for every one or two
 SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
+RUN_PIECES = 16  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
+CLIENT_TASKS = 32  # the most tasks whose sums the client adds up, even if they are small
+JOINED = 8  # the tasks whose sums a worker adds up at a time
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
 
-def chunk_groups(n_chunks: int, most: int = CHUNK_GROUPS) -> list[range]:
+def chunk_groups(n_chunks: int, most: int | None = None) -> list[range]:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
+    if most is None:
+        most = n_chunks if n_chunks >= 4 * CHUNK_GROUPS else CHUNK_GROUPS
     count = 1 << (min(n_chunks, most).bit_length() - 1)
     bounds = [n_chunks * g // count for g in range(count + 1)]
     return [range(a, b) for a, b in pairwise(bounds)]
@@ -58,13 +65,19 @@ def groups_of(store: Store) -> list[range]:
     return chunk_groups(store.n_chunks, min(CHUNK_GROUPS, max(SPARSE_GROUPS, enough)))
 
 
-def task_count(groups: int, threads: int) -> int:
-    """Return the number of tasks of a pass, a power of two.
+def group_runs(groups: int, threads: int, *, aligned: bool = False) -> list[range]:
+    """Return the runs of groups that are summed by one task each, one per thread.
 
-    There is one per thread if the number of threads is a power of two, else four or more, so that no thread idles long.
+    Those of ``aligned`` runs are nodes of the tree of sums. If the number of threads is no power of two, there are four
+    or more per thread then, so that no thread idles long.
     """
-    count = 1 << (threads - 1).bit_length()
-    return min(groups, count if count == threads else 4 * count)
+    count = min(groups, threads)
+    if aligned:
+        least = 1 << (threads - 1).bit_length()
+        count = min(groups, least if least == threads else 4 * least)
+    piece = 1 << max(0, (groups // count // RUN_PIECES).bit_length() - 1)  # groups that are not cut
+    bounds = [groups // piece * i // count * piece for i in range(count + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +104,7 @@ class StorePasses:
 
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
-        sums = 10 * needed.sums  # one per level of the tree of groups, and those of blocks
+        sums = max(10, self.groups.bit_length() + 3) * needed.sums  # one per level of the tree, and those of blocks
         return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work
 
     def fits(self, needed: PassBytes) -> bool:
@@ -108,43 +121,70 @@ class StorePasses:
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
         groups = groups_of(self.store)
-        each = len(groups) // task_count(len(groups), self.cluster.slots)
-        runs = [slice(i, i + each) for i in range(0, len(groups), each)]
-        told: list[tuple[Any, ...]] = [
-            (self.store, groups[run], query, method, arguments, of_groups[run], self.columns) for run in runs
-        ]
+        shared = self.store, query, method, arguments, self.columns
         with Meter(PASS, self.rows, "rows") as meter:
+            runs = [slice(run.start, run.stop) for run in self._runs(len(groups), nbytes)]
+            told = [(run.start, groups[run], of_groups[run]) for run in runs]
             if self.cluster.client is None:  # threads report progress
-                here: Callable[..., Any] = partial(sum_groups, meter=meter)
-                return tree_sum(run_threads(lambda a: here(*a), told, self.cluster.threads))
+                here: Callable[..., Any] = partial(sum_groups, *shared, meter=meter)
+                return _whole(run_threads(lambda a: here(*a), told, self.cluster.threads))
             serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
             name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
-            keys = [f"{name}-{run.start}" for run in runs]
-            if len(runs) * nbytes > CLIENT_BYTES:  # the question may be as large: it is sent once, workers hand it on
-                shared = self.store, query, method, arguments, self.columns
+            keys = [f"{name}-{a[0]}" for a in told]
+            if len(told) * nbytes > CLIENT_BYTES:  # the question may be as large: it is sent once, workers hand it on
                 asked = delayed(shared, name=f"{name}-asked", traverse=False)
-                calls = [delayed(partial(_sum_asked, sum_groups, a[1], a[5]), pure=False, traverse=False) for a in told]
-                sums = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
-                tasks = [tree_sum(sums)]
+                calls = [delayed(partial(_sum_asked, sum_groups, a), pure=False, traverse=False) for a in told]
+                tasks = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
             else:
-                calls = [delayed(partial(sum_groups, *a), pure=False, traverse=False) for a in told]
+                calls = [delayed(partial(sum_groups, *shared, *a), pure=False, traverse=False) for a in told]
                 tasks = [call(dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
+            while len(tasks) > CLIENT_TASKS or (len(tasks) > 1 and len(tasks) * nbytes > CLIENT_BYTES):
+                tasks = _joined(tasks, name)
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
-            return tree_sum([parts[i] for i in range(len(tasks))])
+            return _whole([parts[i] for i in range(len(tasks))])
+
+    def _runs(self, groups: int, nbytes: int) -> list[range]:
+        """Return the runs of groups of one task each: equal ones if their sums fit where they are joined."""
+        available, _ = self.cluster.share(self.cluster.slots)
+        nodes = 2 * groups.bit_length()
+        return group_runs(groups, self.cluster.slots, aligned=4 * JOINED * nodes * nbytes > available)
+
+
+def _joined(tasks: list[Any], name: str) -> list[Any]:
+    """Return fewer tasks, each of which joins the nodes of a few."""
+    join = delayed(join_nodes, pure=False)
+    parts = [tasks[i : i + JOINED] for i in range(0, len(tasks), JOINED)]
+    return [join(part, dask_key_name=f"joined-{name}-{len(parts)}-{i}") for i, part in enumerate(parts)]
+
+
+@worker_task
+def join_nodes(runs: Sequence[list[Node]]) -> list[Node]:
+    """Return the nodes of the tree of sums that neighbouring runs have together."""
+    return tree_nodes(chain.from_iterable(runs))
+
+
+def _whole(runs: Sequence[list[Node]]) -> Any:
+    """Return the sum of all groups, of the nodes of all runs in order."""
+    ((_, _, total),) = tree_nodes(chain.from_iterable(runs))
+    return total
 
 
 @worker_task
 def sum_groups(
     store: Store,
-    groups: Sequence[range],
     query: Any,
     method: Callable[..., Any],
     arguments: Sequence[Any],
+    columns: Columns,
+    first: int,
+    groups: Sequence[range],
     of_groups: Sequence[Any] = (),
-    columns: Columns = StoreBlock.columns,
     meter: Meter | None = None,
-) -> Any:
-    """Sum ``method`` of ``query`` over groups of chunks, pair by pair; this is one task of a pass."""
+) -> list[Node]:
+    """Sum ``method`` of ``query`` over a run of groups of chunks, from group ``first`` on; this is a task of a pass.
+
+    Returns the nodes of the tree of sums that the run has whole.
+    """
     buffer = store.buffer()
     piece_rows = getattr(query, "piece_rows", None)
     more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * len(groups)
@@ -154,17 +194,15 @@ def sum_groups(
         return wanted if meter is None else meter.over(wanted, len)
 
     with single_threaded_blas:
-        return tree_sum(
-            method(query, blocks(group), *arguments, *argument) for group, argument in zip(groups, more, strict=True)
+        return tree_nodes(
+            (0, first + i, method(query, blocks(group), *arguments, *argument))
+            for i, (group, argument) in enumerate(zip(groups, more, strict=True))
         )
 
 
-def _sum_asked(
-    sums: Callable[..., Any], groups: Sequence[range], of_groups: Sequence[Any], asked: tuple[Any, ...]
-) -> Any:
+def _sum_asked(sums: Callable[..., list[Node]], told: tuple[Any, ...], asked: tuple[Any, ...]) -> list[Node]:
     """Call ``sums``, which is `sum_groups`, with what is ``asked`` of all tasks of a pass."""
-    store, query, method, arguments, columns = asked
-    return sums(store, groups, query, method, arguments, of_groups, columns)
+    return sums(*asked, *told)
 
 
 def _blocks(
@@ -220,20 +258,15 @@ class StorePivots:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.type_name)
 
-    @property
-    def tasks(self) -> int:
-        """The most tasks of a pass: enough that no thread idles long."""
-        return 4 * self.cluster.slots
-
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
         what = f"Choosing {count} landmarks"
         advice = "Use fewer landmarks, fewer threads a worker or more memory."
         needed = proposal_bytes(self.store, count, self.dtype.itemsize, method)
-        self.cluster.require(needed, min(self.store.n_chunks, self.tasks), what, advice)
+        self.cluster.require(needed, min(self.store.n_chunks, self.cluster.tasks), what, advice)
 
     def run(self, race: Race) -> Proposals:
-        chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.tasks))
+        chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.cluster.tasks))
         shared = self.store, self.labelling, self.scaling, self.type_name, race
         arguments = [(part.tolist(),) for part in chunks]
         return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks", *shared), race.most)
@@ -251,7 +284,7 @@ class StorePivots:
 
 def gathered(store: Store, cluster: Cluster, numbers: Array, phase: str) -> list[StoreBlock]:
     """Return the rows at ascending ``numbers`` in a few blocks, as workers read them."""
-    parts = np.array_split(numbers, max(1, min(4 * cluster.slots, len(numbers))))
+    parts = np.array_split(numbers, max(1, min(cluster.tasks, len(numbers))))
     return cluster.map_chunks(Store.read_rows, [(part,) for part in parts], phase, store)
 
 

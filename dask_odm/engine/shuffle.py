@@ -7,7 +7,7 @@ permuted.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from dask_odm.data.rows.stored_entries import SparsePartitions, deal, forget_dea
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.cluster import Cluster, while_wanted
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.groups import Groups
@@ -93,14 +93,14 @@ class Shuffle:
         groups = partitioner.groups(scaling(self._sample(partitioner)))
         scaling.save(scaling_path(self.folder))
         if groups.count == 1:
-            counted = self._over_chunks("labels", count_kept)
+            counted = self._counted("labels", count_kept)
         else:
             group_of = partial(groups_of_scaled, scaling, groups)
-            counted = self._over_chunks("strata", count_groups, group_of, groups.count, self.folder)
-        rows = np.sum(counted)
+            counted = self._counted("strata", count_groups, group_of, groups.count, self.folder)
+        rows = counted.sum()
         if 0 < rows < partitioner.n_partitions:
             raise InputError(f"{rows} rows cannot make {partitioner.n_partitions} partitions; use fewer.")
-        return self._move(partitioner.dealer, np.array(counted))
+        return self._move(partitioner.dealer, counted)
 
     def by_label(self, labels: Array, feature: int | None, parts: int, seed: int) -> StoredPartitions:
         """Write one partition for each of ``parts`` groups, in random order within.
@@ -111,13 +111,20 @@ class Shuffle:
         path = os.path.join(self.folder, "labels.npy")
         np.save(path, labels)
         group_of = partial(groups_by_label, path, feature)
-        counted = self._over_chunks("groups", count_groups, group_of, parts, self.folder)
-        return self._move(lambda sizes: GroupDealer(sizes, seed), np.array(counted))
+        counted = self._counted("groups", count_groups, group_of, parts, self.folder)
+        return self._move(lambda sizes: GroupDealer(sizes, seed), counted)
 
-    def _over_chunks(self, phase: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return what a function of store, targets, ``arguments`` and the number of a chunk returns for all chunks."""
-        chunks = [(c,) for c in range(self.store.n_chunks)]
-        return self.cluster.map_chunks(function, chunks, phase, self.store, self.targets, *arguments)
+    @property
+    def _runs(self) -> list[range]:
+        """The runs of chunks that one task each counts, and scatters: many chunks have more counts than fit a place."""
+        chunks = self.store.n_chunks
+        count = min(chunks, self.cluster.tasks)
+        return [range(chunks * i // count, chunks * (i + 1) // count) for i in range(count)]
+
+    def _counted(self, phase: str, count: Callable[..., Array], *arguments: Any) -> Array:
+        """Return the number of rows of every (run, group), given a function that counts those of a chunk."""
+        shared = self.store, self.targets, count, arguments
+        return np.array(self.cluster.map_chunks(count_run, [(run,) for run in self._runs], phase, *shared))
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Return raw rows to make groups from, about as many from every chunk."""
@@ -125,13 +132,15 @@ class Shuffle:
         if not count:
             return np.empty((0, self.store.features), self.store.dtype)
         each = -(-count // self.store.n_chunks)
-        sample: Array = np.concatenate(self._over_chunks("landmarks", sample_chunk, each, partitioner.seed))
+        chunks = [(c,) for c in range(self.store.n_chunks)]
+        shared = self.store, self.targets, each, partitioner.seed
+        sample: Array = np.concatenate(self.cluster.map_chunks(sample_chunk, chunks, "landmarks", *shared))
         if not len(sample):
             raise InputError(NO_ROWS)
         return sample
 
     def _move(self, dealer_of: Callable[[tuple[int, ...]], Dealer], counted: Array) -> StoredPartitions:
-        """Write every row to its place, given the number of rows of every (chunk, group)."""
+        """Write every row to its place, given the number of rows of every (run, group)."""
         if not counted.sum():
             raise InputError(NO_ROWS)
         dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
@@ -141,7 +150,8 @@ class Shuffle:
         before = np.cumsum(counted, axis=0) - counted
         shared = self.store, self.targets, partitions, self.folder, dealer.assign
         written = np.zeros(len(dealer.counts), np.uint32)
-        for sums in self.cluster.map_chunks(scatter, list(enumerate(before)), "shuffle", *shared):
+        runs = list(zip(self._runs, before, strict=True))
+        for sums in self.cluster.map_chunks(scatter_run, runs, "shuffle", *shared):
             written += sums
         self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
@@ -160,6 +170,30 @@ class Shuffle:
         self.cluster.map_chunks(join, pieces, "seal", partitions, self.folder, chunks)
         forget_dealt(self.folder, chunks)
         return partitions
+
+
+def count_run(
+    store: Store, targets: Targets, count: Callable[..., Array], arguments: Sequence[Any], chunks: range
+) -> Array:
+    """Return the number of rows of a run of chunks in every group; ``count`` returns those of a chunk."""
+    return np.sum([count(store, targets, *arguments, c) for c in while_wanted(chunks)], axis=0)
+
+
+def scatter_run(
+    store: Store,
+    targets: Targets,
+    partitions: StoredPartitions,
+    folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]],
+    chunks: range,
+    before: Array,
+) -> Array:
+    """Scatter a run of chunks, as `scatter` does, given how many rows of each group earlier runs have."""
+    before = before.copy()
+    written = np.zeros(len(partitions.counts), np.uint32)
+    for c in while_wanted(chunks):
+        written += scatter(store, targets, partitions, folder, assign, c, before)
+    return written
 
 
 def scaling_path(folder: str) -> str:

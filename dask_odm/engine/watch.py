@@ -88,13 +88,14 @@ class Watch:
                 raise
             raise ClusterError(found) from error
 
-    def completed(self, futures: Sequence[Any]) -> Iterator[Any]:
-        """Yield futures as they finish."""
+    def completed(self, futures: Sequence[Any], most: int) -> Iterator[list[Any]]:
+        """Yield futures as they finish, up to ``most`` at a time."""
         waiting = as_completed(futures)
         self._busy = time.monotonic()
         while not waiting.is_empty():
-            for future in waiting.next_batch(block=False):
-                yield future
+            ready = list(waiting.next_batch(block=False))
+            for i in range(0, len(ready), most):
+                yield ready[i : i + most]
                 self._busy = time.monotonic()
             if not waiting.has_ready() and not waiting.is_empty():
                 with waiting.thread_condition:
@@ -103,7 +104,7 @@ class Watch:
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         """Return the results of futures, in order."""
-        for _ in self.completed(futures):
+        for _ in self.completed(futures, len(futures)):
             pass
         return list(self.wait(self.client.gather, list(futures)))
 

@@ -64,7 +64,14 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.models.models import KernelModel, LinearModel, Model
-from dask_odm.models.predict import ModelFile, answers_of_rows, finite_values, values_of_chunk, values_of_rows
+from dask_odm.models.predict import (
+    ModelFile,
+    answers_of_rows,
+    chunk_runs,
+    finite_values,
+    values_of_chunks,
+    values_of_rows,
+)
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
@@ -433,9 +440,9 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
     columns = outputs if outputs > 1 else 0
     held = delayed(model, name=f"model-{token}", traverse=False)
     if isinstance(source, Store):
-        chunks = range(source.n_chunks)
-        sizes = tuple((rows := source.chunk_slice(i)).stop - rows.start for i in chunks)
-        tasks: list[Any] = [(values_of_chunk, held.key, source, i) for i in chunks]
+        runs = chunk_runs(source)
+        sizes = tuple(source.chunk_slice(run[-1]).stop - source.chunk_slice(run[0]).start for run in runs)
+        tasks: list[Any] = [(values_of_chunks, held.key, source, run) for run in runs]
         return _array(f"values-{source.token}-{token}", tasks, sizes, columns, source.dtype, held)
     if source.X.dtype.kind not in "biuf":
         raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")

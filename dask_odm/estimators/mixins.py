@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
-from dask_odm.models.predict import count_chunk, label_block
+from dask_odm.models.predict import chunk_runs, count_chunk, count_chunks, label_block
 from dask_odm.typing import Array
 
 
@@ -197,12 +198,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
         check_features(self, store)
         model = self._for_tasks()
-        chunks = range(store.n_chunks)
         if active_client() is not None:
-            held = delayed(model, traverse=False)
-            counts = list(computed(*[delayed(count_chunk)(held, store, i, self.classes_, 1) for i in chunks]))
+            held = delayed((model, store, self.classes_), traverse=False)  # sent to a worker once
+            runs = delayed(count_chunks, pure=False)
+            counts = list(chain.from_iterable(computed(*[runs(held, run) for run in chunk_runs(store)])))
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
+            chunks = range(store.n_chunks)
             with single_threaded_blas:
                 counts = run_threads(lambda i: count_chunk(model, store, i, self.classes_, each), chunks, CPU_COUNT)
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)

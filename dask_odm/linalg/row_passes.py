@@ -21,21 +21,34 @@ from dask_odm.events import Meter
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
+# A node of the binary tree in which sums are added up: its level, its place in that level, and the sum of the 2**level
+# parts below it.
+Node = tuple[int, int, Any]
+
+
+def tree_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """Add the sums of neighbours below the same node, up to the nodes that have no neighbour among them.
+
+    Nodes are of a run of parts, in its order. Of a generator, only a few sums are held at a time. A run of n parts has
+    up to ``2 log2(n)`` nodes, and neighbouring runs are joined by a further call.
+    """
+    held: list[Node] = []
+    for level, place, total in nodes:
+        while place % 2 and held and held[-1][:2] == (level, place - 1):
+            total = held.pop()[2] + total
+            level += 1
+            place //= 2
+        held.append((level, place, total))
+    return held
+
 
 def tree_sum(parts: Iterable[Any]) -> Any:
     """Add ``parts``, a power of two in number, pair by pair. Of a generator, only a few parts are held at a time.
 
     Aligned runs of parts, each a power of two long, may be summed first: a `tree_sum` of their sums has the same bits.
+    So have the `tree_nodes` of any runs.
     """
-    held: list[tuple[int, Any]] = []  # sums of 2**level parts, the level falling
-    for part in parts:
-        level = 0
-        total = part
-        while held and held[-1][0] == level:
-            level = level + 1
-            total = held.pop()[1] + total
-        held.append((level, total))
-    ((_, total),) = held
+    ((_, _, total),) = tree_nodes((0, place, part) for place, part in enumerate(parts))
     return total
 
 

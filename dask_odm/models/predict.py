@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 HELD_BYTES = 64 << 20  # most bytes of an array of a model in memory; larger support rows are read for every block
+# Most tasks of a prediction of a store. The scheduler takes half a millisecond for each (benchmarks/scale.py), and a
+# thousand workers then have eight or nine.
+MOST_TASKS = 8192
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {
     each.kind: each for each in (KernelModel, PairModel, LinearModel, CellModel, ClusterModel)
@@ -105,8 +109,19 @@ class ModelFile:
         return model_from(record)
 
 
-def values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
-    """Return a model's values of chunk ``i`` of a store, as `values_of_block` does: a task of lazy predictions."""
+def chunk_runs(store: Store) -> list[range]:
+    """Return the runs of chunks of a store that are predicted by one task each, of one chunk if these are not many."""
+    count = min(store.n_chunks, MOST_TASKS)
+    bounds = [store.n_chunks * i // count for i in range(count + 1)]
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def values_of_chunks(model: Model | ModelFile, store: Store, chunks: range) -> Array:
+    """Return a model's values of a run of chunks, as `values_of_block` does: a task of lazy predictions."""
+    return np.concatenate([_values_of_chunk(model, store, i) for i in chunks])
+
+
+def _values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
     with store_seen_from_here(store):
         X = store.read_features(i)
     return values_of_block(model, X)
@@ -173,6 +188,12 @@ def finite_values(values: Array) -> Array:
 def label_block(scores: Array, classes: Array) -> Array:
     """Return class labels from scores: by the sign for one score per row, else by the largest."""
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+
+def count_chunks(shared: tuple[Model | ModelFile, Store, Array], chunks: range) -> list[tuple[float, float]]:
+    """Return `count_chunk` of every chunk of a run, with the model, the store and the classes that all runs share."""
+    model, store, classes = shared
+    return [count_chunk(model, store, i, classes, 1) for i in chunks]
 
 
 def count_chunk(model: Model | ModelFile, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:

@@ -32,6 +32,7 @@ import ridge_store
 import ring
 import saddle_rivals
 import saddle_store
+import scale
 import scene
 import search_store
 import small_data
@@ -228,6 +229,20 @@ def test_sparse_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureF
     for fit in found["fits"][:2]:
         assert fit["ratio"]["zarr"] == pytest.approx(fit["pass_s"] / fit["bare_s"]["zarr"])
     assert found["text_mb_s"].keys() == {"bytes", "scikit-learn", "ingest"}
+
+
+@pytest.mark.slow
+def test_the_engine_is_measured_by_tasks_that_sleep(capsys: pytest.CaptureFixture[str]) -> None:
+    scale.main(["--workers", "9", "--chunks", "8", "--seconds", "0.02", "--processes", "1", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["way"] for each in found] == list(scale.WAYS)
+    for each in found[1:]:
+        assert 0 < each["alone"] < 1
+        assert each["seconds"] > each["ideal"]
+        assert each["scheduler_mb"] > each["client_mb"] > 0
+        if each["way"] != "cells":
+            assert each["ideal"] == pytest.approx(8 * 0.02), "a worker's chunks"
+    assert found[1]["tasks"] == 9, "a task for each worker"
 
 
 def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

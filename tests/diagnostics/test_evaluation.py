@@ -169,7 +169,7 @@ def test_progress_and_order(tmp_path):
     events = []
     store = write(tmp_path / "a.zarr")
     with listen(events.append):
-        found = np.concatenate(list(blocks(FirstFeature(0, 1).decision_function(store.path), "p")))
+        found = np.concatenate(list(blocks(store, FirstFeature(0, 1).decision_function(store.path), "p")))
     np.testing.assert_array_equal(found, rows()[0][:, 0])
     assert (events[0], events[-1]) == (Progress("p", 0, 4), Progress("p", 4, 4))
 

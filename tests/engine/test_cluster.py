@@ -303,6 +303,12 @@ def test_map_chunks_keeps_the_order_and_reports(client):
         cluster.map_chunks(divmod, [(1, 1), (1, 0)], "x")
 
 
+def test_what_tasks_share_draws_them_to_no_worker(client):
+    """They are handed out one after the other; else most go to the worker that has it first."""
+    found = Cluster.current().map_chunks(place_jobs.process_after, [(0.1,)] * 8, "places", "shared")
+    assert sorted(map(found.count, set(found))) == [4, 4]
+
+
 def test_workers_are_seen_whatever_the_client_does_in_the_background(client, monkeypatch):
     """The client refreshes its cache, without workers, every two seconds: here just between asking and looking."""
     refresh = client._update_scheduler_info

@@ -21,12 +21,12 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StorePasses, chunk_groups, task_count
+from dask_odm.engine.passes import StorePasses, chunk_groups, group_runs
 from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.linalg.row_passes import RowBlock, tree_nodes
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.ridge import moments
 from dask_odm.methods.ridge.moments import Embedding, MomentQuery
@@ -68,7 +68,7 @@ def test_a_query_that_takes_pieces_sums_the_same_bits(store, monkeypatch):
     embedding, columns = Embedding(FeatureMap(7, 0.0), np.ones(7)), TwoClasses().columns
     query = MomentQuery(embedding, np.zeros(1), store.chunk_rows)
     chunks = (RowBlock(block.X, *columns(block), block.first) for block in store.blocks())
-    found = passes.sum_groups(store, [range(store.n_chunks)], query, MomentQuery.sums, (), (), columns)
+    ((_, _, found),) = passes.sum_groups(store, query, MomentQuery.sums, (), columns, 0, [range(store.n_chunks)])
     assert query.piece_rows < store.chunk_rows
     np.testing.assert_array_equal(found.total(9), query.sums(chunks).total(9))
 
@@ -114,15 +114,30 @@ def test_the_model_is_that_of_rows_in_memory(store, scale, monkeypatch):
     assert by_pass.score(store.path) == pytest.approx(in_memory.score(store.path), abs=1e-3)
 
 
-def test_groups_and_tasks():
-    for n in (1, 2, 3, 23, 64, 1000):
+@pytest.mark.parametrize("aligned", [False, True])
+def test_groups_and_runs(aligned):
+    for n in (1, 2, 3, 23, 64, 1000, 100_000):
         groups = chunk_groups(n)
         assert [i for group in groups for i in group] == list(range(n))
         assert len(groups) & (len(groups) - 1) == 0
-        for threads in (1, 2, 3, 6, 200):
-            tasks = task_count(len(groups), threads)
-            assert tasks <= len(groups)
-            assert len(groups) % tasks == 0
+        for threads in (1, 2, 3, 6, 200, 1000):
+            runs = group_runs(len(groups), threads, aligned=aligned)
+            assert [g for run in runs for g in run] == list(range(len(groups)))
+            lengths = {len(run) for run in runs}
+            if aligned:
+                assert len(lengths) == 1
+                assert len(runs) & (len(runs) - 1) == 0
+            else:
+                assert len(runs) == min(threads, len(groups))
+                assert max(lengths) - min(lengths) <= max(1, min(lengths) // 8)
+
+
+def test_a_thousand_runs_are_about_as_long():
+    groups = chunk_groups(100_000)
+    runs = group_runs(len(groups), 1000)
+    assert max(sum(len(groups[g]) for g in run) for run in runs) < 1.05 * 100
+    nodes = [tree_nodes((0, g, 0) for g in run) for run in runs]
+    assert np.mean([len(each) for each in nodes]) < 6, "sums that a task sends"
 
 
 @pytest.mark.slow
@@ -170,10 +185,10 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
     scaling = Scaling(np.zeros(d), np.full(d, 0.5))
     query = Query(FeatureMap(d, 1.0, scaling), BandLoss(ODM, float(n)), np.zeros(d + 1))
     groups = chunk_groups(store.n_chunks)
-    passes.sum_groups(store, groups, query, Query.sums, ["full"])  # compiles
+    passes.sum_groups(store, query, Query.sums, ["full"], StoreBlock.columns, 0, groups)  # compiles
     tracemalloc.start()
     try:
-        passes.sum_groups(store, groups, query, Query.sums, ["full"])
+        passes.sum_groups(store, query, Query.sums, ["full"], StoreBlock.columns, 0, groups)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

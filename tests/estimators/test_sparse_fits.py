@@ -14,7 +14,7 @@ from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import open_store
-from dask_odm.data.store.store import Store
+from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
@@ -263,7 +263,8 @@ def test_peak_memory_of_a_task_is_projected(tmp_path):
     projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("diagonal"))
 
     def ask() -> PrimalSums:
-        return sum_groups(store, groups_of(store), query, Query.sums, ["diagonal"])
+        ((_, _, total),) = sum_groups(store, query, Query.sums, ["diagonal"], StoreBlock.columns, 0, groups_of(store))
+        return total
 
     found = ask()  # compiles
     tracemalloc.start()

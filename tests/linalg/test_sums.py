@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 
-from dask_odm.linalg.row_passes import summed_by_threads, tree_sum
+from dask_odm.linalg.row_passes import summed_by_threads, tree_nodes, tree_sum
 
 
 def test_tree_sum_is_the_same_tree_however_it_is_cut():
@@ -16,6 +17,17 @@ def test_tree_sum_is_the_same_tree_however_it_is_cut():
     for cut in (1, 2, 4, 8, 16, 32, 64):
         assert tree_sum([tree_sum(part.tolist()) for part in np.split(parts, cut)]) == whole
     assert whole == pytest.approx(parts.sum())
+
+
+def test_nodes_of_any_runs_join_to_the_same_tree():
+    rng = np.random.default_rng(0)
+    parts = rng.standard_normal(64) * 10.0 ** np.arange(-8, 8).repeat(4)
+    for _ in range(20):
+        cuts = [0, *np.sort(rng.choice(np.arange(1, 64), rng.integers(0, 20), replace=False)).tolist(), 64]
+        runs = [tree_nodes((0, i, float(parts[i])) for i in range(a, b)) for a, b in pairwise(cuts)]
+        assert max(map(len, runs)) <= 10
+        joined = [tree_nodes(chain.from_iterable(runs[i : i + 3])) for i in range(0, len(runs), 3)]
+        assert tree_nodes(chain.from_iterable(joined)) == [(6, 0, tree_sum(parts.tolist()))]
 
 
 def test_tree_sum_adds_pair_by_pair():

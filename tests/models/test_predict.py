@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from dask_odm.data.store.records import read_record, write_record
+from dask_odm.diagnostics.evaluation import blocks, evaluate
 from dask_odm.errors import StoreError
-from dask_odm.models.predict import ModelFile, label_block, values_of_chunk
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.models import predict
+from dask_odm.models.predict import ModelFile, chunk_runs, label_block, values_of_chunks
 from models.made import make, rows
 from small_stores import store_of
 
@@ -19,7 +22,7 @@ def test_a_chunk_of_a_store(tmp_path):
         model, path = make(outputs=outputs), tmp_path / f"{outputs}.zarr"
         write_record(path, "model", model.arrays(), {"model": model.description()})
         for each in (model, ModelFile.of(read_record(path, "model"))):
-            found = np.concatenate([values_of_chunk(each, store, i) for i in range(4)])
+            found = np.concatenate([values_of_chunks(each, store, run) for run in (range(1), range(1, 4))])
             np.testing.assert_allclose(found, model.values(X).squeeze(), atol=1e-12)
 
 
@@ -31,7 +34,23 @@ def test_what_a_prediction_lacks_is_named(tmp_path, gone):
     file = ModelFile.of(read_record(tmp_path / "model", "model"))
     (tmp_path / gone).rename(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=rf"{gone} '.*{gone}' is not there for the process that predicts, on host"):
-        values_of_chunk(file, store, 1)
+        values_of_chunks(file, store, range(1, 2))
+
+
+def test_many_chunks_are_a_few_tasks(tmp_path, monkeypatch, client):
+    """Predictions, their evaluation and the score are those of a task for every chunk."""
+    X = rows(100)
+    store = store_of(tmp_path / "a.zarr", X, np.arange(100) % 2, chunk_rows=9)
+    model = ODMClassifier("linear", lam=1.0).fit(X, np.arange(100) % 2)
+    assert [list(run) for run in chunk_runs(store)] == [[i] for i in range(12)]
+    each = model.predict(store.path).compute(), evaluate(model, store).accuracy, model.score(store.path)
+    monkeypatch.setattr(predict, "MOST_TASKS", 5)
+    lazy = model.predict(store.path)
+    assert lazy.chunks == ((18, 18, 27, 18, 19),)
+    np.testing.assert_array_equal(lazy.compute(), each[0])
+    np.testing.assert_array_equal(each[0], model.predict(X))
+    assert (evaluate(model, store).accuracy, model.score(store.path)) == each[1:]
+    assert [len(block) for block in blocks(store, lazy, "p")] == [9] * 11 + [1]
 
 
 def test_labels_of_scores():

@@ -296,13 +296,14 @@ def scatter(
     """Write the rows of a chunk to their places, and return the sum of the written words per partition, for `seal`.
 
     ``assign(groups, before)`` returns partition and place of each row, given the rows' groups and how many rows of each
-    group earlier chunks have. With a single group, `count_groups` need not have run.
+    group earlier chunks have; those of this chunk are added. With a single group, `count_groups` need not have run.
     """
     block = store.read(chunk)
     keep, y, weight = targets(block)
     groups = groups_of_chunk(folder, chunk, keep, before)
     kept = np.flatnonzero(groups >= 0)
     partition, place = assign(groups[kept], before)
+    before += np.bincount(groups[kept], minlength=len(before))
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
     rows = kept[order]

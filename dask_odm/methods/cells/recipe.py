@@ -48,6 +48,7 @@ from dask_odm.methods.cells.workers import (
     SolvedBin,
     StoredBins,
     save_start,
+    saved_support,
     solve_bin,
     solve_stored_bin,
     support_rows,
@@ -261,7 +262,7 @@ def _solve_bins(
             for j, each in cluster.results([run(bins, k) for k in some]):
                 k = some[j]
                 keep(k, each)
-                support[k] = support_rows(partitions, k, each)  # while others are solved
+                support[k] = saved_support(partitions, k)
                 partitions.remove(k)
         raw = np.empty((sum(map(len, support.values())), data.features), partitions.dtype)
         at = 0

@@ -9,6 +9,7 @@ cell's weight what it would be to that of all rows.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, fields, replace
@@ -178,7 +179,7 @@ class StoredBins:
 
 @worker_task
 def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
-    """Solve the cells of a bin."""
+    """Solve the cells of a bin, and save its raw support rows beside the partitions, for `saved_support`."""
     partitions, whole, settings = bins.partitions, bins.whole, bins.settings
     y, weight = partitions.labels(number, number + 1)
     numbers = partitions.row_numbers(number, number + 1)
@@ -191,7 +192,18 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
         last = LastFit(first.astype(np.int64), None, np.array(coefficients))
         settings = replace(settings, fit=replace(settings.fit, last=last))
     with single_threaded_blas:
-        return solve_bin(rows, settings, number, bins.threads)
+        solved = solve_bin(rows, settings, number, bins.threads)
+    save_array(_support_path(partitions, number), X[np.searchsorted(numbers[order], solved.numbers)])
+    return solved
+
+
+def saved_support(partitions: StoredPartitions, number: int) -> Array:
+    """Return the raw support rows of a bin that was solved."""
+    return load_array(_support_path(partitions, number))
+
+
+def _support_path(partitions: StoredPartitions, number: int) -> str:
+    return os.path.join(partitions.path, f"support-{number}.npy")
 
 
 def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
@@ -202,7 +214,7 @@ def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
 
 
 def support_rows(partitions: StoredPartitions, number: int, solved: SolvedBin) -> Array:
-    """Return the raw support rows of a bin, which is a partition on disk.
+    """Return the raw support rows of a bin of a checkpoint, which is a partition on disk.
 
     Raises StoreError if it lacks one of them, as of a checkpoint that is not what it says.
     """

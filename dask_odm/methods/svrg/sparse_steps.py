@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.learning.problem.features import FeatureMap, frozen_rows
+from dask_odm.learning.problem.features import EntryRows, FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
@@ -42,7 +42,7 @@ class SparseWalk:
 
     def take(self, X: Any, codes: Array, weight: Array, order: Array) -> None:
         """Take a step for each of the raw CSR rows ``X`` in ``order``; ``codes`` and ``weight`` are theirs."""
-        rows = *frozen_rows(X), frozen(codes), frozen(weight), order
+        rows = *EntryRows.of(X), frozen(codes), frozen(weight), order
         settings = self._stiffness, self._band, self._features.constant, self._step
         _take_steps(*rows, self._table, self._shift, self._numbers, *settings)
 
@@ -65,7 +65,7 @@ def square_norms(X: Any, features: FeatureMap) -> Array:
     """Return ‖φ‖² (n,) of raw CSR rows ``X``, without the constant feature."""
     factor, shift = scaled_shift(features)
     norms = np.full(X.shape[0], float(shift @ shift))
-    _add_norms(*frozen_rows(X), frozen(np.ascontiguousarray(np.broadcast_to(factor, features.d))), shift, norms)
+    _add_norms(*EntryRows.of(X), frozen(np.ascontiguousarray(np.broadcast_to(factor, features.d))), shift, norms)
     return norms
 
 

@@ -79,7 +79,7 @@ class Shuffle:
         for _ in range(times):
             written = np.zeros(self.parts, np.uint32)
             for c in order or range(self.store.n_chunks):
-                written += scatter(self.store, self.labelling, partitions, self.folder, assign, c, before[c])
+                written += scatter(self.store, self.labelling, partitions, self.folder, assign, c, before[c].copy())
         if self.meanwhile is not None:
             self.meanwhile(partitions)
         for _ in range(times):

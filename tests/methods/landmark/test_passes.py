@@ -130,6 +130,8 @@ def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers,
     with without_workers():
         here = bits(ODMClassifier(**SETTINGS).fit(store.path))
     monkeypatch.setattr(passes, "CLIENT_BYTES", 0)  # sums meet on the workers
+    monkeypatch.setattr(passes, "CLIENT_TASKS", 1)
+    monkeypatch.setattr(passes, "JOINED", 2)
     with start_workers(1) as client:
         for count in (1, 3):
             scale_workers(client, count)
