@@ -148,22 +148,23 @@ class Shuffle:
             return self._move_entries(dealer, counted)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
-        shared = self.store, self.targets, partitions, self.folder, dealer.assign
-        written = np.zeros(len(dealer.counts), np.uint32)
-        runs = list(zip(self._runs, before, strict=True))
-        for sums in self.cluster.map_chunks(scatter_run, runs, "shuffle", *shared):
-            written += sums
+        written = self._moved(scatter, partitions, dealer, before)
         self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
+
+    def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer, before: Array) -> Array:
+        """Move all rows, given how many of each group earlier runs have; add what each move returns."""
+        shared = move, self.store, self.targets, partitions, self.folder, dealer.assign
+        runs = list(zip(self._runs, before, strict=True))
+        first, *others = self.cluster.map_chunks(move_run, runs, "shuffle", *shared)
+        return sum(others, first)
 
     def _move_entries(self, dealer: Dealer, counted: Array) -> SparsePartitions:
         """Write every sparse row to its place: in segments first, which are then joined to pieces."""
         chunks = self.store.n_chunks
         planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
-        shared = self.store, self.targets, planned, self.folder, dealer.assign
-        entries = sum(self.cluster.map_chunks(deal, list(enumerate(before)), "shuffle", *shared))
-        partitions = with_most(planned, entries)
+        partitions = with_most(planned, self._moved(deal, planned, dealer, before))
         pieces = list(partitions.pieces(0, len(partitions.counts)))
         # the segments of a piece, joined, in order, and packed
         self.cluster.require(5 * partitions.piece_nbytes, len(pieces), "Joining the rows of a piece")
@@ -179,7 +180,8 @@ def count_run(
     return np.sum([count(store, targets, *arguments, c) for c in while_wanted(chunks)], axis=0)
 
 
-def scatter_run(
+def move_run(
+    move: Callable[..., Array],
     store: Store,
     targets: Targets,
     partitions: StoredPartitions,
@@ -188,12 +190,12 @@ def scatter_run(
     chunks: range,
     before: Array,
 ) -> Array:
-    """Scatter a run of chunks, as `scatter` does, given how many rows of each group earlier runs have."""
+    """Move a run of chunks by `scatter` or `deal`, given how many rows of each group earlier runs have; add results."""
     before = before.copy()
-    written = np.zeros(len(partitions.counts), np.uint32)
+    total: Any = 0
     for c in while_wanted(chunks):
-        written += scatter(store, targets, partitions, folder, assign, c, before)
-    return written
+        total = total + move(store, targets, partitions, folder, assign, c, before)
+    return np.asarray(total)
 
 
 def scaling_path(folder: str) -> str:

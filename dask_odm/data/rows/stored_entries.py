@@ -173,6 +173,7 @@ def deal(
     groups = groups_of_chunk(folder, chunk, keep, before)
     kept = np.flatnonzero(groups >= 0)
     partition, place = assign(groups[kept], before)
+    before += np.bincount(groups[kept], minlength=len(before))
     target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
     order = np.argsort(target, kind="stable")
     rows = kept[order]
