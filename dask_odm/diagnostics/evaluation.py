@@ -126,7 +126,9 @@ def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
 
     A few are computed at a time, on workers ahead of what is asked for.
     """
-    lazily = lazy.to_delayed().ravel().tolist()
+    step = 64  # blocks of one graph: whoever computes a block looks through the graph that it is in
+    parts = (lazy.blocks[i : i + step] for i in range(0, lazy.numblocks[0], step))
+    lazily = [block for part in parts for block in part.to_delayed().ravel()]
     report(Progress(phase, 0, len(lazily)))
     chunk = 0
     for i, done in enumerate(computed_in_order(lazily)):

@@ -104,8 +104,10 @@ class Watch:
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         """Return the results of futures, in order."""
-        for _ in self.completed(futures, len(futures)):
-            pass
+        waiting = [future for future in futures if not future.done()]  # to hear of those that are done takes a while
+        if waiting:
+            for _ in self.completed(waiting, len(waiting)):
+                pass
         return list(self.wait(self.client.gather, list(futures)))
 
     def wait(self, method: Callable[..., Any], *arguments: Any, checked: bool = True, **options: Any) -> Any:
