@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from dask.core import flatten
+from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.readers.sources import is_of
@@ -31,6 +33,7 @@ from dask_odm.models.sets import sets, thresholds_of
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
+GRAPH_BLOCKS = 64  # blocks of a graph: whoever computes a block looks through the graph that it is in
 SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
@@ -126,9 +129,12 @@ def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
 
     A few are computed at a time, on workers ahead of what is asked for.
     """
-    step = 64  # blocks of one graph: whoever computes a block looks through the graph that it is in
-    parts = (lazy.blocks[i : i + step] for i in range(0, lazy.numblocks[0], step))
-    lazily = [block for part in parts for block in part.to_delayed().ravel()]
+    keys = list(flatten(lazy.__dask_keys__()))
+    lazily: list[Delayed] = []
+    for i in range(0, len(keys), GRAPH_BLOCKS):
+        some = keys[i : i + GRAPH_BLOCKS]
+        graph = lazy.__dask_optimize__(lazy.dask, some)
+        lazily += [Delayed(key, graph) for key in some]
     report(Progress(phase, 0, len(lazily)))
     chunk = 0
     for i, done in enumerate(computed_in_order(lazily)):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial, reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -95,21 +95,31 @@ def computed_in_order(lazy: Sequence[Any]) -> Iterator[Any]:
         workers = watch.identity()["workers"].values()
         together = max(1, sum(worker["nthreads"] for worker in workers))
         started: deque[list[Any]] = deque()
-        for i in range(0, len(lazy), together):
-            started.append(client.compute(list(lazy[i : i + together])))
-            if len(started) > 2:
-                yield from _results_of(watch, started.popleft())
-        while started:
-            yield from _results_of(watch, started.popleft())
+        try:
+            for i in range(0, len(lazy), together):
+                started.append(client.compute(list(lazy[i : i + together])))
+                if len(started) > 2:
+                    yield from _results_of(client, started.popleft())
+            while started:
+                yield from _results_of(client, started.popleft())
+        finally:  # a notebook keeps the traceback of an error, and with it the futures
+            _release(chain.from_iterable(started))
 
 
-def _results_of(watch: Watch, futures: list[Any]) -> Iterator[Any]:
+def _results_of(client: Client, futures: list[Any]) -> Iterator[Any]:
     """Yield the results of futures in order, a few at a time, and let go of them."""
-    for i in range(0, len(futures), GATHERED):
-        some = futures[i : i + GATHERED]
-        yield from watch.results(some)
-        for future in some:
-            future.release()
+    try:
+        for i in range(0, len(futures), GATHERED):
+            some = futures[i : i + GATHERED]
+            yield from _watch(client).results(some)  # whoever takes the results may have paused for long
+            _release(some)
+    finally:
+        _release(futures)
+
+
+def _release(futures: Iterable[Any]) -> None:
+    for future in futures:
+        future.release()
 
 
 def _watch(client: Client, preferring: Sequence[str] = ()) -> Watch:
@@ -221,7 +231,7 @@ class Cluster:
             keys = {task.key for task in tasks}
             with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
                 return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with self._sending([task.key for task in tasks]):
+        with self._sending([task.key for task in tasks]), _large_graphs():
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -241,9 +251,7 @@ class Cluster:
         keeps that.
         """
         assert self.client is not None
-        # weights of many features are large, which Dask would warn of
-        quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
-        with quiet, _watch(self.client).errors():
+        with _watch(self.client).errors():
             try:
                 yield
             except BaseException:
@@ -268,17 +276,18 @@ class Cluster:
             return
         # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
         with self._sending([task.key for task in tasks]):
-            # a question may have weights of millions of features: that is no mistake of the user
-            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            with _large_graphs():
                 futures = self.client.compute(list(tasks))
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
             for some in watch.completed(futures, GATHERED):
-                results = watch.wait(self.client.gather, some)
-                for future in some:
-                    future.release()  # its worker need not hold it any longer, nor be asked for it again if it dies
-                for future in some:
-                    yield number[future], aligned(results.pop(0))
+                sound = [future for future in some if future.status == "finished"]
+                failed = [future for future in some if future.status != "finished"]
+                for part in filter(None, (sound, failed)):  # one that failed takes no result of others with it
+                    results = watch.wait(self.client.gather, part)
+                    _release(part)  # workers need not hold them any longer, nor be asked again if they die
+                    for future in part:
+                        yield number[future], aligned(results.pop(0))
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], name: str, *shared: Any
@@ -349,7 +358,7 @@ class Cluster:
         worker is gone.
         """
         assert self.client is not None
-        with self._sending([key]):
+        with self._sending([key]), _large_graphs():
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
@@ -393,6 +402,11 @@ class Cluster:
             results[i] = result
             report(Progress(phase, sum(map(len, results.values())), len(arguments)))
         return [item for i in range(tasks) for item in results[i]]
+
+
+def _large_graphs() -> Any:
+    """Return a context in which Dask does not warn of large graphs: weights of millions of features are no mistake."""
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
 
 @worker_task

@@ -117,7 +117,12 @@ class StorePasses:
         self.cluster.require(self.task_bytes(needed), self.cluster.slots, what)
 
     def run(
-        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
+        self,
+        query: Any,
+        method: Callable[..., Any],
+        *arguments: Any,
+        of_groups: Sequence[Any] = (),
+        nbytes: int | None = 0,
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
         groups = groups_of(self.store)
@@ -131,23 +136,33 @@ class StorePasses:
             serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
             name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
             keys = [f"{name}-{a[0]}" for a in told]
-            if len(told) * nbytes > CLIENT_BYTES:  # the question may be as large: it is sent once, workers hand it on
-                asked = delayed(shared, name=f"{name}-asked", traverse=False)
+            if len(told) * _nbytes((query, arguments)) > CLIENT_BYTES:  # it is sent once, and workers hand it on
+                asked = delayed(shared, name=f"asked-{name}", traverse=False)
                 calls = [delayed(partial(_sum_asked, sum_groups, a), pure=False, traverse=False) for a in told]
                 tasks = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
             else:
                 calls = [delayed(partial(sum_groups, *shared, *a), pure=False, traverse=False) for a in told]
                 tasks = [call(dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
-            while len(tasks) > CLIENT_TASKS or (len(tasks) > 1 and len(tasks) * nbytes > CLIENT_BYTES):
+            most = len(tasks) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nbytes)))
+            while len(tasks) > most:
                 tasks = _joined(tasks, name)
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
             return _whole([parts[i] for i in range(len(tasks))])
 
-    def _runs(self, groups: int, nbytes: int) -> list[range]:
+    def _runs(self, groups: int, nbytes: int | None) -> list[range]:
         """Return the runs of groups of one task each: equal ones if their sums fit where they are joined."""
         available, _ = self.cluster.share(self.cluster.slots)
         nodes = 2 * groups.bit_length()
-        return group_runs(groups, self.cluster.slots, aligned=4 * JOINED * nodes * nbytes > available)
+        return group_runs(groups, self.cluster.slots, aligned=4 * JOINED * nodes * (nbytes or 0) > available)
+
+
+def _nbytes(question: Any) -> int:
+    """Return the bytes of the arrays that are sent with a question."""
+    from distributed.protocol.pickle import dumps
+
+    sizes: list[int] = []
+    dumps(question, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes))
+    return sum(sizes)
 
 
 def _joined(tasks: list[Any], name: str) -> list[Any]:

@@ -177,7 +177,10 @@ def count_run(
     store: Store, targets: Targets, count: Callable[..., Array], arguments: Sequence[Any], chunks: range
 ) -> Array:
     """Return the number of rows of a run of chunks in every group; ``count`` returns those of a chunk."""
-    return np.sum([count(store, targets, *arguments, c) for c in while_wanted(chunks)], axis=0)
+    total: Any = 0
+    for c in while_wanted(chunks):
+        total = total + count(store, targets, *arguments, c)
+    return np.asarray(total)
 
 
 def move_run(

@@ -31,7 +31,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
     support = model._model.support.shape[0] if isinstance(model._model, KernelModel) else None
     one_machine = "machine" not in last
     return [
-        ("Learned by", f"{solver}: {first['why']}" if solver else None),
+        ("Learned by", ": ".join(filter(None, (solver, first.get("why")))) or None),
         ("Classes", ", ".join(map(str, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None),
         ("Rows", model._rows),
         ("Features", model.n_features_in_),

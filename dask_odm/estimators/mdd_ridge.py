@@ -13,6 +13,7 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import InputError
@@ -197,6 +198,8 @@ class MDDRidge(ShardRegressor):
             kept = KeptMoments.unpacked(self.moments_, self.moments_layout_, self.n_features_in_)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("moments_ were changed, or are damaged; fit all rows.") from error
+        if is_texts(X) and hasattr(self, "text_recipe_"):
+            X = rows_of_texts(X, self.text_recipe_)
         resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit)
         schema = Schema(
             self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube,

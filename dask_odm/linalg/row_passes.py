@@ -131,14 +131,20 @@ class Passes(Protocol):
         ...
 
     def run(
-        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
+        self,
+        query: Any,
+        method: Callable[..., Any],
+        *arguments: Any,
+        of_groups: Sequence[Any] = (),
+        nbytes: int | None = 0,
     ) -> Any:
         """Return the sum of ``method(query, blocks, *arguments)`` over all rows.
 
         The query is sent to the threads or workers that have the rows. If it has an attribute ``piece_rows`` (int), it
         must sum a block in runs of that many rows from the first on, and may be given these runs as blocks. ``method``
         is one of its class, takes an iterable of `RowBlock`, and returns a sum that supports ``+``. ``of_groups`` has
-        one more argument for each group, or is empty; ``nbytes`` are those of the answer, if it is large.
+        one more argument for each group, or is empty; ``nbytes`` are those of the answer, if it is large, and None if
+        it is a list of values of all rows, which no worker is to hold.
         """
         ...
 
@@ -181,7 +187,12 @@ class ThreadPasses:
         return cls([blocks[a:b] for a, b in pairwise(bounds)], threads)
 
     def run(
-        self, query: Any, method: Callable[..., Any], *arguments: Any, of_groups: Sequence[Any] = (), nbytes: int = 0
+        self,
+        query: Any,
+        method: Callable[..., Any],
+        *arguments: Any,
+        of_groups: Sequence[Any] = (),
+        nbytes: int | None = 0,
     ) -> Any:
         more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * self.groups
         with single_threaded_blas, Meter(PASS, self.rows, "rows") as meter:

@@ -6,6 +6,7 @@ import tracemalloc
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array, hstack, random_array
 
@@ -294,6 +295,15 @@ def test_large_questions_are_sent_once_and_change_no_bit(stores, client, monkeyp
     expected = ODMClassifier(**settings).fit(sparse)
     monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
     assert bits(ODMClassifier(**settings).fit(sparse)) == bits(expected)
+
+
+def test_a_selection_of_named_sparse_rows_is_learned(tmp_path):
+    X, y = rows_of(200)
+    rows = pd.DataFrame(X.toarray(), columns=[f"word {j}" for j in range(200)])
+    ingest((rows, y), tmp_path / "a.zarr", sparse=True, dtype="float64")
+    with dask.config.set({"dask_odm.read-into-memory": "10MB"}):
+        some = ODMClassifier("linear").fit(open_store(tmp_path / "a.zarr").isel(sample=slice(0, 100)))
+        assert bits(some) == bits(ODMClassifier("linear").fit(X[:100], y[:100]))
 
 
 @pytest.mark.parametrize("model", REFUSED, ids=lambda model: model.solver)

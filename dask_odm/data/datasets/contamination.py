@@ -124,8 +124,13 @@ def contaminate_store(
     with StoreWriter(path, dtype=store.dtype.name, chunk_rows=store.chunk_rows, overwrite=overwrite) as writer:
         for block in store.blocks():
             writer.append(block.X, lies[block.first : block.first + block.X.shape[0]], block.weight)
-        source = f"{store.source}, contaminated"
-        return writer.finish(list(classes), feature_names=store.feature_names, source=source), bad
+        writer.prepare(
+            list(classes),
+            feature_names=store.feature_names,
+            source=f"{store.source}, contaminated",
+            text=store.text_recipe,
+        )
+        return writer.publish(), bad
 
 
 def _lies(

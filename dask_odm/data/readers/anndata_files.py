@@ -51,7 +51,7 @@ def _explained(path: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: cannot be read; it is damaged or no AnnData of this version ({reason}).") from error
 
@@ -107,6 +107,7 @@ def _opened(path: str) -> Any:
         raise InputError(f"{path}: an .h5ad file needs h5py; pip install h5py, or dask-odm[anndata].") from error
     root = h5py.File(path, "r")
     if _kind(root) != "anndata":
+        root.close()
         raise InputError(f"{path}: is HDF5 but not AnnData; write its rows as .npy or LIBSVM text.")
     return root
 

@@ -8,10 +8,10 @@ segments of a piece (`join`). Both are idempotent, no two write the same file, a
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -101,9 +101,7 @@ class SparsePartitions(StoredPartitions):
                 data[-CHECKSUM_BYTES:].tobytes(), "little"
             )
         if not sound:
-            raise StoreError(
-                f"scratch folder '{self.path}': {what} is damaged. Choose a sound disk (temporary-directory)."
-            )
+            raise self.damage(what)
         found = []
         at = 16
         counts = rows + 1, rows, rows, rows, entries, entries, rows
@@ -113,9 +111,17 @@ class SparsePartitions(StoredPartitions):
             found.append(data[at:stop].view(dtype))
             at = stop
         bounds, weight, row, place, values, columns, y = found
-        X = csr_array((values, columns, bounds), shape=(rows, self.features))
+        X = csr_array((rows, self.features), dtype=self.dtype)
+        # given to its constructor, they would be copied, and widened to the type of the bounds
+        X.data, X.indices, X.indptr = values, columns, bounds.astype(np.int32)
         X.has_canonical_format = True
         return Segment(X, y, weight, row, place)
+
+    def damage(self, what: str) -> StoreError:
+        """Return an error that says that ``what`` is damaged."""
+        return StoreError(
+            f"scratch folder '{self.path}': {what} is damaged. Choose a sound disk (temporary-directory)."
+        )
 
     def piece_path(self, i: int) -> str:
         """Return the file of piece ``i``."""
@@ -215,8 +221,11 @@ def _segments(partitions: SparsePartitions, folder: str, chunks: int, i: int) ->
     """Yield the segments of piece ``i`` in the order of the chunks that have any of its rows."""
     for chunk in range(chunks):
         with open_whole(os.path.join(folder, "dealt", str(chunk))) as file:
+            size = os.fstat(file.fileno()).st_size
             file.seek(8 * i)
-            start, stop = np.frombuffer(file.read(16), np.int64).tolist()
+            start, stop = np.frombuffer(file.read(16).ljust(16, b"\xff"), np.int64).tolist()
+            if not 0 <= start <= stop <= size:
+                raise partitions.damage(f"segment {i} of chunk {chunk}")
             if start < stop:
                 file.seek(start)
                 data = np.empty(stop - start, np.uint8)
@@ -238,7 +247,7 @@ def with_most(partitions: SparsePartitions, entries: Array) -> SparsePartitions:
 def _write(root: str, key: str, parts: list[bytes]) -> None:
     """Write a file of these parts; a reader sees all of it or nothing, even if two workers write it at once."""
     path = make_folders(root, key)
-    aside = f"{path}.{os.getpid()}.{threading.get_ident()}"
+    aside = f"{path}.{uuid4().hex}"
     with open(aside, "wb") as file:
         for part in parts:
             file.write(part)

@@ -100,7 +100,7 @@ class Store(SealedFolder):
             ("Rows", self.rows),
             ("Features", self.features),
             ("Type", self.dtype.name),
-            ("In memory", f"{self.rows * self.features * self.dtype.itemsize / 1e6:,.1f} MB"),
+            ("In memory", f"{self.layout.rows_nbytes / 1e6:,.1f} MB"),
             ("Chunks", f"{self.n_chunks:,} of {self.chunk_rows:,} rows, {self.chunk_nbytes / 1e6:,.1f} MB each"),
             ("Target", {"classes": None, "real": "real numbers", None: "none"}[self.y_kind]),
             ("Rows without a target", None if self.y_kind is None else self.rows - self.known_rows),

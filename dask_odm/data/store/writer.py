@@ -355,6 +355,11 @@ def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
     if len(set(result)) != features:
         twice = next(name for name in result if result.count(name) > 1)
         raise InputError(f"feature names must be distinct; {twice!r} occurs more than once.")
+    for name in result:
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"feature names must be text that UTF-8 can write; {name!r} is none.") from error
     return result
 
 

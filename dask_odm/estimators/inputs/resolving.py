@@ -270,9 +270,9 @@ def _cube_schema(labelled: LabelledCube, missing: int) -> CubeSchema:
     return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
 
-def _named(rows: Array, names: Array | None) -> Any:
-    """Return rows in memory as a frame if their features have names."""
-    return rows if names is None else pd.DataFrame(rows, columns=names, copy=False)
+def _named(rows: Any, names: Array | None) -> Any:
+    """Return rows in memory as a frame if their features have names; sparse rows have none in memory."""
+    return rows if names is None or issparse(rows) else pd.DataFrame(rows, columns=names, copy=False)
 
 
 def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:

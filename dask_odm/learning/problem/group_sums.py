@@ -117,4 +117,4 @@ def leave_groups_out(query: GroupQuery, passes: Passes, A: Array, inverse: Array
         along[going] = step + (new / square[going])[:, None] * along[going]
         square[going] = new
         going = going[new > enough[going]]
-    return np.concatenate(passes.run(query, GroupQuery.values, z))
+    return np.concatenate(passes.run(query, GroupQuery.values, z, nbytes=None))

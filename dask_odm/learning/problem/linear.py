@@ -356,7 +356,9 @@ class PrimalProblem:
         To find the side of rows under leave-one-out, ``decisive`` rows suffice: leaving out a row that pulls against
         its score only drives it further to the side where it is.
         """
-        return np.concatenate(self._passes.run(self._query(w, False), Query.leverages, inverse, decisive), axis=1)
+        return np.concatenate(
+            self._passes.run(self._query(w, False), Query.leverages, inverse, decisive, nbytes=None), axis=1
+        )
 
     def without_groups(self, w: Array, hessian: Array, inverse: Array, groups: Array, count: int) -> Array:
         """Return the value (n,) of every row by the model without its group; see `leave_groups_out`."""
@@ -374,5 +376,5 @@ class PrimalProblem:
         """Compute the curvatures at w once, since conjugate gradients take many products at one w."""
         at = self._curved_at
         if at is None or at[0] is not query.w or at[1] is not query.double_precision:
-            self._curvatures = self._passes.run(query, Query.curvatures)
+            self._curvatures = self._passes.run(query, Query.curvatures, nbytes=None)
             self._curved_at = query.w, query.double_precision

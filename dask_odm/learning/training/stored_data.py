@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import vstack
+from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import StoredScaling
 from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, chunk_statistics, kept_rows
@@ -159,11 +159,22 @@ class StoredData(TrainingData):
             raise InputError(NO_ROWS)
         return total.result()
 
+    def _room(self) -> Any:
+        """Return memory for all rows, a CSR array without bounds if they are sparse."""
+        store = self.store
+        entries = store.layout.entries
+        if entries is None:
+            return np.empty((store.rows, store.features), self.dtype)
+        kind = np.int32 if entries.total < 2**31 else np.int64
+        X = csr_array((store.rows, store.features), dtype=self.dtype)
+        X.data, X.indices = np.empty(entries.total, self.dtype), np.empty(entries.total, kind)
+        X.indptr = np.zeros(store.rows + 1, kind)
+        return X
+
     def in_this_process(self) -> MemoryData:
         """Return the same rows, read into memory."""
         store = self.store
-        X: Any = None if store.is_sparse else np.empty((store.rows, store.features), self.dtype)
-        parts = []
+        X = self._room()
         y = np.empty(store.rows)
         weight = np.empty(store.rows)
         with Meter("read", store.n_chunks, "chunks") as meter:
@@ -171,11 +182,15 @@ class StoredData(TrainingData):
                 rows = slice(block.first, block.first + block.X.shape[0])
                 keep, y[rows], _ = self.targets(block)
                 if store.is_sparse:
-                    parts.append(block.X.astype(self.dtype))  # a copy: the block is overwritten by the next
+                    at = X.indptr[rows.start]
+                    X.indptr[rows.start + 1 : rows.stop + 1] = at + block.X.indptr[1:]
+                    X.data[at : at + block.X.nnz] = block.X.data
+                    X.indices[at : at + block.X.nnz] = block.X.indices
                 else:
                     X[rows] = block.X
                 weight[rows] = keep if block.weight is None else np.where(keep, block.weight, 0.0)
-        X = vstack(parts, format="csr") if store.is_sparse else X
+        if store.is_sparse:
+            X.has_canonical_format = True  # as rows of a store are
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
     def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> StorePasses:

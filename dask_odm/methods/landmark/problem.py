@@ -107,7 +107,7 @@ class SpanProblem:
 
     def leverages(self, a: Array, inverse: Array) -> Array:
         """Return scores of all rows at ``a``, and ``‖inverse · k‖²`` of active ones, in order: float64 (2, n)."""
-        return np.concatenate(self._over(SpanQuery.leverages, a, inverse), axis=1)
+        return np.concatenate(self._over(SpanQuery.leverages, a, inverse, nbytes=None), axis=1)
 
     def without_groups(self, a: Array, hessian: Array, inverse: Array, groups: Array, count: int) -> Array:
         """Return the value (n,) of every row by the model without its group; see `leave_groups_out`."""
@@ -119,7 +119,7 @@ class SpanProblem:
             return self._draw(self._over(SpanQuery.chances, a), draw)
         return self._over(SpanQuery.support, a, draw, nbytes=self._drawn_bytes(draw))
 
-    def _over(self, method: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> Any:
+    def _over(self, method: Callable[..., Any], *arguments: Any, nbytes: int | None = 0) -> Any:
         return self.passes.run(self.query, SpanQuery.over, method, *arguments, nbytes=nbytes)
 
     def _drawn_bytes(self, draw: Draw) -> int:

@@ -136,6 +136,12 @@ def test_a_column_that_is_not_there_and_bounds_that_lie(tmp_path):
             ingest(path, tmp_path / "a.zarr", label="kind")
         root["X"][name][at] = sound
     assert not Path(tmp_path / "a.zarr").exists()
+    chunk = max((tmp_path / "cells.zarr" / "X" / "data").rglob("*"), key=lambda path: path.stat().st_size)
+    sound_bytes = chunk.read_bytes()
+    chunk.write_bytes(sound_bytes[: len(sound_bytes) // 2] + b"\0" * 9)
+    with pytest.raises(InputError, match=r"cannot be read; it is damaged|damaged"):
+        ingest(path, tmp_path / "a.zarr", label="kind")
+    chunk.write_bytes(sound_bytes)
     assert ingest(path, tmp_path / "a.zarr", label="kind").rows == 60
 
 

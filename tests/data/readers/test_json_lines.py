@@ -67,3 +67,10 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path, line, message):
     with pytest.raises(InputError, match=message):
         ingest(path, tmp_path / "a.zarr")
     assert not (tmp_path / "a.zarr").exists()
+
+
+def test_a_key_that_utf8_cannot_write_is_named(tmp_path):
+    path = write_file(tmp_path / "a.jsonl", b'{"\\ud800": 1, "y": 0}\n{"\\ud800": 2, "y": 1}\n')
+    with pytest.raises(InputError, match=r"feature names must be text that UTF-8 can write; '\\ud800' is none"):
+        ingest(path, tmp_path / "a.zarr")
+    assert not (tmp_path / "a.zarr").exists()

@@ -105,6 +105,14 @@ def test_damage_is_found(stores, tmp_path, harm):
         rows_read(partitions, 0)
 
 
+def test_rows_are_read_without_a_copy(stores, tmp_path):
+    partitions = dealt(stores[0], tmp_path / "a")
+    X = partitions.read_piece(0).X
+    assert X.indices.dtype == X.indptr.dtype == np.int32
+    assert X.data.base is not None, "a view of what was read"
+    assert X.indices.base is not None
+
+
 def test_rows_that_were_lost_are_missed(stores, tmp_path):
     partitions = dealt(stores[0], tmp_path / "a")
     (number, count), *_ = partitions.pieces(0, 1)
@@ -116,6 +124,12 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
         stored_entries.deal(stores[0], targets, partitions, str(tmp_path / "b"), dealer.assign, chunk, before)
     with pytest.raises(StoreError, match="rows of piece 0 were lost while workers wrote them"):
         stored_entries.join(partitions, str(tmp_path / "b"), 2, number, count)
+    path = tmp_path / "b" / "dealt" / "1"
+    whole = path.read_bytes()
+    for harmed in (b"", whole[:12], b"\x7f" * 16 + whole[16:]):
+        path.write_bytes(harmed)
+        with pytest.raises(StoreError, match="segment 0 of chunk 1 is damaged"):
+            stored_entries.join(partitions, str(tmp_path / "b"), 2, number, count)
 
 
 def test_what_does_not_fit_is_refused(stores, tmp_path):
