@@ -105,7 +105,7 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
 
     fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
     settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
-    names = ("count_groups", "scatter_run", "seal")
+    names = ("count_groups", "scatter", "seal")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
         patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, saved_support=sleepers.saved_support),

@@ -114,13 +114,12 @@ def count_groups(store: Store, targets: Any, group_of: Any, n_groups: int, folde
     return np.full(n_groups, rows // n_groups) + (np.arange(n_groups) < rows % n_groups)
 
 
-def scatter_run(
-    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunks: range, before: np.ndarray
+def scatter(
+    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunk: int, before: np.ndarray
 ) -> np.ndarray:
-    """Sleep instead of writing the rows of a run of chunks to their partitions."""
+    """Sleep instead of writing the rows of a chunk to their partitions."""
     assert len(before) == len(partitions.counts)
-    for i in chunks:
-        store.read(i)
+    store.read(chunk)
     return np.ones(len(partitions.counts), np.uint32)
 
 
