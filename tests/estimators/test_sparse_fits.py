@@ -303,8 +303,9 @@ def test_a_selection_of_named_sparse_rows_is_learned(tmp_path):
     ingest((rows, y), tmp_path / "a.zarr", sparse=True, dtype="float64")
     with dask.config.set({"dask_odm.read-into-memory": "10MB"}):
         some = ODMClassifier("linear", tol=1e-9).fit(open_store(tmp_path / "a.zarr").isel(sample=slice(0, 100)))
+    X.sort_indices()  # as those of a store are; others are learned by another route
     expected = ODMClassifier("linear", tol=1e-9).fit(X[:100], y[:100])
-    np.testing.assert_allclose(some.coef_, expected.coef_, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(some.coef_, expected.coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize("model", REFUSED, ids=lambda model: model.solver)
