@@ -404,6 +404,15 @@ class Cluster:
         return [item for i in range(tasks) for item in results[i]]
 
 
+def sent_bytes(question: Any) -> int:
+    """Return the bytes of the arrays that are sent with a question."""
+    from distributed.protocol.pickle import dumps
+
+    sizes: list[int] = []
+    dumps(question, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes))
+    return sum(sizes)
+
+
 def _large_graphs() -> Any:
     """Return a context in which Dask does not warn of large graphs: weights of millions of features are no mistake."""
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})

@@ -27,7 +27,7 @@ from dask.delayed import delayed
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, while_wanted
+from dask_odm.engine.cluster import Cluster, sent_bytes, while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
@@ -136,7 +136,7 @@ class StorePasses:
             serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
             name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
             keys = [f"{name}-{a[0]}" for a in told]
-            if len(told) * _nbytes((query, arguments)) > CLIENT_BYTES:  # it is sent once, and workers hand it on
+            if len(told) * sent_bytes((query, arguments)) > CLIENT_BYTES:  # it is sent once, and workers hand it on
                 asked = delayed(shared, name=f"asked-{name}", traverse=False)
                 calls = [delayed(partial(_sum_asked, sum_groups, a), pure=False, traverse=False) for a in told]
                 tasks = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
@@ -154,15 +154,6 @@ class StorePasses:
         available, _ = self.cluster.share(self.cluster.slots)
         nodes = 2 * groups.bit_length()
         return group_runs(groups, self.cluster.slots, aligned=4 * JOINED * nodes * (nbytes or 0) > available)
-
-
-def _nbytes(question: Any) -> int:
-    """Return the bytes of the arrays that are sent with a question."""
-    from distributed.protocol.pickle import dumps
-
-    sizes: list[int] = []
-    dumps(question, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes))
-    return sum(sizes)
 
 
 def _joined(tasks: list[Any], name: str) -> list[Any]:
