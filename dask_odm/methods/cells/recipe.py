@@ -63,9 +63,11 @@ from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
 ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
-# Numbers of 8 bytes beside a row's features: target, weight and row number as read and in order, its order and cell,
-# pairs of row and cell. 11 were measured, and 16 of cells that overlap by 0.2.
-ROW_NUMBERS = 16
+# Numbers of 8 bytes beside a row's features. While the tree grows and rows are dealt to cells: target, weight and row
+# number as read and in order, place in a cell, pairs of row and cell; 7 were measured, and 14 of cells that overlap by
+# 0.3. While cells are solved: target, weight, row number, places in cells; 4 and 6, besides what machines find.
+GROWN_NUMBERS = 16
+HELD_NUMBERS = 8
 BINS = 64  # of many rows, at least, so that workers and threads end together
 SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
 STEPS = 16  # lines of the history, and checkpoints, of a fit, about
@@ -182,12 +184,18 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
 
 def row_bytes(data: TrainingData) -> int:
     """Return the bytes of a row of a bin: as it is read, in order and scaled, and its numbers while a tree is grown."""
-    return 3 * data.features * data.dtype.itemsize + ROW_NUMBERS * 8
+    return 3 * data.features * data.dtype.itemsize + GROWN_NUMBERS * 8
+
+
+def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
+    """Return the bytes of a row of a bin while its cells are solved: in order and scaled, numbers, and what is found."""
+    found = settings.machines * (2 if settings.fit.loo else 1)  # a coefficient, and a left-out value
+    return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
 
 
 def rows_of_bytes(data: TrainingData) -> int:
-    """Return how many rows a bin has at most, about, and a sample, so that each of their copies has `COPIED_BYTES`."""
-    return max(1, 3 * COPIED_BYTES // row_bytes(data))
+    """Return how many rows a bin has at most, about, and a sample, so that they take twice `COPIED_BYTES`."""
+    return max(1, 2 * COPIED_BYTES // row_bytes(data))
 
 
 def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
@@ -221,8 +229,9 @@ def _solve_bins(
     if held is not None:
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
-        held_bytes = largest * row_bytes(data)
-        data.cluster.require(held_bytes + of_thread, CPU_COUNT, f"A bin of {largest} rows", ADVICE)
+        held_bytes = largest * held_row_bytes(data, settings)
+        needed = max(largest * row_bytes(data), held_bytes + of_thread)
+        data.cluster.require(needed, CPU_COUNT, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
@@ -239,11 +248,12 @@ def _solve_bins(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        held_bytes = largest * row_bytes(data)
+        held_bytes = largest * held_row_bytes(data, settings)
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
         group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)
-        cluster.require(held_bytes + threads * of_thread, group, f"A bin of {largest} rows", ADVICE)
+        needed = max(largest * row_bytes(data), held_bytes + threads * of_thread)
+        cluster.require(needed, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
         last = settings.fit.last
         start = ""

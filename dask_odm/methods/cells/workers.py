@@ -130,6 +130,7 @@ def solve_bin(bin_rows: MemoryData, settings: CellSettings, number: int, threads
     ends = np.cumsum(np.bincount(near[:, 1], minlength=tree.count))
     index = np.split(near[np.argsort(near[:, 1], kind="stable"), 0], ends[:-1])  # those near a cell learn with it
     own = [cells[each] == c for c, each in enumerate(index)]  # which of them the cell predicts
+    del cells, near  # of all rows, beside what solving cells takes
     order = sorted(range(tree.count), key=lambda c: -len(index[c]))  # long ones first
 
     def solved(c: int) -> SolvedCell:
@@ -184,16 +185,18 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
     y, weight = partitions.labels(number, number + 1)
     numbers = partitions.row_numbers(number, number + 1)
     order = np.argsort(numbers)
+    y, weight, numbers = y[order], weight[order], numbers[order]
     X = partitions.raw(number, number + 1, np.arange(len(y)))[order]
+    del order
     factors = tuple(1.0 for _ in settings.factors)
-    rows = MemoryData(settings.fit.run, X, y[order], weight[order], factors, numbers[order], X, whole=whole)
+    rows = MemoryData(settings.fit.run, X, y, weight, factors, numbers, X, whole=whole)
     if bins.start:
         first, *coefficients = load_array(f"{bins.start}{number}.npy")
         last = LastFit(first.astype(np.int64), None, np.array(coefficients))
         settings = replace(settings, fit=replace(settings.fit, last=last))
     with single_threaded_blas:
         solved = solve_bin(rows, settings, number, bins.threads)
-    save_array(_support_path(partitions, number), X[np.searchsorted(numbers[order], solved.numbers)])
+    save_array(_support_path(partitions, number), X[np.searchsorted(numbers, solved.numbers)])
     return solved
 
 

@@ -23,7 +23,7 @@ from dask_odm.learning.training.checkpoints import save_checkpoint
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.cells import workers
-from dask_odm.methods.cells.recipe import row_bytes
+from dask_odm.methods.cells.recipe import held_row_bytes, row_bytes
 from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_stored_bin
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
@@ -190,7 +190,7 @@ def test_memory_is_projected_for_rows_that_are_left_out():
 
 
 def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
-    """Numbers of a row take more than two features do; see how many before any cell is solved."""
+    """Numbers of a row take more than two features do; see how many before any cell is solved, and while."""
     rows = 100_000
     run = FitRun(0, scale="minmax")
     X, y = board(rows)
@@ -210,7 +210,19 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
             solve_stored_bin(StoredBins(Stored(), held, settings, 1), 0)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert 0.6 * row_bytes(held) * rows < peak < row_bytes(held) * rows
+    assert 0.5 * row_bytes(held) * rows < peak < row_bytes(held) * rows
+
+    def tell(*_):
+        solving.append(tracemalloc.get_traced_memory()[0])
+        raise NameError
+
+    solving = []
+    monkeypatch.setattr(workers, "run_threads", tell, raising=False)
+    tracemalloc.start()
+    with pytest.raises(NameError):
+        solve_stored_bin(StoredBins(Stored(), held, settings, 1), 0)
+    tracemalloc.stop()
+    assert 0.5 * held_row_bytes(held, settings) * rows < solving[0] < held_row_bytes(held, settings) * rows
 
 
 def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):
