@@ -188,7 +188,7 @@ def row_bytes(data: TrainingData) -> int:
 
 
 def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
-    """Return the bytes of a row of a bin while its cells are solved: in order and scaled, numbers, and what is found."""
+    """Return the bytes of a row of a bin while its cells are solved: scaled too, numbers, and what is found."""
     found = settings.machines * (2 if settings.fit.loo else 1)  # a coefficient, and a left-out value
     return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
 
