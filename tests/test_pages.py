@@ -23,6 +23,11 @@ TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SMALLER = {"3_000_000": "30_000", "10_000": "1_000"}  # the large store, in a size that a test has time for
 ADDRESS = "tcp://scheduler:8786"
 BUCKET = "s3://bucket"
+JOBS = {  # of a batch system: started here as processes, by the same package
+    "from dask_jobqueue import SLURMCluster": "from dask_jobqueue.local import LocalCluster as SLURMCluster",
+    '    job_script_prologue=["export DASK_CONFIG=$HOME/dask-odm.yaml"],\n': "",
+    "maximum_jobs=20": "maximum_jobs=2",
+}
 TRIED_ELSEWHERE = {"docker", "helm", "kind", "kubectl"}  # by the tests of the chart, as far as they can be
 
 
@@ -72,7 +77,7 @@ def slug(heading: str) -> str:
 def test_snippets(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
-    stands_for = {}
+    stands_for = dict(JOBS)
     with ExitStack() as stack:
         if ADDRESS in TEXTS[page]:
             client = stack.enter_context(request.getfixturevalue("start_workers")(1))
