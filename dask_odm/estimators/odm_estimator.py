@@ -1,4 +1,4 @@
-"""What classifiers can say once they know each training row's left-out value: probabilities, sets, thresholds, scores.
+"""Probabilities, sets, thresholds and scores of classifiers that know each training row's left-out value.
 
 `dask_odm.estimators.base.StoreEstimator` has `fit`; left-out values come from `dask_odm.methods.left_out`.
 """
