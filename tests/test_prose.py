@@ -115,6 +115,14 @@ def test_a_sentence_comes_before_a_table(page: str) -> None:
     assert [line for line in before if line.startswith(("#", "|"))] == []
 
 
+def test_how_to_pages_begin_with_what_their_reader_can_do() -> None:
+    tree = (ROOT / "docs" / "how_to.md").read_text(encoding="utf-8").split(":hidden:")[1].strip("`\n").split()
+    pages = ["../helm/README" if name == "kubernetes" else name for name in tree]
+    texts = {page: (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in pages}
+    assert len(texts) > 10
+    assert [page for page, text in texts.items() if not text.split("\n\n")[1].startswith("After this page")] == []
+
+
 def public_objects() -> Iterator[tuple[str, object]]:
     """Yield modules, and what the site's reference shows: public names with their methods."""
     for module in walk_packages(dask_odm.__path__, "dask_odm."):
