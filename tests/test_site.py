@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from html import unescape
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
@@ -127,7 +128,7 @@ def serving(handler: partial[SimpleHTTPRequestHandler]) -> Iterator[str]:
         thread.join()
 
 
-def browse(url: str, folder: Path) -> tuple[str, list[str]]:
+def browse(url: str, folder: Path, seconds: int = 10) -> tuple[str, list[str]]:
     """Return what a page is once its scripts have run, and what it wrote to the console."""
     browser = shutil.which("chromium")
     if browser is None:
@@ -138,29 +139,50 @@ def browse(url: str, folder: Path) -> tuple[str, list[str]]:
         "--no-sandbox",  # the site is ours, and the tests may run as root
         "--disable-gpu",
         "--enable-logging=stderr",
-        "--virtual-time-budget=10000",
+        f"--virtual-time-budget={1000 * seconds}",
         f"--user-data-dir={folder}",
         "--dump-dom",
         url,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120 + seconds, check=True)
     said = re.findall(r"CONSOLE.*", done.stderr)
     return done.stdout, [line for line in said if not any(each in line for each in THEME_SAYS)]
 
 
-def test_a_browser_has_nothing_to_say(pages: dict[Path, Page], site: Path, address: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def opened(pages: dict[Path, Page], site: Path) -> list[str]:
+    """Paths of the pages that a browser opens: all that were written, and a few of those that are generated."""
     few = [path for name in GENERATED for path in sorted((site / name).rglob("*.html"))[:3]]
-    opened = [path for path in pages if path.parent == site] + few
-    assert len(opened) > 20
+    chosen = [path for path in pages if path.parent == site] + few
+    assert len(chosen) > 20
+    return [path.relative_to(site).as_posix() for path in chosen]
 
+
+def test_a_browser_has_nothing_to_say(opened: list[str], address: str, tmp_path: Path) -> None:
     def look(number: int) -> list[str]:
-        dom, console = browse(f"{address}/{opened[number].relative_to(site)}", tmp_path / str(number))
+        dom, console = browse(f"{address}/{opened[number]}", tmp_path / str(number))
         assert "</html>" in dom
-        return [f"{opened[number].name}: {line}" for line in console]
+        return [f"{opened[number]}: {line}" for line in console]
 
     with ThreadPoolExecutor(2) as pool:
         said = [line for lines in pool.map(look, range(len(opened))) for line in lines]
     assert said == []
+
+
+def test_pages_are_read_on_a_telephone_and_in_the_dark(
+    opened: list[str], site: Path, address: str, tmp_path: Path
+) -> None:
+    """No page scrolls sideways, no text or picture fades into what is behind it."""
+    script = (ROOT / "tests" / "look_at_pages.js").read_text(encoding="utf-8")
+    there = json.dumps([f"/{path}" for path in opened])
+    call = f'look({there}, [400, 1400], ["light", "dark"]);'
+    (site / "_static" / "look.html").write_text(
+        f'<!doctype html><meta charset="utf-8"><body><script>{script}\n{call}</script>', encoding="utf-8"
+    )
+    dom, _ = browse(f"{address}/_static/look.html", tmp_path, seconds=300)
+    found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
+    assert found is not None, "the browser did not come to the end"
+    assert json.loads(unescape(found[1])) == []
 
 
 def test_the_search_finds_the_classifier(address: str, tmp_path: Path) -> None:

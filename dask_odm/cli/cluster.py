@@ -50,7 +50,7 @@ join_options = gathered("joining", Joining)
 
 @dataclass(frozen=True)
 class Place(Joining):
-    """Where a command's work runs: workers of this machine, those of a scheduler, or this process."""
+    """Options for the place of a command's work: workers of this machine, those of a scheduler, or this process."""
 
     workers: int | None = option_field(
         "Work on so many worker processes of this machine; a fit of small data is solved in this one all the "

@@ -1,4 +1,4 @@
-"""What all commands do alike: how they end, warn, print, share options, and put messages in the words of a shell.
+"""Parts of all commands: ends, warnings, output, shared options, and messages in the words of a shell.
 
 An error or a warning is one line on stderr, never a traceback.
 """

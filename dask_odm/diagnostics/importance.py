@@ -1,4 +1,4 @@
-"""Which features a model needs: how much worse it predicts the rows of a store if one feature is another row's."""
+"""Permutation importance: how much worse a model predicts the rows of a store if one feature is another row's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DRAWN_ROWS = 10_000  # rows whose values take the place of others'
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """What a score loses by each of d features, named as scikit-learn's `permutation_importance` has it.
+    """The loss of a score by each of d features, named as scikit-learn's `permutation_importance` has it.
 
     ``importances`` are those of every repeat, (d, n_repeats); ``score`` is that of the rows as they are.
     """

@@ -1,1 +1,1 @@
-"""How work is spread: the cluster, its watch, workers, and passes over all rows."""
+"""The spreading of work: the cluster, its watch, workers, and passes over all rows."""

@@ -1,4 +1,4 @@
-"""Where tasks run: on the active client's workers, or on threads of this process.
+"""The place where tasks run: the active client's workers, or threads of this process.
 
 Only this module and `watch`, which supervises whatever is waited for here, meet a Client.
 """

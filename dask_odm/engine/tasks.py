@@ -1,4 +1,4 @@
-"""What every task of workers has in common: aligned arguments, and memory that goes back to the system."""
+"""Parts of every task of workers: aligned arguments, and memory that goes back to the system."""
 
 from __future__ import annotations
 

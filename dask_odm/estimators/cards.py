@@ -1,4 +1,4 @@
-"""What is told of a fitted estimator at a glance, by its card in a notebook and its report, and where its page is."""
+"""Summary of a fitted estimator for its card in a notebook and its report, and the place of its page."""
 
 from __future__ import annotations
 

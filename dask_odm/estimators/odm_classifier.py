@@ -47,7 +47,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
     M the number of rows (with weights, their sum). More than two classes are learned by several such machines of two.
-    ``docs/guide.md`` tells more of kernels, solvers and checkpoints, ``docs/left_out.md`` of ``loo`` and probabilities.
+    ``docs/solvers.md`` tells more of solvers, ``docs/clusters.md`` of checkpoints, ``docs/left_out.md`` of ``loo``.
 
     Parameters
     ----------

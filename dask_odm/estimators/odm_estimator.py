@@ -1,4 +1,4 @@
-"""What classifiers can say once they know each training row's left-out value: probabilities, sets, thresholds, scores.
+"""Probabilities, sets, thresholds and scores of classifiers that know each training row's left-out value.
 
 `dask_odm.estimators.base.StoreEstimator` has `fit`; left-out values come from `dask_odm.methods.left_out`.
 """
@@ -260,7 +260,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """Return the probability of every class, (n, n_classes), float64, in the form of `decision_function`.
 
         A DataArray is named "probability". The most probable class is the one that `predict` returns, except for pairs
-        of classes whose votes are close. ``docs/left_out.md`` tells how probabilities are made of leave-one-out
+        of classes whose votes are close. ``docs/probabilities.md`` tells how probabilities are made of leave-one-out
         decision values. With ``class_weight`` or ``sample_weight``, they are those of rows drawn by these weights.
 
         Parameters
@@ -294,7 +294,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         A row's set holds its class with a probability of about ``coverage``; it is larger where the model is less sure,
         and may be empty where nothing resembles what was learned. Thresholds are quantiles of the left-out decision
         values of the training rows' own classes, or those of other rows after `calibrate`; the guarantee is exact only
-        for the latter. ``docs/left_out.md`` says more.
+        for the latter. ``docs/probabilities.md`` says more.
 
         Parameters
         ----------

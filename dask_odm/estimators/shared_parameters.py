@@ -22,7 +22,7 @@ PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose
 
 @with_parameters
 class RunParameters(BaseEstimator):
-    """How a fit runs.
+    """Parameters that say how a fit runs.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """What a solver knows of its model: P by its scores, and the lower bound D of every model's P.
+    """A solver's knowledge of its model: P by its scores, and the lower bound D of every model's P.
 
     ``half_norm`` is ½‖w‖², or None to compute it from kernel values among the support when needed. ``dual`` (n,) are
     the dual variables of D, or None if they are the model's own coefficients.

@@ -24,7 +24,7 @@ SAME_ROWS = 32  # rows by which data are known again
 
 @dataclass(frozen=True, eq=False)
 class LastFit:
-    """What the last fit of a kernel found, from which this one starts: the coefficients of rows in every machine.
+    """The result of the last fit of a kernel, from which this one starts: the coefficients of rows in every machine.
 
     ``numbers`` are those that the raw ``rows`` had there, (n_support,), ``coefficients`` (machines, n_support).
     """

@@ -99,7 +99,7 @@ class Cells(SolverObject):
 
 @with_parameters
 class _Tree(SolverObject):
-    """What the solvers have in common that merge partitions in a tree.
+    """Base of the solvers that merge partitions in a tree.
 
     Parameters
     ----------

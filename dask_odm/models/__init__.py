@@ -1,1 +1,1 @@
-"""What a fitted estimator predicts with: immutable records that tasks carry and `save` writes."""
+"""Models that fitted estimators predict with: immutable records that tasks carry and `save` writes."""

@@ -1,4 +1,4 @@
-"""What tasks do with one block of a cube: make rows of it, pick its labelled rows, put answers in their places.
+"""Work of a task on one block of a cube: make rows of it, pick its labelled rows, put answers in their places.
 
 A block is a list of arrays, one for each array of the cube. All of them begin with the same row dimensions; an array's
 own feature dimensions follow. This module knows NumPy only, since workers load it.
@@ -25,7 +25,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """How the blocks of a cube become rows.
+    """The layout by which the blocks of a cube become rows.
 
     ``dimensions`` counts the row dimensions. ``nodata`` has, for each array, the value that stands for a missing one,
     or None. ``dtype`` is that of the rows.
@@ -69,7 +69,7 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """What a block of answers holds: ``columns`` of them a row, or one without a dimension for 0 columns.
+    """The layout of a block of answers: ``columns`` of them a row, or one without a dimension for 0 columns.
 
     ``fill`` stands in the rows that miss a feature. ``work`` is the bytes that answering a row takes besides its
     features and its answer.

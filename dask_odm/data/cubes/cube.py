@@ -54,7 +54,7 @@ class Cube:
 
     @property
     def blocks(self) -> BlockFormat:
-        """How blocks of this cube become rows."""
+        """The layout by which blocks of this cube become rows."""
         return BlockFormat(len(self.dimensions), self.nodata, self.dtype.name)
 
     def indices(self) -> Iterator[tuple[int, ...]]:

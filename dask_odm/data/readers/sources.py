@@ -1,4 +1,4 @@
-"""How sources are read: options, roles of columns, the blocks of rows that they yield, and words for messages."""
+"""Reading of sources: options, roles of columns, the blocks of rows that they yield, and words for messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPARSE_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Reading:
-    """How a source is read: options of `ingest`, which has their meaning. Every reader takes those that apply to it."""
+    """Options of `ingest` by which a source is read. Every reader takes those that apply to it."""
 
     format: str | None = None
     n_features: int | None = None

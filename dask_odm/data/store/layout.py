@@ -106,7 +106,7 @@ class ArrayLayout:
 
 @dataclass(frozen=True)
 class EntryLayout:
-    """How many entries sparse rows have."""
+    """The number of entries that sparse rows have."""
 
     total: int
     chunk: int  # entries of a chunk file

@@ -33,7 +33,7 @@ Entry = tuple[int, int]  # size of a file in bytes, and its crc32c; for a chunk 
 
 @dataclass(frozen=True)
 class Kind:
-    """What messages say of a kind of folder: what to do about damage, another version and replacement.
+    """Words of messages about a kind of folder: what to do about damage, another version and replacement.
 
     ``reader`` is the function that opens it.
     """

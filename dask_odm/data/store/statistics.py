@@ -1,4 +1,4 @@
-"""What is known of a store without reading its rows: figures of every feature, and classes or real targets.
+"""Statistics of a store that are known without reading its rows: of every feature, and of classes or real targets.
 
 Minimum, maximum, mean and variance are computed block by block. Blocks are merged by the pairwise update of Chan, Golub
 and LeVeque (1983), "Algorithms for computing the sample variance", The American Statistician 37, so nothing cancels
@@ -180,7 +180,7 @@ _LABEL_TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """What is known of y from its attributes, which `class_attributes` and `real_attributes` make."""
+    """Facts about y from its attributes, which `class_attributes` and `real_attributes` make."""
 
     classes: tuple[Label, ...] | None = None  # labels in sorted order; None without y and for real targets
     class_counts: tuple[int, ...] | None = None  # rows of each

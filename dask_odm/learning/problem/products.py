@@ -172,7 +172,7 @@ class RowProducts:
 
 @dataclass(frozen=True, eq=False)
 class SourcedProducts:
-    """What `Products` have in common whose kernel and rows are those of other products, their ``source``."""
+    """Base of `Products` whose kernel and rows are those of other products, their ``source``."""
 
     source: Products
 

@@ -60,7 +60,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class CubeSchema:
-    """What a model keeps of the cube that it was fitted on.
+    """The description of a fit's cube that a model keeps.
 
     ``dimensions`` are those of the features, and ``missing`` counts the rows with a label that missed a feature.
     ``words`` are the meanings of labels that are codes, by their text.
@@ -129,7 +129,7 @@ def is_small(store: TrainingData, fit: Any = None) -> bool:
 
 @dataclass(frozen=True)
 class Recipe(Generic[F]):
-    """How one solver learns from training data, with the settings of one fit: functions of its method's folder."""
+    """Functions of a method's folder by which one solver learns from training data, with the settings of one fit."""
 
     train: Callable[[TrainingData, F], Trained]  # trains a model; every class has a row of positive weight
     linear: bool = False  # whether it is for the linear kernel only, and can start from weights of features

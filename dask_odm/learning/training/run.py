@@ -48,7 +48,7 @@ seed_of = lru_cache(maxsize=64)(drawn)  # for integers: seeding a generator anew
 
 @dataclass(frozen=True)
 class FitRun:
-    """How a fit runs, from an estimator's checked parameters."""
+    """The course of a fit, from an estimator's checked parameters."""
 
     seed: int  # of every random choice
     dtype: str | None = None  # "float32" or "float64" to compute in; None for the rows' own

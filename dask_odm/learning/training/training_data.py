@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Purpose:
-    """What kernel products are for, and what their user needs beside them.
+    """The purpose of kernel products, and what their user needs beside them.
 
     ``what`` is a few words for messages. ``nbytes`` takes n, d and the bytes of an entry, and returns the bytes that
     the user of the products holds in this process. ``advice`` says what to do if memory does not suffice.

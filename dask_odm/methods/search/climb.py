@@ -33,7 +33,7 @@ COARSE, FINE, WHOLE = range(3)
 
 @dataclass(frozen=True)
 class SearchTuning:
-    """What the search tries if the user does not say, and when it ends; chosen so that it takes about 70 trials."""
+    """Settings that the search tries if the user does not say, and its end; chosen so that it takes about 70 trials."""
 
     upsilons: tuple[float, ...] = (0.0125, 0.05, 0.2, 0.8)
     thetas: tuple[float, ...] = (0.1, 0.3, 0.6)
