@@ -1,11 +1,10 @@
-"""LIBSVM (SVMlight) text, plain or compressed, read block by block by scikit-learn.
+"""LIBSVM (SVMlight) text, plain or compressed, read block by block.
 
 A line is ``label index:value index:value … # comment`` with indices that ascend from 1; ``qid:n`` is skipped.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
-from sklearn.datasets import load_svmlight_file
 
+from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
@@ -96,17 +95,10 @@ class LibsvmSource(TableSource):
 
     def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
-        # scikit-learn's reader would take 20 times the bytes of a line with more pairs than features
-        most = self.n_features + 1  # one more for qid:n
-        long = len(text.data) > 2 * self._reading.block_bytes
-        if long and any(_content(line).count(b":") > most for _, line in text.lines()):
-            raise explain(text, self.n_features, ValueError("more pairs than features"))
-        try:
-            rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
-        except (ValueError, OverflowError, IndexError) as error:
-            raise explain(text, self.n_features, error) from error
-        if b"_" in text.data and any(b"_" in _content(line) for _, line in text.lines()):
-            raise explain(text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
+        found = parse_rows(text.data, self.n_features)
+        if found is None:
+            raise explain(text, self.n_features)
+        rows, y = found
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
             raise InputError(f"{_place(text, row)}: the label is {y[row]}; it must be a finite number.")
@@ -165,13 +157,13 @@ def _largest_index(text: TextBlock) -> tuple[int, int, int]:
     return largest, where, rows
 
 
-def explain(text: TextBlock, n_features: int, error: Exception) -> InputError:
-    """Find the first bad line, and return the error that says what is wrong with it."""
+def explain(text: TextBlock, n_features: int) -> InputError:
+    """Find the first line that is no row, and return the error that says why."""
     for number, line in text.lines():
         complaint = _complaint(_content(line), n_features)
         if complaint:
             return InputError(f"{text.path}, line {number}: {complaint}")
-    return InputError(f"{text.path}, from line {text.first_line}: not LIBSVM text ({error}).")
+    return InputError(f"{text.path}, from line {text.first_line}: not LIBSVM text.")
 
 
 def _complaint(line: bytes, n_features: int) -> str | None:
