@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from dask_odm.data.readers.libsvm_rows import parse_rows
+from dask_odm.data.readers.libsvm_rows import largest_index, parse_rows
 from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
@@ -28,8 +29,8 @@ _INDEX = re.compile(rb"[+-]?[0-9]{1,4000}")  # longer numbers are too long for P
 class LibsvmSource(TableSource):
     """Rows of one or more LIBSVM files, read one after another.
 
-    Without ``n_features`` a first pass over the files looks for the largest index. It takes a tenth of the time of
-    reading them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
+    Without ``n_features`` a first pass over the files looks for the largest index. It takes little time beside reading
+    them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
     would take far more bytes than their text, perhaps because of one wrong index. With ``label=False``, labels are
     left out, and lines may begin with their first pair.
     """
@@ -129,32 +130,15 @@ def _labelled(text: TextBlock) -> TextBlock:
 
 
 def _largest_index(text: TextBlock) -> tuple[int, int, int]:
-    """Return the largest last index of all lines, its line, and the number of rows.
-
-    Indices are taken to ascend, which the reading pass will check.
-    """
-    largest = 0
-    where = text.first_line
-    rows = 0
-    for number, line in text.lines():
-        if b"#" in line:
-            line = line.partition(b"#")[0]
-        head, colon, _ = line.rpartition(b":")
-        rows += bool(colon or line.strip())
-        if not colon:
-            continue
-        try:
-            index = int(head.rsplit(None, 1)[-1])
-        except (ValueError, IndexError):
-            continue
-        if index > MAX_FEATURES:
-            raise InputError(
-                f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
-            )
-        if index > largest:
-            largest = index
-            where = number
-    return largest, where, rows
+    """Return the largest last index of all lines, the number of its line, and the number of rows."""
+    largest, before, rows = largest_index(text.data, MAX_FEATURES)
+    number, line = next(islice(text.lines(), before, None))
+    if largest > MAX_FEATURES:
+        index = _content(line).rpartition(b":")[0].split()[-1].lstrip(b"+0").decode()
+        raise InputError(
+            f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+        )
+    return largest, number, rows
 
 
 def explain(text: TextBlock, n_features: int) -> InputError:
@@ -201,7 +185,7 @@ def _complaint(line: bytes, n_features: int) -> str | None:
     return None
 
 
-def _digits(number: int) -> str:
+def _digits(number: int | str) -> str:
     """Return a whole number for a message, cut if it is absurdly long."""
     text = str(number)
     return text if len(text) <= 30 else f"{text[:30]}…"

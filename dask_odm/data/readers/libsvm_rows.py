@@ -41,6 +41,43 @@ def parse_rows(text: bytes, n_features: int) -> tuple[Any, Array] | None:
     return csr_array((values, columns[:entries], ends[: rows + 1]), shape=(rows, n_features)), numbers[:rows]
 
 
+def largest_index(text: bytes, most: int) -> tuple[int, int, int]:
+    """Return the largest last index of whole lines, how many lines are before its line, and the number of rows.
+
+    Indices are taken to ascend, which `parse_rows` checks. One that is larger than ``most`` ends the search.
+    """
+    text = text if text.endswith(b"\n") else text + b"\n"
+    largest, line, rows = _scan(frozen(np.frombuffer(text, np.uint8)), most)
+    return largest, line, rows
+
+
+@compiled_in_order
+def _scan(text: Array, most: int) -> tuple[int, int, int]:
+    largest = 0
+    where = 0
+    rows = 0
+    line = 0
+    at = 0
+    while at < text.size and largest <= most:
+        at = _next_word(text, at)
+        rows += text[at] != 10
+        colon = -1
+        while text[at] != 10 and text[at] != 35:
+            colon = at if text[at] == 58 else colon
+            at += 1
+        if colon >= 0:
+            start = colon
+            while start > 0 and not _ends_word(text[start - 1]):
+                start -= 1
+            stop, index = _index(text, start, most)
+            if stop == colon + 1 and index > largest:
+                largest = index
+                where = line
+        at = _next_word(text, at) + 1
+        line += 1
+    return largest, where, rows
+
+
 def _read_others(text: bytes, others: Array, numbers: Array, step: int = 1 << 12) -> bool:
     """Read the numbers that are left to Python, few at a time; return False if a word is no number."""
     for first in range(0, len(others), step):
@@ -82,7 +119,7 @@ def _parse(
         before = 0
         while text[at] != 10:
             at, index = _index(text, at, n_features)
-            if index <= before:
+            if not before < index <= n_features:
                 return -1, 0, 0
             before = index
             columns[entry] = index - 1
@@ -136,13 +173,13 @@ def _after_query(text: Array, at: int) -> int:
 
 @compiled_in_order
 def _index(text: Array, at: int, most: int) -> tuple[int, int]:
-    """Return where the value of a pair begins, and its index; 0 if that is none, or more than ``most``."""
+    """Return where the value of a pair begins, and its index: 0 if it has none, ``most`` + 1 if that is larger."""
     at += text[at] == 43  # "+"
     index = 0
-    while 48 <= text[at] <= 57 and index <= most:
-        index = 10 * index + (text[at] - 48)
+    while 48 <= text[at] <= 57:
+        index = min(10 * index + (text[at] - 48), most + 1)
         at += 1
-    return at + 1, index if text[at] == 58 and index <= most else 0
+    return at + 1, index if text[at] == 58 else 0
 
 
 @compiled_in_order
