@@ -26,7 +26,7 @@ from dask_odm.data.rows.stored import (
     scatter,
     seal,
 )
-from dask_odm.data.rows.stored_entries import SparsePartitions, deal, forget_dealt, join, with_most
+from dask_odm.data.rows.stored_entries import DealtFile, SparsePartitions, deal, forget_dealt, join, with_most
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array
 from dask_odm.data.store.store import Store, StoreBlock
@@ -148,28 +148,27 @@ class Shuffle:
             return self._move_entries(dealer, counted)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
-        written = self._moved(scatter, partitions, dealer, before)
+        written = self._moved(partial(move_run, scatter), partitions, dealer, before)
         self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
 
     def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer, before: Array) -> Array:
-        """Move all rows, given how many of each group earlier runs have; add what each move returns."""
-        shared = move, self.store, self.targets, partitions, self.folder, dealer.assign
+        """Move all rows, run by run, given how many of each group earlier runs have; add what each move returns."""
+        shared = self.store, self.targets, partitions, self.folder, dealer.assign
         runs = list(zip(self._runs, before, strict=True))
-        first, *others = self.cluster.map_chunks(move_run, runs, "shuffle", *shared)
+        first, *others = self.cluster.map_chunks(move, runs, "shuffle", *shared)
         return sum(others, first)
 
     def _move_entries(self, dealer: Dealer, counted: Array) -> SparsePartitions:
         """Write every sparse row to its place: in segments first, which are then joined to pieces."""
-        chunks = self.store.n_chunks
         planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         before = np.cumsum(counted, axis=0) - counted
-        partitions = with_most(planned, self._moved(deal, planned, dealer, before))
+        partitions = with_most(planned, self._moved(deal_run, planned, dealer, before))
         pieces = list(partitions.pieces(0, len(partitions.counts)))
         # the segments of a piece, joined, in order, and packed
         self.cluster.require(5 * partitions.piece_nbytes, len(pieces), "Joining the rows of a piece")
-        self.cluster.map_chunks(join, pieces, "seal", partitions, self.folder, chunks)
-        forget_dealt(self.folder, chunks)
+        self.cluster.map_chunks(join, pieces, "seal", partitions, self.folder, self._runs)
+        forget_dealt(self.folder)
         return partitions
 
 
@@ -193,12 +192,26 @@ def move_run(
     chunks: range,
     before: Array,
 ) -> Array:
-    """Move a run of chunks by `scatter` or `deal`, given how many rows of each group earlier runs have; add results."""
+    """Move a run of chunks one by one, given how many rows of each group earlier runs have; add results."""
     before = before.copy()
     total: Any = 0
     for c in while_wanted(chunks):
         total = total + move(store, targets, partitions, folder, assign, c, before)
     return np.asarray(total)
+
+
+def deal_run(
+    store: Store,
+    targets: Targets,
+    partitions: SparsePartitions,
+    folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]],
+    chunks: range,
+    before: Array,
+) -> Array:
+    """Move a run of chunks of sparse rows to a file of its own, as `move_run`, and return the entries of each piece."""
+    with DealtFile.new(partitions, folder, chunks) as dealt:
+        return move_run(partial(deal, dealt), store, targets, partitions, folder, assign, chunks, before)
 
 
 def scaling_path(folder: str) -> str:

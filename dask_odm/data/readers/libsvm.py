@@ -1,22 +1,22 @@
-"""LIBSVM (SVMlight) text, plain or compressed, read block by block by scikit-learn.
+"""LIBSVM (SVMlight) text, plain or compressed, read block by block.
 
 A line is ``label index:value index:value … # comment`` with indices that ascend from 1; ``qid:n`` is skipped.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
-from sklearn.datasets import load_svmlight_file
 
+from dask_odm.data.readers.libsvm_rows import largest_index, parse_rows
 from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
@@ -29,8 +29,8 @@ _INDEX = re.compile(rb"[+-]?[0-9]{1,4000}")  # longer numbers are too long for P
 class LibsvmSource(TableSource):
     """Rows of one or more LIBSVM files, read one after another.
 
-    Without ``n_features`` a first pass over the files looks for the largest index. It takes a tenth of the time of
-    reading them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
+    Without ``n_features`` a first pass over the files looks for the largest index. It takes little time beside reading
+    them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
     would take far more bytes than their text, perhaps because of one wrong index. With ``label=False``, labels are
     left out, and lines may begin with their first pair.
     """
@@ -96,17 +96,10 @@ class LibsvmSource(TableSource):
 
     def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
-        # scikit-learn's reader would take 20 times the bytes of a line with more pairs than features
-        most = self.n_features + 1  # one more for qid:n
-        long = len(text.data) > 2 * self._reading.block_bytes
-        if long and any(_content(line).count(b":") > most for _, line in text.lines()):
-            raise explain(text, self.n_features, ValueError("more pairs than features"))
-        try:
-            rows, y = load_svmlight_file(io.BytesIO(text.data), n_features=self.n_features, zero_based=False)
-        except (ValueError, OverflowError, IndexError) as error:
-            raise explain(text, self.n_features, error) from error
-        if b"_" in text.data and any(b"_" in _content(line) for _, line in text.lines()):
-            raise explain(text, self.n_features, ValueError("an underscore"))  # Python's 1_000 is no number here
+        found = parse_rows(text.data, self.n_features)
+        if found is None:
+            raise explain(text, self.n_features)
+        rows, y = found
         if np.isinf(y).any():
             row = int(np.argmax(np.isinf(y)))
             raise InputError(f"{_place(text, row)}: the label is {y[row]}; it must be a finite number.")
@@ -137,41 +130,24 @@ def _labelled(text: TextBlock) -> TextBlock:
 
 
 def _largest_index(text: TextBlock) -> tuple[int, int, int]:
-    """Return the largest last index of all lines, its line, and the number of rows.
-
-    Indices are taken to ascend, which the reading pass will check.
-    """
-    largest = 0
-    where = text.first_line
-    rows = 0
-    for number, line in text.lines():
-        if b"#" in line:
-            line = line.partition(b"#")[0]
-        head, colon, _ = line.rpartition(b":")
-        rows += bool(colon or line.strip())
-        if not colon:
-            continue
-        try:
-            index = int(head.rsplit(None, 1)[-1])
-        except (ValueError, IndexError):
-            continue
-        if index > MAX_FEATURES:
-            raise InputError(
-                f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
-            )
-        if index > largest:
-            largest = index
-            where = number
-    return largest, where, rows
+    """Return the largest last index of all lines, the number of its line, and the number of rows."""
+    largest, before, rows = largest_index(text.data, MAX_FEATURES)
+    number, line = next(islice(text.lines(), before, None))
+    if largest > MAX_FEATURES:
+        index = _content(line).rpartition(b":")[0].split()[-1].lstrip(b"+0").decode()
+        raise InputError(
+            f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+        )
+    return largest, number, rows
 
 
-def explain(text: TextBlock, n_features: int, error: Exception) -> InputError:
-    """Find the first bad line, and return the error that says what is wrong with it."""
+def explain(text: TextBlock, n_features: int) -> InputError:
+    """Find the first line that is no row, and return the error that says why."""
     for number, line in text.lines():
         complaint = _complaint(_content(line), n_features)
         if complaint:
             return InputError(f"{text.path}, line {number}: {complaint}")
-    return InputError(f"{text.path}, from line {text.first_line}: not LIBSVM text ({error}).")
+    return InputError(f"{text.path}, from line {text.first_line}: not LIBSVM text.")
 
 
 def _complaint(line: bytes, n_features: int) -> str | None:
@@ -209,7 +185,7 @@ def _complaint(line: bytes, n_features: int) -> str | None:
     return None
 
 
-def _digits(number: int) -> str:
+def _digits(number: int | str) -> str:
     """Return a whole number for a message, cut if it is absurdly long."""
     text = str(number)
     return text if len(text) <= 30 else f"{text[:30]}…"

@@ -28,7 +28,7 @@ from dask_odm.data.readers.sources import (
     narrow,
     not_finite,
 )
-from dask_odm.data.readers.texts import WordCounter
+from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import require_entries_within
@@ -123,8 +123,7 @@ class TableSource:
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
         columns = self._columns
-        texts = None if columns.text is None else WordCounter(self.n_features)
-        wanted = [] if texts else columns.features
+        wanted = columns.features if columns.text is None else []
         wanted = wanted if columns.weight is None else [*wanted, columns.weight]
         begin = 0
         sparsely: bool | None = None
@@ -137,8 +136,8 @@ class TableSource:
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
-            if texts is not None:
-                batch = replace(batch, table=self._counted(batch, texts))
+            if columns.text is not None:
+                batch = replace(batch, table=self._counted(batch, columns.text))
             if sparsely is None:
                 sparsely = self._reading.reads_sparsely(batch.table.csr)
             yield from self._cut(batch, y, weight, begin, sparsely)
@@ -161,15 +160,14 @@ class TableSource:
         at = self._columns.text
         return None if at is None else str(at) if self._columns.names is None else self._columns.names[at]
 
-    def _counted(self, batch: Batch, words: WordCounter) -> Table:
+    def _counted(self, batch: Batch, column: int) -> Table:
         """Return the table of the counts of the words in a column of texts, weighted if there is a recipe."""
-        assert self._columns.text is not None
-        texts = batch.table.labels(self._columns.text)
+        texts = batch.table.labels(column)
 
         def place(row: int) -> str:
             return f"{_place(batch.where, batch.first, batch.line, row)}, {self.feature(0)}"
 
-        rows = words.counts(texts, place)
+        rows = count_words(texts, self.n_features, place)
         return ArrayTable(rows if self.text is None else self.text.weighted(rows))
 
     def _cut(self, batch: Batch, y: Any, weight: Any, begin: int, sparsely: bool) -> Iterator[SourceBlock]:

@@ -1,16 +1,18 @@
 """Sparse rows in the order of their partitions on disk: pieces of CSR rows, after one shuffle in bounded memory.
 
 The places of dense rows in a file are known before any is written; those of sparse rows are not. So tasks deal the rows
-of a chunk into a file of its own, in segments, one for each piece that is to be (`deal`). Then other tasks join the
-segments of a piece (`join`). Both are idempotent, no two write the same file, and files appear whole.
+of a run of chunks into a file of its own (`DealtFile`), in segments, one for each chunk and piece that is to be. Then
+other tasks join the segments of a piece (`join`): each opens one file of every run, however many chunks there are. Both
+are idempotent, no two write the same file, and files appear whole.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 from uuid import uuid4
 
 import numpy as np
@@ -20,10 +22,13 @@ from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import PARTITION_CHUNK_BYTES, StoredPartitions, groups_of_chunk
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import make_folders, open_whole
+from dask_odm.data.storage.staging import remove_folder
 from dask_odm.data.store.layout import CHECKSUM_BYTES, crc32c
 from dask_odm.data.store.store import Store
 from dask_odm.errors import StoreError
 from dask_odm.typing import Array
+
+_DEALT = "dealt"  # folder of the files of runs
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,39 @@ class SparsePartitions(StoredPartitions):
             os.remove(self.piece_path(i))
 
 
+class DealtFile:
+    """File of the rows of a run of chunks, in segments.
+
+    It begins with the starts of the segments, int64 (pieces + 1, chunks): a segment ends where that of the next piece
+    starts.
+    """
+
+    def __init__(self, file: IO[bytes], chunks: range, pieces: int) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._starts = np.empty((pieces + 1, len(chunks)), np.int64)
+        file.seek(self._starts.nbytes)
+
+    @classmethod
+    @contextmanager
+    def new(cls, partitions: SparsePartitions, folder: str, chunks: range) -> Iterator[DealtFile]:
+        """Yield the file of a run in which `deal` writes its chunks. It appears when all are written."""
+        with _appearing(folder, _dealt(chunks)) as file:
+            dealt = cls(file, chunks, len(partitions.counts) * partitions.chunks_each)
+            yield dealt
+            file.seek(0)
+            file.write(dealt._starts.tobytes())
+
+    def append(self, chunk: int, segments: Sequence[bytes]) -> None:
+        """Write the segments of a chunk, one for every piece, of which some are empty."""
+        at = self._file.tell()
+        self._starts[:, self._chunks.index(chunk)] = np.cumsum([at, *map(len, segments)])
+        for segment in segments:
+            self._file.write(segment)
+
+
 def deal(
+    dealt: DealtFile,
     store: Store,
     targets: Targets,
     partitions: SparsePartitions,
@@ -170,7 +207,7 @@ def deal(
     chunk: int,
     before: Array,
 ) -> Array:
-    """Write the rows of a chunk in segments, one for each piece, and return the entries of each.
+    """Append the rows of a chunk to a file in segments, one for each piece, and return the entries of each.
 
     ``assign`` and ``before`` are as in `dask_odm.data.rows.stored.scatter`.
     """
@@ -197,14 +234,13 @@ def deal(
             segments.append(Segment(X[own], y[own], weight[own], numbers[own], place[own]).packed())
         else:
             segments.append(b"")
-    ends = np.cumsum([8 * (pieces + 1), *map(len, segments)]).astype(np.int64)
-    _write(folder, f"dealt/{chunk}", [ends.tobytes(), *segments])
+    dealt.append(chunk, segments)
     return np.diff(X.indptr[starts]).astype(np.int64)
 
 
-def join(partitions: SparsePartitions, folder: str, chunks: int, i: int, count: int) -> None:
-    """Write piece ``i``, of ``count`` rows, from its segments. Raises StoreError if rows were lost."""
-    parts = list(_segments(partitions, folder, chunks, i))
+def join(partitions: SparsePartitions, folder: str, runs: Sequence[range], i: int, count: int) -> None:
+    """Write piece ``i``, of ``count`` rows, from its segments in all ``runs``. Raises StoreError if rows were lost."""
+    parts = [part for chunks in runs for part in _segments(partitions, folder, chunks, i)]
     if sum(len(part.y) for part in parts) != count:
         raise StoreError(
             f"scratch folder '{partitions.path}': rows of piece {i} were lost while workers wrote them. Choose a "
@@ -214,29 +250,31 @@ def join(partitions: SparsePartitions, folder: str, chunks: int, i: int, count: 
     order = np.argsort(np.concatenate([part.place for part in parts]), kind="stable")
     X = vstack([part.X for part in parts], format="csr")[order]
     columns = {n: np.concatenate([getattr(part, n) for part in parts])[order] for n in ("y", "weight", "row", "place")}
-    _write(partitions.path, f"X/{i}", [Segment(X, **columns).packed()])
+    with _appearing(partitions.path, f"X/{i}") as file:
+        file.write(Segment(X, **columns).packed())
 
 
-def _segments(partitions: SparsePartitions, folder: str, chunks: int, i: int) -> Iterator[Segment]:
-    """Yield the segments of piece ``i`` in the order of the chunks that have any of its rows."""
-    for chunk in range(chunks):
-        with open_whole(os.path.join(folder, "dealt", str(chunk))) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(8 * i)
-            start, stop = np.frombuffer(file.read(16).ljust(16, b"\xff"), np.int64).tolist()
+def _segments(partitions: SparsePartitions, folder: str, chunks: range, i: int) -> Iterator[Segment]:
+    """Yield the segments of piece ``i`` in the order of those chunks of a run that have any of its rows."""
+    n = len(chunks)
+    with open_whole(os.path.join(folder, _dealt(chunks))) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(8 * n * i)
+        bounds = np.frombuffer(file.read(16 * n).ljust(16 * n, b"\xff"), np.int64)
+        for chunk, start, stop in zip(chunks, bounds[:n].tolist(), bounds[n:].tolist(), strict=True):
+            what = f"segment {i} of chunk {chunk}"
             if not 0 <= start <= stop <= size:
-                raise partitions.damage(f"segment {i} of chunk {chunk}")
+                raise partitions.damage(what)
             if start < stop:
                 file.seek(start)
                 data = np.empty(stop - start, np.uint8)
                 file.readinto(data.data)
-                yield partitions.unpacked(data, f"segment {i} of chunk {chunk}")
+                yield partitions.unpacked(data, what)
 
 
-def forget_dealt(folder: str, chunks: int) -> None:
-    """Remove the files that `deal` wrote for so many chunks."""
-    for chunk in range(chunks):
-        os.remove(os.path.join(folder, "dealt", str(chunk)))
+def forget_dealt(folder: str) -> None:
+    """Remove the files that `deal` wrote, and what killed workers left beside them."""
+    remove_folder(os.path.join(folder, _DEALT))
 
 
 def with_most(partitions: SparsePartitions, entries: Array) -> SparsePartitions:
@@ -244,11 +282,21 @@ def with_most(partitions: SparsePartitions, entries: Array) -> SparsePartitions:
     return replace(partitions, most_entries=int(entries.max()))
 
 
-def _write(root: str, key: str, parts: list[bytes]) -> None:
-    """Write a file of these parts; a reader sees all of it or nothing, even if two workers write it at once."""
+def _dealt(chunks: range) -> str:
+    """Return the key of the file of a run."""
+    return f"{_DEALT}/{chunks.start}"
+
+
+@contextmanager
+def _appearing(root: str, key: str) -> Iterator[IO[bytes]]:
+    """Yield a new file, of which a reader sees all or nothing, even if two workers write it at once."""
     path = make_folders(root, key)
     aside = f"{path}.{uuid4().hex}"
-    with open(aside, "wb") as file:
-        for part in parts:
-            file.write(part)
-    os.replace(aside, path)
+    try:
+        with open(aside, "wb") as file:
+            yield file
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(aside)
+        raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.sparse import random_array, vstack
@@ -13,7 +16,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store import open_chunks
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner
-from dask_odm.engine.shuffle import Shuffle
+from dask_odm.engine.shuffle import Shuffle, deal_run
 from dask_odm.errors import MemoryLimitError, StoreError
 
 N = 500
@@ -50,9 +53,9 @@ def stores(rows, tmp_path_factory):
     return sparse, ingest((X, y), folder / "b.zarr", sparse=False, chunk_rows=60, **options)
 
 
-def dealt(store, folder, parts=3, **options):
+def dealt(store, folder, parts=3, cluster=HERE, **options):
     folder.mkdir()
-    shuffle = Shuffle(store, TwoClasses((1.0, 3.0)), str(folder), HERE, **options)
+    shuffle = Shuffle(store, TwoClasses((1.0, 3.0)), str(folder), cluster, **options)
     return shuffle.by_partitioner(RandomPartitioner(parts, 5), PLAIN)
 
 
@@ -88,7 +91,7 @@ def test_factors_are_applied_and_nothing_is_shifted(stores, tmp_path):
 
 def test_nothing_is_left_of_what_was_dealt_and_removed(stores, tmp_path):
     partitions = dealt(stores[0], tmp_path / "a")
-    assert not list((tmp_path / "a" / "dealt").iterdir())
+    assert not (tmp_path / "a" / "dealt").exists()
     for k in range(3):
         partitions.remove(k)
     assert not list((tmp_path / "a" / "X").iterdir())
@@ -117,19 +120,38 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
     partitions = dealt(stores[0], tmp_path / "a")
     (number, count), *_ = partitions.pieces(0, 1)
     (tmp_path / "b").mkdir()
-    targets = TwoClasses((1.0, 3.0))
-    for chunk in range(2):  # of many
-        before = np.zeros(1, np.int64)
-        dealer = RandomPartitioner(3, 5).dealer((sum(partitions.counts),))
-        stored_entries.deal(stores[0], targets, partitions, str(tmp_path / "b"), dealer.assign, chunk, before)
+    dealer = RandomPartitioner(3, 5).dealer((sum(partitions.counts),))
+    shared = stores[0], TwoClasses((1.0, 3.0)), partitions, str(tmp_path / "b"), dealer.assign
+    runs = [range(1), range(1, 3)]  # of more chunks
+    for run in runs:
+        deal_run(*shared, run, np.zeros(1, np.int64))
     with pytest.raises(StoreError, match="rows of piece 0 were lost while workers wrote them"):
-        stored_entries.join(partitions, str(tmp_path / "b"), 2, number, count)
+        stored_entries.join(partitions, str(tmp_path / "b"), runs, number, count)
     path = tmp_path / "b" / "dealt" / "1"
     whole = path.read_bytes()
-    for harmed in (b"", whole[:12], b"\x7f" * 16 + whole[16:]):
+    for harmed in (b"", whole[:12], b"\x7f" * 32 + whole[32:]):
         path.write_bytes(harmed)
         with pytest.raises(StoreError, match="segment 0 of chunk 1 is damaged"):
-            stored_entries.join(partitions, str(tmp_path / "b"), 2, number, count)
+            stored_entries.join(partitions, str(tmp_path / "b"), runs, number, count)
+
+
+def test_a_piece_opens_a_file_for_each_run_of_chunks(stores, tmp_path, monkeypatch):
+    opened = []
+    plain = stored_entries.open_whole
+    monkeypatch.setattr(stored_entries, "open_whole", lambda path: opened.append(path) or plain(path))
+    one = replace(HERE, threads=1)
+    partitions = dealt(stores[0], tmp_path / "a", cluster=one)
+    assert stores[0].n_chunks > one.tasks
+    assert len(opened) == len(list(partitions.pieces(0, 3))) * one.tasks
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_runs_change_no_bit(stores, tmp_path, threads):
+    found = []
+    for name, cluster in ("a", HERE), ("b", replace(HERE, threads=threads)):
+        partitions = dealt(stores[0], tmp_path / name, cluster=cluster)
+        found.append([Path(partitions.piece_path(i)).read_bytes() for i, _ in partitions.pieces(0, 3)])
+    assert found[0] == found[1]
 
 
 def test_what_does_not_fit_is_refused(stores, tmp_path):
