@@ -52,8 +52,8 @@ checkov: $(VENV)/.installed-test $(CHECKOV)/.installed
 	@DASK_ODM_CHECKOV=$(CURDIR)/$(CHECKOV)/bin/checkov $(BIN)/python -m pytest -n 0 tests/helm/test_checkov.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/generated docs/gallery
-	find dask_odm tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) $(CHECKOV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist docs/_build docs/generated docs/gallery docs/tutorials
+	find dask_odm tests examples tutorials -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One file per set of extras (plot, bench, docs, test, dev), written only after an install that succeeded.
 $(VENV)/.installed-%: pyproject.toml $(VENV)/.created

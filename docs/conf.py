@@ -60,12 +60,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # gallery_figures
 # Scripts that make the tables of papers again, for half a minute and more: shown, not run.
 SHOWN = ("compare_mdd", "hogwild", "mixing_tables", "saddle_data", "saddle_dsvc", "saddle_svc")
 sphinx_gallery_conf = {
-    "examples_dirs": "../examples",
-    "gallery_dirs": "gallery",
+    "examples_dirs": ["../examples", "../tutorials"],
+    "gallery_dirs": ["gallery", "tutorials"],
+    "copyfile_regex": r"index\.rst",  # the tutorials' own first page
     "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
-    "capture_repr": (),
+    "capture_repr": ("_repr_html_",),
     "reset_argv": "gallery_figures.arguments",
-    "image_scrapers": ("gallery_figures.pictures",),
+    "image_scrapers": ("matplotlib", "gallery_figures.pictures"),
     "reset_modules": (),
     "download_all_examples": False,
     "show_signature": False,
@@ -82,7 +83,7 @@ html_copy_source = False
 html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
@@ -91,6 +92,8 @@ html_theme_options = {
 PAGES = {
     "examples": "gallery/index.rst",
     **{f"examples/{path.name}": f"gallery/{path.stem}.rst" for path in (ROOT / "examples").glob("*.py")},
+    "tutorials": "tutorials/index.rst",
+    **{f"tutorials/{path.name}": f"tutorials/{path.stem}.rst" for path in (ROOT / "tutorials").glob("*.py")},
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "README.md": "index.md",

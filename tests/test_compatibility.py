@@ -50,7 +50,7 @@ def test_models_predict_what_they_did(folder: Path, name: str, tmp_path: Path) -
 
 
 @pytest.mark.filterwarnings("default")  # those of the tools are theirs
-@pytest.mark.parametrize("tool", ["skops"])
+@pytest.mark.parametrize("tool", ["skops", "mlflow"])
 def test_other_tools_keep_models(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(tool)
     monkeypatch.chdir(tmp_path)

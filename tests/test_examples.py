@@ -1,34 +1,33 @@
-"""Everything in examples/ runs, without a warning and without leaving a file."""
+"""Everything in examples/ runs, without a warning and without leaving a file, and tutorials say what is so."""
 
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from notebooks import run_notebook, shown
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-FILES = sorted(path.name for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-NEEDS = {"from_parquet.py": "pyarrow"} | dict.fromkeys(
-    (
-        "cells.py",
-        "compare_mdd.py",
-        "compare_svrg.py",
-        "land_cover.py",
-        "mixing_tables.py",
-        "robust_odm.py",
-        "saddle_dsvc.py",
-        "saddle_svc.py",
-    ),
-    "matplotlib",
-)
+TUTORIALS = ROOT / "tutorials"
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+FILES = files(EXAMPLES)
+DRAW = ("cells.py", "compare_mdd.py", "compare_svrg.py", "mixing_tables.py", "saddle_dsvc.py", "saddle_svc.py")
+NEEDS = dict.fromkeys(DRAW, "matplotlib") | {"from_parquet.py": "pyarrow"}
 
 
 def of_kind(suffix: str) -> list[str]:
@@ -57,19 +56,94 @@ def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
     assert len(FILES) >= 10
 
 
-@pytest.mark.parametrize("name", of_kind(".py"))
-def test_script(name, work_folder, capsys, monkeypatch) -> None:
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
-    before = set(FILES)
-    monkeypatch.setattr("sys.argv", [name])
-    monkeypatch.syspath_prepend(EXAMPLES)  # as Python does
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+def run_script(path: Path, work_folder: Path, capsys, monkeypatch) -> SimpleNamespace:
+    """Run a script, which may say something and leaves nothing; return its names."""
+    before = files(path.parent)
+    monkeypatch.setattr("sys.argv", [path.name])
+    monkeypatch.syspath_prepend(path.parent)  # as Python does
+    names = runpy.run_path(str(path), run_name="__main__")
     said = capsys.readouterr()
     assert said.out.strip()
     assert said.err == ""
     assert left_behind(work_folder) == []
-    assert {path.name for path in EXAMPLES.iterdir()} - {"__pycache__"} == before
+    assert files(path.parent) == before
+    return SimpleNamespace(**names)
+
+
+@pytest.mark.parametrize("name", of_kind(".py"))
+def test_script(name, work_folder, capsys, monkeypatch) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    run_script(EXAMPLES / name, work_folder, capsys, monkeypatch)
+
+
+# What the sentences of a tutorial say of its figures, by what it leaves in its names.
+
+
+def land_cover(of: SimpleNamespace) -> None:
+    right, best = (float((image == of.truth).where(of.clear).mean()) for image in (of.found, of.best))
+    assert of.apart < of.single < of.apart + 0.03
+    assert of.apart == pytest.approx(right, abs=0.03)
+    assert right == pytest.approx(best, abs=0.03)
+    for least in (0.5, 0.7, 0.9):
+        kept = of.clear & (of.sure >= least)
+        correct = (of.found == of.truth).where(kept).mean()
+        assert float(correct) > float(of.sure.where(kept).mean())
+
+
+def hospitals(of: SimpleNamespace) -> None:
+    assert 0.3 < of.ill.min() < of.ill.max() < 0.7
+    assert of.plain.loo_score_ < 0.75
+    assert of.robust.suspects_ == of.liars.tolist()
+    best, mixed, final = (each.score(of.new_blood, of.new_truth) for each in (of.plain, of.robust, of.final))
+    assert best < mixed - 0.02
+    assert final == pytest.approx(of.final.loo_score_, abs=0.02)
+
+
+def costs(of: SimpleNamespace) -> None:
+    single, whole = (of.searches[way] for way in ("single visits", "whole patients"))
+    assert single.best_params_["gamma"] > 2 * whole.best_params_["gamma"]
+    assert single.loo_score_ > single.score(of.X_new, of.y_new) + 0.05
+    assert -of.cost(of.clf, of.X_new, of.y_new) < of.before
+    assert all(of.holds[of.y_new == label].mean() > 0.85 for label in (0, 1))
+
+
+def events(of: SimpleNamespace) -> None:
+    linear, kernel = (each.score(of.X_new, of.y_new) for each in (of.linear, of.kernel))
+    assert linear + 0.002 < kernel < 0.8
+    assert kernel == pytest.approx(of.kernel.loo_score_, abs=0.01)
+    assert of.kernel.dual_gap_ < 0.01
+    assert (of.values[~of.is_signal] > of.cut).mean() == pytest.approx(0.01, abs=0.004)
+    for values in (of.values, of.linear.decision_function(of.X_new)):  # the two curves at 1 %
+        passes = (values[of.is_signal] > np.quantile(values[~of.is_signal], 0.99)).mean()
+        assert passes == pytest.approx(0.2, abs=0.03)
+
+
+def text_collection(of: SimpleNamespace) -> None:
+    assert of.known > 0.5
+    assert of.held.mean() == pytest.approx(0.95, abs=0.04)
+
+
+def kubernetes(of: SimpleNamespace) -> None:
+    np.testing.assert_array_equal(of.one.dual_coef_, of.two.dual_coef_)
+
+
+CLAIMS = {each.__name__: each for each in (land_cover, text_collection, hospitals, events, kubernetes, costs)}
+
+
+def test_every_tutorial_is_on_the_first_page() -> None:
+    listed = re.findall(r"^   (\w+)$", (TUTORIALS / "index.rst").read_text("utf-8"), re.MULTILINE)
+    assert sorted([f"{name}.py" for name in listed] + ["index.rst"]) == files(TUTORIALS)
+    assert listed == list(CLAIMS)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_tutorial(name, work_folder, capsys, monkeypatch) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    names = run_script(TUTORIALS / f"{name}.py", work_folder, capsys, monkeypatch)
+    assert pyplot.get_fignums()
+    pyplot.close("all")
+    CLAIMS[name](names)
 
 
 @pytest.mark.parametrize("figure", ["saddle_svc.py table1", "saddle_dsvc.py figure3"])

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
 NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_gallery", "sphinx_click")
 THEME_SAYS = ("[PST]: ", "Got invalid theme mode: . Resetting to auto.")  # of the theme itself, on every page
-GENERATED = ("_modules", "gallery", "generated")  # folders of which a browser opens a few pages
+GENERATED = ("_modules", "gallery", "generated", "tutorials")  # folders of which a browser opens a few pages
 
 
 @pytest.fixture(scope="module")

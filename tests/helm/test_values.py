@@ -17,6 +17,7 @@ from dask_odm.cli import main as dask_odm
 VALUES = (CHART / "values.yaml").read_text("utf-8")
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 GUIDE = (ROOT / "helm" / "README.md").read_text("utf-8")
+TUTORIAL = (ROOT / "tutorials" / "kubernetes.py").read_text("utf-8")
 FREE = {"dask.config"}  # what others define
 
 REFUSED: list[tuple[str, Document]] = [
@@ -103,12 +104,14 @@ def test_all_values_are_set_in_one_of_the_sets():
     assert {path for path in values if not any(f"{leaf}.".startswith(f"{path}.") for leaf in used)} == set()
 
 
-# The user's page ---------------------------------------------------------------------------------------------
+# The user's page, and the tutorial ---------------------------------------------------------------------------
 
 
 def commands(program: str) -> list[list[str]]:
-    """Words of the page's shell commands that begin with a program, or have it after ``--``."""
+    """Words of the shell commands of both that begin with a program, or have it after ``--``."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    told = re.findall(r"^# \.\. code-block:: sh\n#\n((?:#    .*\n)+)", TUTORIAL, re.MULTILINE)
+    blocks += [re.sub(r"^#    ", "", each, flags=re.MULTILINE) for each in told]
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     words, begins = [shlex.split(line, comments=True) for line in lines], ([], ["--"], ["|"])
     return [each[i:] for each in words for i in range(len(each)) if each[i] == program and each[i - 1 : i] in begins]
@@ -116,12 +119,15 @@ def commands(program: str) -> list[list[str]]:
 
 def test_the_page_s_helm_commands_render(tmp_path, monkeypatch):
     (spot,) = re.findall(r"^```yaml\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    (tmp_path / "spot.yaml").write_text(spot)
+    (train,) = re.findall(r'^VALUES = """$(.*?)^"""$', TUTORIAL, re.MULTILINE | re.DOTALL)
+    files = {"spot.yaml": spot, "train.yaml": train}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     monkeypatch.chdir(ROOT)
     found = [each for each in commands("helm") if each[1] in ("install", "upgrade")]
-    assert len(found) == 6
+    assert len(found) == 9
     for words in found:
-        rest = [str(tmp_path / word) if word == "spot.yaml" else word for word in words[2:] if word[2:] not in
+        rest = [str(tmp_path / word) if word in files else word for word in words[2:] if word[2:] not in
                 ("create-namespace", "reuse-values")]  # fmt: skip
         done = run_helm("template", *rest, "--kube-version", VERSIONS[1])
         assert done.returncode == 0, done.stderr
