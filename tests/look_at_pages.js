@@ -1,0 +1,104 @@
+// Look at pages of the site as readers do: in frames of several widths, in both themes. What is wrong goes into this document.
+
+const LEAST = 4.5;  // contrast of text with what is behind it (WCAG 2, level AA)
+const SEEN = 1.5;  // contrast of a line of a picture that can be seen
+const [WIDE, HIGH] = [200, 150];  // pixels of a picture that is examined
+
+async function load(frame, url) {
+  await new Promise((done) => { frame.onload = done; frame.src = url; });
+  await new Promise((done) => setTimeout(done, 300));
+}
+
+function parse(colour) {
+  const [r, g, b, a = 1] = colour.match(/[\d.]+/g).map(Number);
+  const unit = colour.startsWith("color(") ? 255 : 1;
+  return { rgb: [r * unit, g * unit, b * unit], a };
+}
+
+function over({ rgb, a }, behind) {
+  return rgb.map((value, i) => a * value + (1 - a) * behind[i]);
+}
+
+function background(element, view, known) {
+  if (!element) return [255, 255, 255];
+  if (!known.has(element)) {
+    const own = parse(view.getComputedStyle(element).backgroundColor);
+    known.set(element, over(own, background(element.parentElement, view, known)));
+  }
+  return known.get(element);
+}
+
+function luminance(rgb) {
+  const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function contrast(one, other) {
+  const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+}
+
+function isText(element) {
+  return [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+}
+
+function faint(article, view, known) {
+  const found = [];
+  for (const element of article.querySelectorAll("*")) {
+    const style = view.getComputedStyle(element);
+    const shown = element.getClientRects().length && style.visibility !== "hidden";
+    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, svg")) continue;
+    const behind = background(element, view, known);
+    const ratio = contrast(over(parse(style.color), behind), behind);
+    if (ratio < LEAST) found.push(`contrast ${ratio.toFixed(1)} of "${element.textContent.trim().slice(0, 40)}" (${element.className})`);
+  }
+  return found;
+}
+
+async function lost(article, view, known) {
+  const found = [];
+  for (const image of article.querySelectorAll("img")) {
+    image.loading = "eager";
+    await image.decode().catch(() => {});
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [WIDE, HIGH];
+    const brush = canvas.getContext("2d");
+    brush.drawImage(image, 0, 0, WIDE, HIGH);
+    const behind = background(image, view, known), pixels = brush.getImageData(0, 0, WIDE, HIGH).data;
+    let drawn = 0, seen = 0;
+    for (let i = 0; i < pixels.length; i += 4) {
+      const opaque = pixels[i + 3] > 127;
+      drawn += opaque;
+      seen += opaque && contrast([...pixels.slice(i, i + 3)], behind) >= SEEN;
+    }
+    const covers = drawn > 0.95 * WIDE * HIGH;  // has a background of its own
+    if (!covers && seen <= drawn / 2) found.push(`${image.src.split("/").pop()}: ${seen} of ${drawn} pixels are seen`);
+  }
+  return found;
+}
+
+async function look(pages, widths, themes) {
+  const found = [];
+  for (const width of widths) for (const theme of themes) {
+    localStorage.setItem("mode", theme);
+    localStorage.setItem("theme", theme);
+    const frame = document.createElement("iframe");
+    frame.style = `width: ${width}px; height: 900px; border: 0`;
+    document.body.append(frame);
+    for (const page of pages) {
+      await load(frame, page);
+      const view = frame.contentWindow, root = frame.contentDocument.documentElement;
+      const article = root.querySelector("article.bd-article");
+      const known = new Map();
+      const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];
+      if (root.dataset.theme !== theme) wrong.push(`the theme is ${root.dataset.theme}`);
+      if (root.scrollWidth > view.innerWidth) wrong.push(`scrolls sideways: ${root.scrollWidth} pixels`);
+      found.push(...wrong.map((each) => `${page}, ${width} pixels, ${theme}: ${each}`));
+    }
+    frame.remove();
+  }
+  const out = document.createElement("pre");
+  out.id = "found";
+  out.textContent = JSON.stringify(found);
+  document.body.append(out);
+}
