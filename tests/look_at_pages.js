@@ -4,9 +4,13 @@ const LEAST = 4.5;  // contrast of text with what is behind it (WCAG 2, level AA
 const SEEN = 1.5;  // contrast of a line of a picture that can be seen
 const [WIDE, HIGH] = [200, 150];  // pixels of a picture that is examined
 
+function wait(milliseconds) {
+  return new Promise((done) => setTimeout(done, milliseconds));
+}
+
 async function load(frame, url) {
   await new Promise((done) => { frame.onload = done; frame.src = url; });
-  await new Promise((done) => setTimeout(done, 300));
+  await wait(300);
 }
 
 function parse(colour) {
@@ -59,7 +63,11 @@ async function lost(article, view, known) {
   const found = [];
   for (const image of article.querySelectorAll("img")) {
     image.loading = "eager";
-    await image.decode().catch(() => {});
+    for (let tries = 0; tries < 50 && !(image.complete && image.naturalWidth); tries += 1) await wait(100);
+    if (!image.naturalWidth) {
+      found.push(`${image.src} does not load`);
+      continue;
+    }
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [WIDE, HIGH];
     const brush = canvas.getContext("2d");
