@@ -179,7 +179,7 @@ def test_pages_are_read_on_a_telephone_and_in_the_dark(
     (site / "_static" / "look.html").write_text(
         f'<!doctype html><meta charset="utf-8"><body><script>{script}\n{call}</script>', encoding="utf-8"
     )
-    dom, _ = browse(f"{address}/_static/look.html", tmp_path, seconds=300)
+    dom, _ = browse(f"{address}/_static/look.html", tmp_path, seconds=600)
     found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
     assert found is not None, "the browser did not come to the end"
     assert json.loads(unescape(found[1])) == []
