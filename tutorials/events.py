@@ -1,7 +1,7 @@
 """Physics events in 20 million rows
 =================================
 
-A detector writes down millions of collisions, and few analyses need all of them for training. After this page you can
+A detector writes down millions of collisions. How many of them does it take to learn from? After this page you can
 learn to tell signal from background from a store, see whether a kernel is worth its time, find out how many events it
 takes, and set the cut that lets one background event in a hundred through.
 
@@ -21,7 +21,7 @@ import dask_odm as odm
 
 folder = TemporaryDirectory()
 events, new = Path(folder.name, "events.zarr"), Path(folder.name, "new.zarr")
-store = odm.datasets.make_susy(30_000, store=events)  # of your file: odm.ingest("events.csv", events, label="signal")
+store = odm.datasets.make_susy(30_000, store=events)
 odm.datasets.make_susy(50_000, store=new, start=30_000)
 store
 
@@ -29,13 +29,15 @@ store
 # A look at the data
 # ------------------
 #
-# ``sample`` reads rows of any store, without the rest. No single value separates the two.
+# Of a file of yours ``odm.ingest("events.csv", events, label="signal")`` makes such a store. ``sample`` reads rows of
+# any store, without the rest. No single value separates the two.
 
 X, y = store.sample(20_000, 0)
 figure, axes = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
 for ax, feature in zip(axes, (0, 8, 12), strict=True):
     for label, name in zip(store.classes, ("background", "signal"), strict=True):
-        ax.hist(X[y == label, feature], bins=60, density=True, histtype="step", label=name)
+        values = X[y == label, feature]
+        ax.hist(values, bins=60, density=True, histtype="step", label=name)
     ax.set_xlabel(f"feature {feature}")
 axes[0].legend()
 
@@ -47,9 +49,8 @@ axes[0].legend()
 # enough.
 
 linear = odm.ODMClassifier("linear", scale="standard", lam=1e3).fit(events)
-print(
-    f"linear: {linear.score(new):.1%} of new events right, at most {linear.dual_gap_:.0e} of the objective left to gain"
-)
+print(f"linear: {linear.score(new):.1%} of new events right")
+print(f"certificate: at most {linear.dual_gap_:.0e} of the objective is left to gain")
 
 # %%
 # A kernel
@@ -59,11 +60,12 @@ print(
 # certificate says how far this is from the best function of the kernel, so it tells whether more landmarks can lower
 # the objective. ``loo=True`` leaves every event out in closed form.
 
-kernel = odm.ODMClassifier(
-    gamma=0.005, lam=5e3, scale="standard", solver=odm.solvers.Landmark(150, certify=True), loo=True, random_state=0
-).fit(events)
-print(f"kernel: {kernel.score(new):.1%} of new events right, {kernel.loo_score_:.1%} of those left out")
-print(f"certificate: at most {kernel.dual_gap_:.1%} of the objective left to gain by all rows as landmarks")
+settings = {"gamma": 0.005, "lam": 5e3, "scale": "standard", "random_state": 0}
+solver = odm.solvers.Landmark(150, certify=True)
+kernel = odm.ODMClassifier(solver=solver, loo=True, **settings).fit(events)
+print(f"kernel: {kernel.score(new):.1%} of new events right")
+print(f"        {kernel.loo_score_:.1%} of those left out")
+print(f"certificate: at most {kernel.dual_gap_:.1%} left to gain by more landmarks")
 
 # %%
 # Left-out events say what new ones do, within a per cent, so you need no test events to know it. A certificate near 0
@@ -76,14 +78,13 @@ print(f"certificate: at most {kernel.dual_gap_:.1%} of the objective left to gai
 # :func:`~dask_odm.learning_curve` fits an eighth, a fourth, half and all of the rows that it draws, and scores those
 # left out. Where the curve is flat, more events cost time and bring nothing.
 
-settings = odm.ODMClassifier(gamma=0.005, lam=5e3, scale="standard", solver=odm.solvers.Landmark(150), random_state=0)
-curve = odm.learning_curve(settings, events)
+model = odm.ODMClassifier(solver=odm.solvers.Landmark(150), **settings)
+curve = odm.learning_curve(model, events)
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 odm.plot_learning_curve(curve, ax)
 ax.axhline(0.8, color="black", linestyle="--", linewidth=1)
-print(
-    f"{curve.scores[-1]:.1%} right from {curve.rows[-1]:,} events, {curve.twice:.1%} by twice as many if it goes on so"
-)
+print(f"{curve.scores[-1]:.1%} right from {curve.rows[-1]:,} events")
+print(f"{curve.twice:.1%} from twice as many, if it goes on so")
 
 # %%
 # A decision: the cut
@@ -97,7 +98,7 @@ left_out = kernel.loo_decision_function_
 cut = np.quantile(left_out[~signal], 0.99)
 X_new, y_new = odm.Store.open(new).sample(50_000, 0)
 values, is_signal = kernel.decision_function(X_new), y_new == store.classes[1]
-print(f"cut {cut:.2f}: {(values[~is_signal] > cut).mean():.2%} of the new background pass, asked for were 1 %")
+print(f"asked for 1 % of the background: {(values[~is_signal] > cut).mean():.2%} pass")
 passes = [(left_out[signal] > cut).mean(), (values[is_signal] > cut).mean()]
 print("signal that passes: {:.1%} of the left-out, {:.1%} of the new".format(*passes))
 
@@ -132,8 +133,8 @@ folder.cleanup()
 #    20 million, 20 features  cells            391      715 MB
 #    =======================  ===============  =======  =======================
 #
-# Seconds grow in proportion to the rows, and a worker's memory by far less. So landmarks should take some two
-# and a half minutes for 20 million.
+# Seconds grow in proportion to the rows, and a worker's memory by far less. So landmarks should take some two and a
+# half minutes for 20 million.
 #
 # What to try next
 # ----------------

@@ -12,12 +12,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dask_odm as odm
+from dask_odm.datasets import contaminate_labels, deal_shards, make_overlapping
 
-blood, truth = odm.datasets.make_overlapping(6000, 30, accuracy=0.93)
-new_blood, new_truth = odm.datasets.make_overlapping(4000, 30, accuracy=0.93, start=6000)
-hospital = odm.datasets.deal_shards(6000, 40)
-told, liars = odm.datasets.contaminate_labels(truth, hospital, flipped=14, random=3, positive=(0.4, 0.6))
-print(f"{len(np.unique(hospital))} hospitals, {np.bincount(hospital).min()} patients each at least")
+blood, truth = make_overlapping(6000, 30, accuracy=0.93)
+new_blood, new_truth = make_overlapping(4000, 30, accuracy=0.93, start=6000)
+hospital = deal_shards(6000, 40)
+lies = {"flipped": 14, "random": 3, "positive": (0.4, 0.6)}
+told, liars = contaminate_labels(truth, hospital, **lies)
+print(f"{np.bincount(hospital).min()} patients or more of each hospital")
 
 # %%
 # A look at the data
@@ -41,7 +43,7 @@ ax.set(xlabel="hospital", ylabel="share told to be ill", ylim=(0, 1))
 plain = odm.ODMClassifier("linear", lam=1e3, loo=True).fit(blood, told, groups=hospital)
 print(f"certificate: at most {plain.dual_gap_:.0e} of the objective is left to gain")
 print(f"left-out hospitals: {plain.loo_score_:.0%} of the labels right")
-print(f"new patients, whose truth is known here: {plain.score(new_blood, new_truth):.1%} right")
+print(f"new patients: {plain.score(new_blood, new_truth):.1%} right")
 
 # %%
 # The certificate is as good as any: this is the best fit of these labels. It cannot say that the labels are false. The
@@ -54,7 +56,8 @@ print(f"new patients, whose truth is known here: {plain.score(new_blood, new_tru
 # and mixes what they come to. A result that is far from the others counts for little. ``"odm"`` takes steps on the
 # objective of the ODM.
 
-robust = odm.MixingClassifier("odm", lam=1e3, random_state=0).fit(blood, told, shard=hospital)
+robust = odm.MixingClassifier("odm", lam=1e3, random_state=0)
+robust.fit(blood, told, shard=hospital)
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 odm.plot_shard_weights(robust, ax)
 print(f"new patients: {robust.score(new_blood, new_truth):.1%} right")
@@ -72,7 +75,8 @@ for name in robust.suspects_:
     print(f"hospital {name:2}: {errors[name]:.0%} of its labels contradict the model")
 print("those that lied, which only this page knows:", *liars)
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
-ax.bar(range(40), errors, color=np.where(np.isin(np.arange(40), robust.suspects_), "tab:red", "tab:blue"))
+suspected = np.isin(np.arange(40), robust.suspects_)
+ax.bar(range(40), errors, color=np.where(suspected, "tab:red", "tab:blue"))
 ax.axhline(0.5, color="black", linestyle="--", linewidth=1)
 ax.set(xlabel="hospital", ylabel="share that contradicts the model")
 
@@ -81,9 +85,12 @@ ax.set(xlabel="hospital", ylabel="share that contradicts the model")
 # a mixture has not: a certificate, scores of hospitals that were left out, and probabilities.
 
 honest = ~np.isin(hospital, robust.suspects_)
-final = odm.ODMClassifier("linear", lam=1e3, loo=True).fit(blood[honest], told[honest], groups=hospital[honest])
-print(f"left-out hospitals: {final.loo_score_:.1%} right, the worst of them {final.loo_group_scores_.min():.0%}")
-print(f"new patients: {final.score(new_blood, new_truth):.1%} right, certificate {final.dual_gap_:.0e}")
+final = odm.ODMClassifier("linear", lam=1e3, loo=True)
+final.fit(blood[honest], told[honest], groups=hospital[honest])
+worst = final.loo_group_scores_.min()
+print(f"certificate: at most {final.dual_gap_:.0e} of the objective is left to gain")
+print(f"left-out hospitals: {final.loo_score_:.1%} right, the worst {worst:.0%}")
+print(f"new patients: {final.score(new_blood, new_truth):.1%} right")
 
 # %%
 # Now the left-out score agrees with that of new patients. That is how you notice, without any truth, that the lies are

@@ -15,7 +15,9 @@ import xarray as xr
 
 import dask_odm as odm
 
-cube, labels, truth, best = odm.datasets.make_scene(200, 200, n_times=3, noise=2.0, clouds=0.05, labelled=0.03)
+cube, labels, truth, best = odm.datasets.make_scene(
+    200, 200, n_times=3, noise=2.0, clouds=0.05, labelled=0.03
+)
 cover = labels.attrs["flag_meanings"].split()
 print(dict(cube.sizes), "classes:", *cover)
 
@@ -69,11 +71,17 @@ clf
 found, truth, best = clf.predict(cube).load(), truth.load(), best.load()
 clear = best != 0  # the best rule has no answer under clouds, and neither has the model
 figure, axes = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-for ax, title, image in zip(axes, ("truth", "map", "errors"), (truth, found, found.where(found != truth)), strict=True):
+for ax, title, image in zip(
+    axes,
+    ("truth", "map", "errors"),
+    (truth, found, found.where(found != truth)),
+    strict=True,
+):
     image.where(clear).plot(ax=ax, **colours)
     ax.set_title(title)
 for name, image in (("the map", found), ("the best rule that there is", best)):
-    print(f"{float((image == truth).where(clear).mean()):.1%} of the clear pixels are right: {name}")
+    right = float((image == truth).where(clear).mean())
+    print(f"{right:.1%} of the clear pixels are right: {name}")
 
 # %%
 # The left-out scores promised that, give or take two per cent, from the labelled pixels alone. And little is left to
@@ -89,8 +97,12 @@ sure = clf.predict_proba(cube).max("class").load()
 print("leave blank below | of the map remains | right there | probability there")
 for least in (0.5, 0.7, 0.9):
     kept = clear & (sure >= least)
-    share, correct = float(kept.sum() / clear.sum()), float((found == truth).where(kept).mean())
-    print(f"{least:17.0%} | {share:18.0%} | {correct:11.1%} | {float(sure.where(kept).mean()):.1%}")
+    share, correct = (
+        float(kept.sum() / clear.sum()),
+        float((found == truth).where(kept).mean()),
+    )
+    said = float(sure.where(kept).mean())
+    print(f"{least:17.0%} | {share:18.0%} | {correct:11.1%} | {said:.1%}")
 
 # %%
 # Of your scene you know the last column alone. What it promises is held here, and more: pixels of squares that were

@@ -31,7 +31,9 @@ def letter(desk):
     length = random.integers(20, 121)
     special = random.binomial(length, random.beta(1, 6))
     common = random.choice(20_000, length - special, p=frequent / frequent.sum())
-    return " ".join(words[random.permutation([*common, *random.choice(own[desk], special)])])
+    return " ".join(
+        words[random.permutation([*common, *random.choice(own[desk], special)])]
+    )
 
 
 folder = TemporaryDirectory()
@@ -48,7 +50,9 @@ with open(place / "letters.jsonl", "w") as file:
 # are. Four letters in ten go to a second store, which the model will not see.
 
 parts = {"test_size": 0.4, "test_store": place / "test.zarr"}
-train, test = odm.ingest(place / "letters.jsonl", place / "train.zarr", text="body", label="desk", **parts)
+train, test = odm.ingest(
+    place / "letters.jsonl", place / "train.zarr", text="body", label="desk", **parts
+)
 train
 
 # %%
@@ -87,7 +91,9 @@ indices = np.array([column.transform([word]).indices[0] for word in words[:6000]
 for desk, weights in zip(clf.classes_, clf.coef_, strict=True):
     largest = np.argsort(-weights[indices])[:30]
     known = np.isin(largest, own[DESKS.index(desk)]).mean()
-    print(f"{desk:9} {' '.join(words[largest[:4]]):40} {known:.0%} of the 30 largest weights are of its own words")
+    print(
+        f"{desk:9} {' '.join(words[largest[:4]]):40} {known:.0%} of the 30 are its own"
+    )
 
 # %%
 # A decision: which letters go by themselves
@@ -104,7 +110,8 @@ print("asked for | held | passed on by itself | right among these")
 for coverage in (0.8, 0.9, 0.95):
     sets = clf.predict_set(X[half:], coverage)
     held, alone = sets[np.arange(len(right)), right], sets.sum(axis=1) == 1
-    print(f"{coverage:9.0%} | {held.mean():4.0%} | {alone.mean():19.0%} | {held[alone].mean():.0%}")
+    shares = held.mean(), alone.mean(), held[alone].mean()
+    print(f"{coverage:9.0%} | {'{:4.0%} | {:19.0%} | {:.0%}'.format(*shares)}")
 folder.cleanup()
 
 # %%
