@@ -55,7 +55,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 
 LONG_FOLDERS = {"benchmarks", "faults", "helm"}  # nothing of them is about learning
-LONG_FILES = {"test_demo.py", "test_examples.py"}
+LONG_FILES = {"test_demo.py", "test_examples.py", "test_objects.py", "test_object_stores.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

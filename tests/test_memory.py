@@ -105,9 +105,7 @@ def test_a_bare_worker_is_lean(make_job, in_a_worker):
 CASES = [
     # rows, features, dtype, kernel, threads, certify
     (1000, 300, "float64", RBF(1.0, 0.005), 2, True),
-    (5000, 10, "float32", RBF(1.0, 0.05), 1, False),
     (5000, 10, "float32", RBF(1.0, 0.05), 2, True),
-    (8000, 60, "float64", RBF(1.0, 0.01), 2, True),
     (2000, 300, "float32", RBF(1.0, 0.0005), 1, True),
 ]
 
@@ -122,7 +120,7 @@ def slack(threads: int) -> int:
     ("n", "d", "dtype", "kernel", "threads", "certify"),
     [
         *CASES,
-        (1500, 6000, "float32", RBF(1.0, 0.0002), 1, False),
+        (800, 6000, "float32", RBF(1.0, 0.0002), 1, False),
         (20000, 20, "float32", Linear(1.0), 1, True),
     ],
     ids=str,
@@ -138,7 +136,7 @@ def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "d", "dtype", "kernel", "threads", "certify"), CASES[2:4], ids=str)
+@pytest.mark.parametrize(("n", "d", "dtype", "kernel", "threads", "certify"), CASES[1:2], ids=str)
 def test_a_task_with_memory_to_spare_uses_it_and_no_more(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):
     job = make_job(n, d, dtype, kernel)
     memory = projected_bytes(job, n, threads, certify=certify) + 8 * n * d + 8 * n * n
@@ -185,12 +183,13 @@ def test_a_fit_in_memory_stays_within_its_projection(monkeypatch, classes, setti
     assert projected <= 4 * peak, "a projection far too high refuses what would fit"
 
 
+@pytest.mark.slow
 def test_exact_pairs_of_many_classes_stay_within_their_projection():
-    """Of 90 classes there are 4,005 machines, whose solutions take more than the kernel values."""
+    """Of 60 classes there are 1,770 machines, whose solutions take more than the kernel values."""
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(90), 30)
-    X = (3.0 * rng.normal(size=(90, 4))[y] + rng.normal(size=(2700, 4))).astype(np.float32)
-    model = ODMClassifier(solver="exact", gamma=0.3, lam=2700.0, random_state=0)
+    y = np.repeat(np.arange(60), 30)
+    X = (3.0 * rng.normal(size=(60, 4))[y] + rng.normal(size=(1800, 4))).astype(np.float32)
+    model = ODMClassifier(solver="exact", gamma=0.3, lam=1800.0, random_state=0)
     projected, peak = projected_and_taken(model, X, y, 150)
     assert peak <= projected + CPU_COUNT * (1 << 20)
     assert projected <= 2 * peak

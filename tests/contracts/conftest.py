@@ -9,16 +9,40 @@ import dask
 import pytest
 
 from contracts.cases import Case
+from dask_odm.events import Event, listen
 
 
 @pytest.fixture(scope="session")
-def model_of() -> Callable[[Case], Any]:
-    """``model_of(case)``: the model of its rows in memory, fitted once; for reading only."""
-    kept: dict[str, Any] = {}
+def heard_of() -> Callable[[Case], tuple[Any, list[Event]]]:
+    """``heard_of(case)``: the model of its rows in memory, fitted once, and the events of its fit; for reading only."""
+    kept: dict[str, tuple[Any, list[Event]]] = {}
 
-    def fit(case: Case) -> Any:
+    def fit(case: Case) -> tuple[Any, list[Event]]:
         if case.name not in kept:
-            kept[case.name] = case.fit()
+            heard: list[Event] = []
+            with listen(heard.append):
+                kept[case.name] = case.fit(), heard
+        return kept[case.name]
+
+    return fit
+
+
+@pytest.fixture(scope="session")
+def model_of(heard_of) -> Callable[[Case], Any]:
+    """``model_of(case)``: the model of `heard_of`."""
+    return lambda case: heard_of(case)[0]
+
+
+@pytest.fixture(scope="session")
+def alone_of(path_of, without_workers) -> Callable[[Case], tuple[Any, list[Event]]]:
+    """``alone_of(case)``: the model of its store, fitted once by passes in this process, and the events of its fit."""
+    kept: dict[str, tuple[Any, list[Event]]] = {}
+
+    def fit(case: Case) -> tuple[Any, list[Event]]:
+        if case.name not in kept:
+            heard: list[Event] = []
+            with without_workers(), listen(heard.append), dask.config.set({"dask_odm.read-into-memory": 0}):
+                kept[case.name] = case.fit(path_of(case)), heard
         return kept[case.name]
 
     return fit

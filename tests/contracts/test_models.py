@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 
-from contracts.cases import Case, assert_equal, each_case, scores
+from contracts.cases import Case, assert_equal, each_case, each_of, scores
 from dask_odm import Store, load_model
 from dask_odm.cli import main
 from dask_odm.estimators.registry import by_word
@@ -81,7 +81,11 @@ def options(case: Case) -> list[str]:
     return found
 
 
-@each_case
+# One of each estimator, and solvers with parameters of their own.
+@each_of(
+    "sodm", "search", "cells, many", "hulls over landmarks", "centroids", "discrepancy", "kernel shards",
+    "kernel landmarks", "robust odm", "one class",
+)  # fmt: skip
 def test_the_command_line_fits_predicts_and_evaluates(case, path_of, tmp_path):
     store, model, out = Store.open(path_of(case)), tmp_path / "m.zarr", tmp_path / "p.csv"
     facts = run("fit", store.path, model, "--estimator", case.word, *options(case))

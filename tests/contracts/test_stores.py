@@ -54,7 +54,9 @@ class Content:
             return writer.finish(classes, source="made up")
 
 
-CONTENTS = [Content(*each) for each in product(("float32", "float64"), (None, "zstd"), Y, (False, True))]
+# Every y with weights and without; by five forms, an odd number, each form is there with weights and without.
+FORMS = [("float32", "zstd"), ("float64", None), ("float32", None), ("float64", "zstd"), ("float32", "zstd")]
+CONTENTS = [Content(*form, *each) for form, each in zip(2 * FORMS, product(Y, (False, True)), strict=True)]
 
 
 @pytest.fixture(scope="module", params=CONTENTS, ids=str)

@@ -60,7 +60,6 @@ def test_two_classes(store, tmp_path):
     again = (tmp_path / "report.html").read_bytes()
     reported(model, store, tmp_path)
     assert (tmp_path / "report.html").read_bytes() == again
-    assert "Which features matter" not in reported(model, store, tmp_path, importance=False).headings
 
 
 def numbers(page: Page, name: str, count: int) -> list[float]:
@@ -78,21 +77,24 @@ def of_classes(page: Page) -> dict[str, int]:
     return {page.cells[i]: int(page.cells[i + 1]) for i in range(start, stop, 3)}
 
 
+@pytest.mark.slow
 def test_left_out_rows_stand_beside_those_of_the_store(store, tmp_path):
-    X, y = rows(2000)
+    X, y = rows(800)
     model = odm.ODMClassifier(scale="minmax", loo=True).fit(X, y)
     left = model.loo_decision_function_
     margins = np.where(y == "yes <b>", left, -left)
     from_memory = reported(model, store, tmp_path, importance=False)
     model.save(tmp_path / "m.zarr")
     page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
+    assert "Which features matter" not in page.headings
     assert page.cells == from_memory.cells, "a file tells as much"
     assert numbers(page, "0.25", 2)[1] == pytest.approx(np.quantile(margins, 0.25), abs=0.01)
     assert numbers(page, "That of the rows left out", 1)[0] == pytest.approx(roc_auc_score(y, left), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_boundary_that_was_chosen(store, tmp_path):
-    X, y = rows(2000)
+    X, y = rows(1000)
     y[np.flatnonzero(y == "yes <b>")[::2]] = "no & more"
     model = odm.ODMClassifier(scale="minmax", loo=True).fit(X, y)
     before = model.loo_decision_function_ > 0
@@ -110,7 +112,6 @@ def test_the_boundary_that_was_chosen(store, tmp_path):
 
 def test_sets_hold_a_class_as_often_as_predict_set_says(store, tmp_path):
     model = odm.ODMClassifier(scale="minmax").fit(*rows())
-    assert "Sets of classes" not in reported(model, store, tmp_path, importance=False).headings
     page = reported(model.calibrate(*rows(500, seed=9)), store, tmp_path, importance=False)
     inside = model.predict_set(store.read_rows(np.arange(300)).X, 0.9)
     own = rows(seed=6)[1] == "yes <b>"
@@ -121,6 +122,7 @@ def test_sets_hold_a_class_as_often_as_predict_set_says(store, tmp_path):
     assert "That of the rows held out" in page.cells
 
 
+@pytest.mark.slow
 def test_groups_that_were_left_out(store, tmp_path):
     X, y = rows()
     groups = np.arange(300) // 10
@@ -176,6 +178,7 @@ class TestCubes:
         assert numbers(page, "0.5", 1)[0] == pytest.approx(float(np.median(model.predict(cube))), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_many_classes_cells_one_class_and_regressors(tmp_path):
     X, y = rows()
     three = np.where(X[:, 0] > 1.0, "third", y)
@@ -183,7 +186,6 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     page = reported(odm.ODMClassifier(solver=Cells(100)).fit(X, three), store, tmp_path)
     assert "each region for its own rows" in page.cells[page.cells.index("Certificate") + 1]
     assert "ROC" not in page.headings
-    page = reported(odm.ODMClassifier().fit(X, three), store, tmp_path)
     assert {"By class", "Which features matter"} <= set(page.headings)
     signs = store_of(tmp_path / "signs.zarr", X, np.where(X[:, 0] > 0, 1, -1))
     assert "ROC" in reported(odm.OneClassODM().fit(X), signs, tmp_path).headings
@@ -197,6 +199,7 @@ def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):
     model = odm.ODMClassifier().fit(*rows())
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = reported(model, store, tmp_path)
+    assert "Sets of classes" not in page.headings  # there are no rows left out
     assert "svg" not in page.tags
     assert "Accuracy" in page.cells
 

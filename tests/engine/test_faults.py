@@ -212,18 +212,16 @@ def die(event):
         os.kill(os.getpid(), signal.SIGKILL)
 
 address, path, checkpoint, settings = sys.argv[1:]
-client = Client(address) if address else None
+client = Client(address)
 ODMClassifier(**eval(settings), checkpoint=checkpoint, callbacks=[die]).fit(path)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["workers", "process"])
-def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client, tmp_path, where):
+def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client, tmp_path):
     checkpoint, scratch = str(tmp_path / "c.zarr"), tmp_path / "scratch"
     scratch.mkdir()
-    address = client.scheduler.address if where == "workers" else ""
-    arguments = [address, path, checkpoint, repr(SETTINGS)]
+    arguments = [client.scheduler.address, path, checkpoint, repr(SETTINGS)]
     env = {**os.environ, "DASK_TEMPORARY_DIRECTORY": str(scratch)}
     command = [sys.executable, "-c", KILLED, *arguments]
     killed = subprocess.run(command, timeout=PATIENCE, stderr=subprocess.DEVNULL, env=env)
@@ -273,13 +271,13 @@ with Client(address) as client:
 @pytest.mark.slow
 def test_interrupts_leave_no_tasks_and_no_files(client, path, tmp_path):
     settings = repr({**SETTINGS, "solver": SODM(4, fan_in=2)})
-    arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "6"]
+    arguments = [client.scheduler.address, path, str(tmp_path), settings, "1", "4"]
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, *arguments], timeout=PATIENCE, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     interrupted, left = done.stdout.split(maxsplit=1)
-    assert int(interrupted) >= 3
+    assert int(interrupted) >= 2
     assert left.strip() == "[]"
 
 
@@ -323,19 +321,16 @@ def test_a_checkpoint_without_permission(path, tmp_path, monkeypatch):
     locked.chmod(0o700)
 
 
-@pytest.mark.parametrize(("place", "parts"), [("store", 1), ("store", 4), ("memory", 1)])
-def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path, parts, place):
-    X, y = blobs(200, 4)
-    source = (path,) if place == "store" else (X, y)
-    settings = {**SETTINGS, "solver": SODM(parts, fan_in=2), "checkpoint": str(tmp_path / "c.zarr")}
-    expected = bits(ODMClassifier(**settings).fit(*source))
+def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path):
+    settings = {**SETTINGS, "solver": SODM(4, fan_in=2), "checkpoint": str(tmp_path / "c.zarr")}
+    expected = bits(ODMClassifier(**settings).fit(path))
     for resume in (False, True):
         other = ODMClassifier(**{**settings, "lam": 7.0}, resume=resume, callbacks=[nothing])
         with pytest.raises(StoreError, match="is of another fit"):
-            other.fit(*source)
-    assert bits(ODMClassifier(**settings, resume=True).fit(*source)) == expected
-    assert bits(ODMClassifier(**settings).fit(*source)) == expected
-    ODMClassifier(**{**settings, "random_state": 1}).fit(*source)  # the same fit, drawn anew
+            other.fit(path)
+    assert bits(ODMClassifier(**settings, resume=True).fit(path)) == expected
+    assert bits(ODMClassifier(**settings).fit(path)) == expected
+    ODMClassifier(**{**settings, "random_state": 1}).fit(path)  # the same fit, drawn anew
 
 
 @pytest.mark.parametrize("place", ["store", "memory"])

@@ -67,12 +67,10 @@ def test_threads_of_this_process(rounds, expected, threads):
 
 
 @pytest.mark.slow
-def test_one_and_three_workers(rounds, expected, start_workers, scale_workers):
-    with start_workers(1) as client:
-        for count in (1, 3):
-            scale_workers(client, count)
-            for options in ({}, {"checkpoint_every": 3}):
-                assert asked(rounds(Cluster.current(), **options)) == expected, (count, options)
+def test_any_number_of_workers(rounds, expected, client, scale_workers):
+    for count, options in ((1, {}), (3, {"checkpoint_every": 3}), (2, {})):
+        scale_workers(client, count)
+        assert asked(rounds(Cluster.current(), **options)) == expected, (count, options)
 
 
 def test_states_stay_where_they_are(rounds, client):
@@ -108,15 +106,14 @@ def test_a_worker_killed_within_a_step(rounds, expected, client, tmp_path):
 @POSIX
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_to_look")
-@pytest.mark.parametrize("count", [1, 2])
-def test_all_workers_killed(rounds, expected, start_workers, tmp_path, count):
+def test_all_workers_killed(rounds, expected, start_workers, tmp_path):
     """Within a step and between questions: they come back under other addresses."""
-    with start_workers(count) as client:
+    with start_workers(2) as client:
         pids = tuple(client.run(os.getpid).values())
         deadly = jobs.DeadlyWalk(str(tmp_path), 4, jobs.rows(1)[0].tobytes(), pids)
         r = rounds(Cluster.current(), checkpoint_every=3)
         assert asked(r, deadly) == expected
-        client.wait_for_workers(count, timeout=60)
+        client.wait_for_workers(2, timeout=60)
         for pid in client.run(os.getpid).values():
             os.kill(pid, signal.SIGKILL)
         assert [state.w.tobytes() for state in r.snapshot()] == expected[-SHARDS:]

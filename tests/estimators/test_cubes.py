@@ -504,6 +504,7 @@ def test_a_cube_whose_blocks_do_not_fit_is_refused_with_chunks_that_do(fits):
         model.set_params(memory_limit=1000).predict(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [False, True])
 def test_the_projected_memory_of_a_map_is_that_of_its_tasks(split):
     plain = plain_model(plain_rows())

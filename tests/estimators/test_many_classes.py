@@ -98,12 +98,11 @@ def test_sparse_rows_are_learned_as_dense_ones(rows):
             np.testing.assert_array_equal(sparse.support_vectors_.toarray(), X[sparse.support_])
 
 
-@pytest.mark.parametrize("upsilon", [0.0, 0.3])
-def test_descent_over_wide_sparse_rows_agrees_with_newton(rows, upsilon):
+def test_descent_over_wide_sparse_rows_agrees_with_newton(rows):
     """Columns of zeros make them wide; dense, the same rows go another way."""
     X, y = rows
     wide = csr_array((X.ravel(), np.tile([0, 7, 2999], len(X)), np.arange(0, X.size + 1, 3)), shape=(len(X), 3000))
-    settings = {"kernel": "linear", "lam": 50.0, "theta": 0.1, "upsilon": upsilon, "tol": 1e-9, "max_iter": 5000}
+    settings = {"kernel": "linear", "lam": 50.0, "theta": 0.1, "upsilon": 0.3, "tol": 1e-9, "max_iter": 5000}
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     model = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(wide, y, weight)
     plain = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(X, y, weight)
@@ -137,13 +136,13 @@ def test_polynomials_of_float32_rows_are_learned_in_float64(rows, monkeypatch):
 
 def test_images_on_white_paper_are_learned_by_their_ink():
     """Pairs compute kernel values from what differs from the paper; machine by machine they are computed in full."""
-    X, y = load_digits(return_X_y=True)
-    X = np.where(X < 7.0, 16.0, 16.0 - X)[:400]
+    X, y = load_digits(n_class=5, return_X_y=True)
+    X, y = np.where(X < 7.0, 16.0, 16.0 - X)[:300], y[:300]
     settings = {"gamma": 0.003, "solver": "exact", "tol": 1e-9, "scale": None}
-    together = ODMClassifier(**settings).fit(X, y[:400])
+    together = ODMClassifier(**settings).fit(X, y)
     model = together._model
     assert isinstance(tiles_of(model.kernel, model.scaling(model.support)), SkippingTiles)
-    wrapped = OneVsOneClassifier(ODMClassifier(**settings)).fit(X, y[:400])
+    wrapped = OneVsOneClassifier(ODMClassifier(**settings)).fit(X, y)
     np.testing.assert_allclose(together.decision_function(X), wrapped.decision_function(X), atol=1e-5)
 
 

@@ -114,6 +114,7 @@ def test_equal_shards_are_ridge_of_a_larger_lam(rows):
     np.testing.assert_allclose(model.fit(dealt_X, dealt_y).coef_, expected.coef_, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_consensus_tends_to_ridge_on_all_rows_and_more_slowly(rows):
     X, y = 0.2 * rows[0], rows[1]
     weight = np.random.default_rng(5).uniform(0.2, 3.0, N)  # shards of unequal weight

@@ -144,6 +144,7 @@ def octaves(n=300, seed=0):
 SEVERAL = {"lams": [1e3, 1e5], "upsilons": [0.2], "thetas": [0.3], "gammas": [10.0, 100.0], "random_state": 0}
 
 
+@pytest.mark.slow
 def test_the_kernel_that_suits_the_data_is_found(tmp_path):
     Z, z = octaves()
     found = ODMClassifierCV(["rbf", "linear", "laplacian"], **SEVERAL).fit(Z, z)

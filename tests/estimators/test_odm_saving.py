@@ -105,6 +105,7 @@ def test_saving_replaces_only_when_asked(rows, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
 
 
+@pytest.mark.slow
 def test_a_fresh_process_loads_a_model(rows, tmp_path):
     model = ODMClassifier(random_state=0).fit(*rows)
     model.save(tmp_path / "m.zarr")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from sklearn.base import clone
-from sklearn.metrics import f1_score, get_scorer, log_loss, make_scorer
+from sklearn.metrics import f1_score, log_loss, make_scorer
 from sklearn.model_selection import TunedThresholdClassifierCV
 
 from dask_odm import CostScorer, ODMClassifier, load_model
@@ -93,20 +93,18 @@ def minus_cost(y, predicted):
     return -np.mean(np.where(y == predicted, 0, np.where(y == "b", 8, 1)))
 
 
-@pytest.mark.parametrize(
-    "scoring",
-    [
-        pytest.param("balanced_accuracy", marks=pytest.mark.slow),
-        pytest.param("f1_macro", marks=pytest.mark.slow),
-        CostScorer([[0, 1], [8, 0]]),
-    ],
-)
+def macro_f1(y, predicted):
+    """A thousand of them take a hundredth of the time of scikit-learn's."""
+    return np.mean([2 * np.sum((y == c) & (predicted == c)) / np.sum([y == c, predicted == c]) for c in "ab"])
+
+
+@pytest.mark.parametrize("scoring", [make_scorer(macro_f1), CostScorer([[0, 1], [8, 0]])], ids=["F1", "costs"])
 def test_a_threshold_is_as_good_as_one_from_refits(scoring):
     ours, theirs, before = [], [], []
     for seed in range(4):
         model, X, y = fitted(500, 2, seed, rare=0.15)
         test = overlapping(4000, 2, 1000 + seed, rare=0.15)
-        score = make_scorer(minus_cost) if isinstance(scoring, CostScorer) else get_scorer(scoring)
+        score = make_scorer(minus_cost) if isinstance(scoring, CostScorer) else scoring
         before.append(score(model, *test))
         refitted = TunedThresholdClassifierCV(clone(model).set_params(loo=False), scoring=score, thresholds=200)
         theirs.append(score(refitted.fit(X, y), *test))
@@ -116,7 +114,7 @@ def test_a_threshold_is_as_good_as_one_from_refits(scoring):
 
 
 def test_everything_follows_a_threshold(tmp_path):
-    model, X, y = fitted(400, 2, rare=0.2)
+    model, X, y = fitted(200, 2, rare=0.2)
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=90).path
     values, shares, left = model.decision_function(X), model.predict_proba(X), model.loo_decision_function_
     log_score, sets = model.loo_score("neg_log_loss"), model.predict_set(X, 0.8)

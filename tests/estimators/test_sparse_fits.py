@@ -73,8 +73,7 @@ def bits(model: ODMClassifier) -> bytes:
 
 
 # The Hessian is formed of few features; of many, steps take products.
-@pytest.mark.parametrize("features", [200, 2100])
-@pytest.mark.parametrize("scale", [None, "minmax"])
+@pytest.mark.parametrize(("features", "scale"), [(200, None), (2100, "minmax")])
 def test_the_model_is_that_of_dense_rows(stores, features, scale):
     sparse, dense = stores(features)
     model = ODMClassifier(**SETTINGS, scale=scale).fit(sparse)
@@ -118,19 +117,20 @@ def test_standard_scaling_divides_and_does_not_shift(stores):
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(by_hand), atol=1e-4)
 
 
-@pytest.mark.parametrize(("solver", "features"), [("newton", 200), ("newton", 2100), ("dsvrg", 2100)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("solver", "features"), [("newton", 200), ("dsvrg", 2100)])
 def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers, without_workers, solver, features):
     sparse, _ = stores(features)
     lam = 1.0 if solver == "newton" else 0.1  # for which few epochs suffice
-    settings = SETTINGS | {"solver": solver, "scale": "standard", "lam": lam, "tol": 1e-3, "random_state": 0}
+    settings = SETTINGS | {"solver": solver, "scale": "standard", "lam": lam, "tol": 1e-2, "random_state": 0}
     with without_workers():
         expected = ODMClassifier(**settings).fit(sparse)
         values = np.asarray(expected.decision_function(sparse))
-    for count in (1, 2, 3):
+    for count in (1, 3):
         scale_workers(client, count)
         model = ODMClassifier(**settings).fit(sparse)
         assert bits(model) == bits(expected)
-        assert model.dual_gap_ == expected.dual_gap_ <= 1e-3
+        assert model.dual_gap_ == expected.dual_gap_ <= 1e-2
         np.testing.assert_array_equal(np.asarray(model.decision_function(sparse)), values)
     scale_workers(client, 2)
 
@@ -146,10 +146,14 @@ def test_a_worker_killed_in_mid_fit_changes_no_bit(stores, client, killer, witho
     assert kill.killed
 
 
-@pytest.mark.parametrize("solver", ["newton", DSVRG("bb", stage_steps=40)], ids=str)
+@pytest.mark.parametrize(
+    "solver", ["newton", pytest.param(DSVRG("bb", stage_steps=40), marks=pytest.mark.slow)], ids=str
+)
 def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path, solver):
     sparse, _ = stores(2100)
-    settings = SETTINGS | {"solver": solver, "random_state": 0} | ({} if solver == "newton" else {"tol": 1e-4})
+    settings = SETTINGS | {"solver": solver, "random_state": 0}
+    if solver != "newton":
+        settings |= {"lam": 1, "tol": 1e-3}
     whole = ODMClassifier(**settings).fit(sparse)
 
     def stop(event: object) -> None:
@@ -165,9 +169,8 @@ def test_a_fit_goes_on_from_its_checkpoint(stores, tmp_path, solver):
     assert resumed.n_iter_ == whole.n_iter_ > sum(hasattr(event, "iteration") for event in seen)
 
 
-@pytest.mark.parametrize("features", [200, 2100])
-def test_many_classes(stores, features):
-    sparse, dense = stores(features, 4)
+def test_many_classes(stores):
+    sparse, dense = stores(200, 4)
     model = ODMClassifier(**SETTINGS).fit(sparse)
     other = ODMClassifier(**SETTINGS).fit(dense)
     found = np.asarray(model.decision_function(sparse))
@@ -209,17 +212,18 @@ def test_memory_counts_entries_and_not_columns(stores):
 # The ring ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
 def test_the_ring_ends_where_newton_ends(stores, scale):
     sparse, dense = stores(200)
     settings = SETTINGS | {"scale": scale, "lam": 1.0}
     best = ODMClassifier(**settings | {"tol": 1e-12}).fit(sparse)
-    ring = ODMClassifier(**settings | {"solver": DSVRG("bb"), "random_state": 0, "max_iter": 2000, "tol": 1e-5})
+    ring = ODMClassifier(**settings | {"solver": DSVRG("bb"), "random_state": 0, "max_iter": 2000, "tol": 1e-4})
     lowest = best.history_[-1]["objective"]
-    assert lowest * (1 - 1e-12) <= ring.fit(sparse).history_[-1]["objective"] <= lowest * (1 + 1e-5)
-    assert ring.dual_gap_ <= 1e-5
+    assert lowest * (1 - 1e-12) <= ring.fit(sparse).history_[-1]["objective"] <= lowest * (1 + 1e-4)
+    assert ring.dual_gap_ <= 1e-4
     if scale != "standard":  # which would shift dense rows
-        assert ring.fit(dense).history_[-1]["objective"] == pytest.approx(lowest, rel=1e-5)
+        assert ring.fit(dense).history_[-1]["objective"] == pytest.approx(lowest, rel=1e-4)
 
 
 @pytest.mark.parametrize("given", ["n_shards", "shard", "shard_feature"])

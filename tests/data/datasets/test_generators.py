@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from itertools import cycle
 from statistics import NormalDist
 
 import numpy as np
@@ -37,8 +38,7 @@ def _stored(store) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(X), np.concatenate(y)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("make", "dtype"), list(zip(MAKERS, cycle(["float32", "float64"]), strict=False)))
 def test_a_store_holds_what_memory_holds(tmp_path, make, dtype):
     options = {"n_samples": 700, "dtype": dtype, "random_state": 3}
     X, y = make(**options)
@@ -75,6 +75,7 @@ def test_without_a_seed_rows_differ():
     assert not np.isclose(first, second).any(axis=1).all()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_a_store(tmp_path):
     def peak(rows: int) -> int:
         tracemalloc.start()
@@ -251,6 +252,7 @@ def test_squares_of_a_chessboard_share_the_rows_and_are_densest_in_the_middle():
     assert kstest(inside[:, 1], triang(0.5).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_chessboard_is_learned_by_a_narrow_kernel_and_by_no_wide_one():
     X, y = ds.make_chessboard(4_000, 6, n_squares=6, noise=0.02)
     new, labels = ds.make_chessboard(4_000, 6, n_squares=6, noise=0.02, start=10**6)

@@ -94,6 +94,10 @@ def test_rows_labels_weights_and_names_are_what_went_in(made, tmp_path, block_by
     np.testing.assert_array_equal(store.labels(store.read_column("y")), KINDS)
     np.testing.assert_array_equal(store.read_column("weight"), np.linspace(0, 1, 60))
     assert store.feature_names == tuple(NAMES)
+
+
+def test_the_label_is_the_column_that_is_named(made, tmp_path):
+    path = made()
     assert set(ingest(path, tmp_path / "b.zarr", label="batch").classes) == {"b0", "b1"}
     assert ingest(path, tmp_path / "c.zarr").y_kind is None
 

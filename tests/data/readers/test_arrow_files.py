@@ -180,6 +180,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_all(one, header=True)
 
 
+@pytest.mark.slow
 def test_without_pyarrow(tmp_path):
     write_file(tmp_path / "a.parquet", b"PAR1")
     code = (

@@ -109,7 +109,7 @@ def _outcome(path: str, kind: str, block_bytes: int) -> list | InputError:
     return [(row, label) for block in blocks for row, label in zip(block.X.tolist(), block.y.tolist(), strict=True)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=60), st.integers(1, 40), st.sampled_from(["libsvm", "csv"]))
 def test_any_bytes_are_rows_or_an_input_error(tmp_path_factory, data, block_bytes, kind):
     path = write_file(tmp_path_factory.mktemp("fuzz") / "f", data)
@@ -120,7 +120,7 @@ def test_any_bytes_are_rows_or_an_input_error(tmp_path_factory, data, block_byte
         assert all(np.isfinite(row).all() for row, _ in outcome)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.text('0123456789.:-+e#,"nainf \n\r\tqTrueFals', max_size=80),
     st.integers(1, 40),
@@ -151,9 +151,10 @@ def test_positions_reach_the_size(tmp_path):
         assert positions[-1] == source.size
 
 
-@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npz"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npz", "a.npy"])
 def test_python_holds_a_few_blocks_only(tmp_path, name):
-    """Ten times the rows, the same peak."""
+    """Five times the rows, the same peak."""
     block = 100_000
 
     def peak(rows: int) -> int:
@@ -161,6 +162,8 @@ def test_python_holds_a_few_blocks_only(tmp_path, name):
         X = np.random.default_rng(0).normal(size=(rows, 10)).round(3)
         if name == "a.npz":
             np.savez_compressed(path, X=X)
+        elif name == "a.npy":
+            np.save(path, X)
         elif name == "a.csv":
             np.savetxt(path, X, delimiter=",", fmt="%.3f")
         else:
@@ -173,11 +176,11 @@ def test_python_holds_a_few_blocks_only(tmp_path, name):
         return top
 
     peak(100)  # what is imported or cached once
-    small, large = peak(4_000), peak(40_000)
+    small, large = peak(3_000), peak(15_000)
     assert large < 1.3 * small + block
 
 
-@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.test", "phishing", "madelon.test", "cod-rna"])
+@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.test", "madelon.test"])
 def test_real_files(data_dir, load_svm, name):
     X, y = load_svm(name)
     path = data_dir / f"{name}.svm.xz"

@@ -29,6 +29,7 @@ def test_blocks_are_the_whole_text_in_whole_lines(tmp_path, pieces, block_bytes)
         line += block.data.count(b"\n")
 
 
+@pytest.mark.slow
 def test_a_long_line_is_not_copied_for_each_block_of_it(tmp_path):
     """2 MB in reads of 3 bytes: a copy for each would be 700 GB, minutes of work."""
     path = write_file(tmp_path / "a", b"1" * 2_000_000 + b"\n2\n")

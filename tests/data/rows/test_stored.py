@@ -100,10 +100,16 @@ def read_all(p: StoredPartitions, first: int = 0, last: int | None = None) -> tu
     return rows.read(0, rows.n), *p.labels(first, last), p.row_numbers(first, last)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("rows", "parts", "chunk", "chunk_rows"),
-    [(10, 1, 37, None), (200, 3, 37, None), (200, 3, 37, 1), (200, 3, 37, 7), (200, 3, 37, 53), (201, 16, 1, 4)],
+    ("rows", "parts", "chunk", "chunk_rows", "dtype"),
+    [
+        (10, 1, 37, None, "float32"),
+        (200, 3, 37, None, "float64"),
+        (200, 3, 37, 1, "float32"),
+        (200, 3, 37, 7, "float64"),
+        (200, 3, 37, 53, "float32"),
+        (201, 16, 3, 4, "float32"),
+    ],
 )
 def test_every_row_arrives_exactly_once(tmp_path, rows, parts, chunk, chunk_rows, dtype):
     p = shuffled(tmp_path, rows, parts, chunk=chunk, dtype=dtype, chunk_rows=chunk_rows).run()

@@ -41,6 +41,7 @@ def killed_at(moment: int, word: str, function) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_killed_writer_leaves_nothing_that_stays(tmp_path, replaced):
     moment = 0

@@ -284,7 +284,7 @@ def test_the_manifest_is_read_once_a_process_and_store(store, monkeypatch):
 
 def test_a_store_of_many_chunks_stays_small(tmp_path):
     with StoreWriter(tmp_path / "a.zarr", chunk_rows=1) as writer:
-        writer.append(np.arange(3000.0)[:, None], np.arange(3000) % 2)
+        writer.append(np.arange(1000.0)[:, None], np.arange(1000) % 2)
         store = writer.finish()
     store.read(5)
     assert len(pickle.dumps(store)) < 2000

@@ -357,7 +357,7 @@ def test_a_wrong_end(tmp_path, options, message):
     assert os.listdir(tmp_path) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
 def test_block_boundaries_do_not_matter(tmp_path_factory, cuts, chunk_rows):
     X, codes, weight = made_up_rows(rows=40)
