@@ -25,7 +25,7 @@ ADDRESS = "tcp://scheduler:8786"
 BUCKET = "s3://bucket"
 JOBS = {  # of a batch system: started here as processes, by the same package
     "from dask_jobqueue import SLURMCluster": "from dask_jobqueue.local import LocalCluster as SLURMCluster",
-    '    job_script_prologue=["export DASK_CONFIG=$HOME/dask-odm.yaml"],\n': '    scheduler_options={"dashboard_address": ":0"},\n',
+    'job_script_prologue=["export DASK_CONFIG=$HOME/dask-odm.yaml"]': 'scheduler_options={"dashboard_address": ":0"}',
     "maximum_jobs=20": "maximum_jobs=2",
 }
 TRIED_ELSEWHERE = {"docker", "helm", "kind", "kubectl"}  # by the tests of the chart, as far as they can be
