@@ -54,15 +54,13 @@ def assert_solved(p: SmallProblem, solution: ExactSolution, tol: float = 1e-6) -
 
 @EVERY_SETTING
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_is_the_whole_problem(setting, kernel, weighted):
-    p = small_problem(N, setting, kernel=kernel, weighted=weighted)
+def test_is_the_whole_problem(setting, kernel):
+    p = small_problem(N, setting, kernel=kernel, weighted=True)
     assert_solved(p, solve(p))
 
 
 @pytest.mark.parametrize("lam", [1e-4, 1e2, 1e5, 1e7])
-@pytest.mark.parametrize("upsilon", [0.0, 0.3])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("upsilon", "dtype"), [(0.0, "float64"), (0.3, "float32")])
 def test_at_both_ends_of_lam(lam, upsilon, dtype):
     p = small_problem(300, (lam, upsilon, 0.2), dtype=dtype)
     p = replace(p, kernel=RBF(1.0, 0.2))

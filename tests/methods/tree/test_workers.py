@@ -96,13 +96,12 @@ def objectives(result) -> list[float]:
 
 
 @EVERY_SETTING
-@pytest.mark.parametrize("fan_in", [2, 4])
-def test_objective_never_falls_up_the_tree(setting, fan_in):
+def test_objective_never_falls_up_the_tree(setting):
     p = small_problem(160, setting, weighted=True)
     for max_iter in (1, 200):
-        result = grow(make_job(p, 16, max_iter=max_iter), fan_in=fan_in)
+        result = grow(make_job(p, 16, max_iter=max_iter), fan_in=2)
         values = objectives(result)
-        assert len(values) == {2: 5, 4: 3}[fan_in]
+        assert len(values) == 5
         assert all(b >= a - 1e-9 * abs(a) for a, b in itertools.pairwise(values))
         s = in_row_order(make_job(p, 16), result.dual[0])
         if result.history[-1]["converged"]:
@@ -111,10 +110,9 @@ def test_objective_never_falls_up_the_tree(setting, fan_in):
 
 
 @EVERY_SETTING
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_root_does_not_depend_on_the_partitions(setting, weighted):
+def test_root_does_not_depend_on_the_partitions(setting):
     """Dense nodes: to rounding, and equal to the papers' dual."""
-    p = small_problem(160, setting, weighted=weighted)
+    p = small_problem(160, setting, weighted=True)
     best, objective = p.optimum()
     expected = p.decision(best)
     for parts, fan_in, seed in [(1, 4, 0), (16, 4, 2), (5, 2, 4), (27, 3, 5)]:
