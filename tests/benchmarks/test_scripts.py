@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import json
 import lzma
-import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
-from itertools import islice
 from pathlib import Path
 
 import busy
 import cells
 import cells_store
 import dask
-import dsvc
-import fuzz_readers
 import kernel_tiles
-import landmark_store
 import landmarks
 import left_out
 import linear_rivals
-import linear_store
 import many_classes
 import mdd_rivals
 import mixing_shards
 import numpy as np
-import object_reads
-import out_of_core
 import pytest
 import real_data
-import ridge_store
-import ring
 import saddle_rivals
-import saddle_store
-import scale
-import scene
-import search_store
 import small_data
-import sparse_store
 import texts
 import trust
 import versions
-from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
 import benchmarks.weight.__main__ as weight
@@ -101,168 +85,6 @@ def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp
     assert "nonesuch" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "600", "--features", "200", "--worker-memory", "1GB", "--n-partitions", "8", "--stop-at", "2"]
-    assert out_of_core.main([*size, "--folder", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [level["partitions"] for level in found["history"]] == [8, 2]
-    assert not found["killed"]
-    assert max(found["peaks"]) < found["limit_bytes"]
-    assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_a_scene_is_mapped_by_workers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--size", "128", "--bands", "3", "--workers", "1", "--per-class", "50", "--n-landmarks", "20"]
-    assert scene.main([*size, "--folder", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["data_bytes"] == 128 * 128 * 3 * 4
-    assert 0.3 < found["accuracy"] <= found["best"] + 0.05
-    assert not found["killed"]
-    assert max(found["peaks"]) < found["limit_bytes"]
-
-
-def test_object_reads_measures_both() -> None:
-    row = object_reads.measure(4, 1, 0.0, 1)
-    assert min(row["disk_mb_s"], row["objects_mb_s"]) > 0
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and time by /proc and SIGALRM")
-
-
-@linux
-def test_fuzzing_the_readers_finds_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status = fuzz_readers.main(["--cases", "40", "--seed", "5", "--keep", str(tmp_path / "kept")])
-    assert "40 cases" in capsys.readouterr().out
-    assert status == 0
-    assert not (tmp_path / "kept").exists()
-
-
-def _raise(error: BaseException) -> None:
-    raise error
-
-
-def _spin() -> None:
-    while True:
-        pass
-
-
-@linux
-@pytest.mark.parametrize(
-    ("fault", "complaint"),
-    [
-        (lambda: _raise(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
-        (lambda: _raise(fuzz_readers.DaskODMError("bad line")), "an error that does not name the file"),
-        (lambda: _raise(MemoryError()), "more than 512 MiB"),
-        (lambda: np.ones(80_000_000).sum(), "more than 512 MiB"),
-        (_spin, "no end within"),
-    ],
-)
-def test_fuzzing_sees_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault, complaint: str) -> None:
-    opened = fuzz_readers.open_source
-
-    def faulty(*args, **options):
-        fault()
-        return opened(*args, **options)
-
-    monkeypatch.setattr(fuzz_readers, "open_source", faulty)
-    monkeypatch.setattr(fuzz_readers, "SECONDS", 2.0 if fault is _spin else 60.0)
-    assert complaint in (fuzz_readers.judge(make_case(2), str(tmp_path)) or "")
-
-
-@linux
-@pytest.mark.parametrize("kind", ["libsvm", "csv"])
-def test_fuzzing_sees_wrong_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
-    """Of valid texts, a reader that is off by one in one value is caught by the plain parser."""
-    read = fuzz_readers.read
-
-    def wrong(path, options):
-        found = read(path, options)
-        if isinstance(found, tuple) and found[0].size:
-            found[0][0, 0] += 1
-        return found
-
-    cases = (make_case(number) for number in range(400))
-    valid = list(islice((case for case in cases if case.kind == kind and _plain(case) is not None), 2))
-    assert len(valid) == 2
-    assert [fuzz_readers.judge(case, str(tmp_path)) for case in valid] == [None] * 2
-    monkeypatch.setattr(fuzz_readers, "read", wrong)
-    monkeypatch.setattr(fuzz_readers, "_ingested", lambda *_: None)
-    assert all("the plain parser reads" in (fuzz_readers.judge(case, str(tmp_path)) or "") for case in valid)
-
-
-def _plain(case) -> np.ndarray | None:
-    if case.text is None or len(case.text) > 5_000:
-        return None
-    return fuzz_readers.plain_libsvm(case) if case.kind == "libsvm" else fuzz_readers.plain_csv(case)
-
-
-@linux
-def test_fuzzing_keeps_what_fails(monkeypatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setattr(fuzz_readers, "_judge", lambda *_: "made up")
-    assert fuzz_readers.main(["--case", "7", "--keep", str(tmp_path / "kept")]) == 1
-    (kept,) = (tmp_path / "kept").iterdir()
-    assert kept.read_bytes() == make_case(7).data
-    assert "--case 7" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ring.main(["--rows", "4000", "--partitions", "4", "--repeat", "2"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["hops"] == 4
-    assert 0 < found["least_empty_hop_ms"] <= found["empty_hop_ms"] < 1000
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_linear_store_measures_the_fit_beside_bare_reads(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # it goes the way of large ones
-    size = ["--rows", "20000", "--workers", "1", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
-    linear_store.main([*size, "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["gap"] <= 1e-6
-    assert found["passes"] >= 3
-    assert max(found["peak_mb"]) < 1000
-    assert found["ratio"] == pytest.approx(found["fit_s"] / (found["passes"] * found["bare_read_s"]))
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_sparse_store_measures_the_fit_beside_bare_reads(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sparse_store, "BLOCK", 500)
-    size = ["--rows", "4000", "--features", "1000", "--entries", "20", "--text-rows", "500", "--workers", "1"]
-    sparse_store.main([*size, "--kill", "--tol", "0.05", "--folder", str(tmp_path), "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["same_bits"]
-    assert [fit["killed"] for fit in found["fits"]] == [False, True]
-    assert all(fit["gap"] <= 0.05 and fit["accuracy"] > 0.7 for fit in found["fits"])
-    calm = found["fits"][0]
-    assert calm["ratio"]["zarr"] == pytest.approx(calm["pass_s"] / calm["bare_s"]["zarr"])
-    assert found["text_mb_s"].keys() == {"bytes", "scikit-learn", "ingest"}
-
-
-@pytest.mark.slow
-def test_the_engine_is_measured_by_tasks_that_sleep(capsys: pytest.CaptureFixture[str]) -> None:
-    scale.main(["--workers", "3", "--chunks", "8", "--seconds", "0.02", "--processes", "1", "--json"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["way"] for each in found] == list(scale.WAYS)
-    for each in found[1:]:
-        assert 0 < each["alone"] < 1
-        assert each["seconds"] > each["ideal"]
-        assert each["scheduler_mb"] > each["client_mb"] > 0
-        if each["way"] != "cells":
-            assert each["ideal"] == pytest.approx(8 * 0.02), "a worker's chunks"
-    assert found[1]["tasks"] == 3, "a task for each worker"
-
-
 def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DASK_ODM_DATA", raising=False)
     linear_rivals.main(["--rows", "3000", "--repeat", "1", "--json"])
@@ -287,17 +109,6 @@ def test_hard_margins_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["gap"] <= 1e-3 and row["accuracy"] == 1 for row in found)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_saddle_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "15000", "--workers", "1", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
-    saddle_store.main([*size, "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["gap"] <= 1e-3
-    assert found["iterations"] <= found["passes"] <= 3 * found["iterations"]
-    assert max(found["peak_mb"]) < 1000
-
-
 def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["svmguide1", "--data", str(data_dir), "--alphas", "0.85", "--json"]
     saddle_rivals.main(options)
@@ -318,16 +129,6 @@ def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -
         assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
 
 
-@pytest.mark.usefixtures("quick_workers")
-def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
-    ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
-    one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (one["passes"], one["rounds"], three["passes"], three["shards"]) == (1.0, 1, 1.0, 3)
-    assert three["rounds"] > 1
-    assert one["r2"] > 0.9
-    assert three["r2"] > 0.8  # shards that are pushed apart
-
-
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--rows", "256", "--columns", "256", "--repeat", "1"]
     size = [*few, "--features", "3", "--threads", "1", "--dtypes", "float32"]
@@ -339,64 +140,11 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert "rbf" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("quick_workers")
-def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
-    options = ["--rows", "1500", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
-    landmark_store.main([*options, "--folder", str(tmp_path)])
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["rows"] for row in rows] == [1500]
-    assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_search_store_compares_both_searches(monkeypatch, capsys):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {})  # put back afterwards
-    found = []
-
-    def run(arguments, kill_at=None):
-        """In this process, once, and not killed."""
-        if not found:
-            found.append(search_store.search(arguments[0], None, "1GB", 20))
-        return found[0]
-
-    monkeypatch.setattr(search_store, "run", run)
-    search_store.main(["--rows", "600", "--features", "3"])
-    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert figures["same"]
-    assert not figures["killed"]
-    assert figures["settings"] > 36
-    assert len(figures["peaks_mb"]) == 4
-
-
 def test_parameter_mixing_is_measured_beside_its_rival(capsys):
     mixing_shards.main(["memory", "--rows", "5000", "--epochs", "2", "--repeat", "1", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert set(found["fits"]) == {"MixingClassifier", "scikit-learn, shuffled", "scikit-learn, in order"}
     assert found["fits"]["MixingClassifier"]["accuracy"] > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_parameter_mixing_over_a_store_stays_within_its_limit(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
-    options = ["--rows", "5000", "--epochs", "2", "--workers", "1", "--limit", "1GB", "--folder", str(tmp_path)]
-    mixing_shards.main(["store", *options, "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert (found["epochs"], found["wrongly_named"]) == (2, 0)
-    assert max(found["peak_mb"]) < 1000
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dsvc, "TOL", 0.05)
-    dsvc.main(["--rows", "300", "--features", "4", "--clients", "3", "--workers", "1", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert all(fit["gap"] <= 0.05 for fit in found["fits"])
-    assert found["fits"][-1]["rounds"] > 1
-    assert found["bare_round"] > 0
 
 
 @pytest.mark.parametrize("what", ["folds", "probabilities", "search"])
@@ -436,7 +184,6 @@ def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert [row.split(" | ")[1], float(row.split(" | ")[2]) > 0] == ["made up, 500 × 18", True]
 
 
-@pytest.mark.slow
 def test_a_version_is_as_fast_as_itself(capsys: pytest.CaptureFixture[str]) -> None:
     versions.main([str(Path(versions.__file__).parents[1]), "--rows", "100 × 20, float32", "--turns", "1"])
     row = capsys.readouterr().out.splitlines()[-1].split(" | ")
