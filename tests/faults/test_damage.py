@@ -161,7 +161,7 @@ def test_real_targets_are_no_classes(tmp_path):
     refused("Real targets", "fit", tmp_path / "a.zarr", tmp_path / "m.zarr")
 
 
-@pytest.mark.parametrize(("how", "kind"), zip(HOWS, ["plain", "zstd", "zstd", "plain"], strict=True))
+@pytest.mark.parametrize(("how", "kind"), list(zip(HOWS, ["plain", "zstd", "zstd", "plain"], strict=True)))
 def test_commands_on_a_damaged_store(folder, how, kind):
     path = folder / f"{kind}.zarr"
     commands = [
