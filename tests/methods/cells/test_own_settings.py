@@ -68,7 +68,7 @@ def test_stores_and_workers_make_the_same_bits_and_files_hold_them(tmp_path, sta
         return [np.asarray(each).tobytes() for each in found]
 
     here = bits()
-    with start_workers(2):
+    with start_workers(3):
         assert bits() == here
     assert len(set(model._model.gammas.tolist())) > 1
     model.save(tmp_path / "model.zarr")

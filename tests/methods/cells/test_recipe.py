@@ -151,7 +151,7 @@ def test_stores_workers_and_bins(tmp_path, start_workers):
 
     here = bits()
     assert len(model.history_) > 4, "several bins"
-    with start_workers(2):
+    with start_workers(3):
         assert bits() == here
     assert histories[1] == histories[0]
     assert model.score(*board(2000, 3, 1)) > 0.85

@@ -58,7 +58,7 @@ def test_answers_come_client_by_client_whoever_shares_a_task():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # three looks at the bounds are enough
-def test_the_same_bits_by_workers_of_which_one_is_killed(client, tmp_path, monkeypatch, without_workers, killer):
+def test_the_same_bits_by_three_workers_of_which_one_is_killed(tmp_path, monkeypatch, start_workers, killer):
     """By steps that `Saddle`, which the contracts have on workers, does not take."""
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
     X, y = blobs(900, 6, seed=0, distance=3.0)
@@ -67,10 +67,10 @@ def test_the_same_bits_by_workers_of_which_one_is_killed(client, tmp_path, monke
     def fitted(**more):
         return SaddleSVC(0.9, tol=1e-4, solver=Gilbert(n_clients=7), max_iter=6, random_state=0, **more).fit(path)
 
-    with without_workers():
-        expected = fitted()
-    kill = killer(client, lambda event: isinstance(event, IterationFinished))
-    found = fitted(callbacks=[kill])
+    expected = fitted()
+    with start_workers(3) as client:
+        kill = killer(client, lambda event: isinstance(event, IterationFinished))
+        found = fitted(callbacks=[kill])
     assert kill.killed
     np.testing.assert_array_equal(found.coef_, expected.coef_)
     np.testing.assert_array_equal(found.intercept_, expected.intercept_)
