@@ -1,8 +1,12 @@
-"""Stores for the tests of the shuffle, the strategies and the estimators: any rows, chunked as asked."""
+"""Stores of any rows, chunked as asked, for all tests; and manifests that lie."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,3 +38,14 @@ def store_of(
     with StoreWriter(path, dtype=X.dtype.name, chunk_rows=chunk_rows) as writer:
         writer.append(X, codes, weight)
         return writer.finish(classes, feature_names=names, source="made up")
+
+
+def forge(path: str | Path, change: Callable[[Any], Any]) -> None:
+    """Change the manifest of a store or record, and give it a digest that fits."""
+    file = Path(path, "manifest.json")
+    manifest = json.loads(file.read_text())
+    manifest.pop("digest")
+    change(manifest)
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    file.write_text(json.dumps({**manifest, "digest": digest}))

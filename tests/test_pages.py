@@ -79,12 +79,15 @@ def slug(heading: str) -> str:
 
 # What dask-jobqueue starts as processes in place of jobs is killed without being waited for.
 KILLED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+QUICK = ("README.md", "docs/index.md")  # what everybody reads first
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=KILLED) if "dask_jobqueue" in TEXTS[page] else page
+        pytest.param(
+            page, marks=() if page in QUICK else (pytest.mark.slow, KILLED)[: 1 + ("dask_jobqueue" in TEXTS[page])]
+        )
         for page in PAGES
         if any(map(is_run, blocks(page)))
     ],

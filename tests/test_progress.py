@@ -158,6 +158,7 @@ def test_table_lines_up_and_takes_records_too() -> None:
     assert line(LEVELS, {"level": 1, "partitions": 2}).split() == ["1", "2", *"-------"]
 
 
+@pytest.mark.slow
 def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_path) -> None:
     listening = """
         from dask_odm.progress import ProgressBars

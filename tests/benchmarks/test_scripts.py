@@ -3,54 +3,52 @@
 from __future__ import annotations
 
 import json
-import sys
+import lzma
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from importlib.util import find_spec
-from itertools import islice
+from io import StringIO
 from pathlib import Path
 
 import busy
 import cells
 import cells_store
 import dask
-import dsvc
-import fuzz_readers
 import kernel_tiles
-import landmark_store
 import landmarks
 import left_out
 import linear_rivals
-import linear_store
 import many_classes
 import mdd_rivals
 import mixing_shards
 import numpy as np
-import object_reads
-import out_of_core
 import pytest
 import real_data
-import ridge_store
-import ring
 import saddle_rivals
-import saddle_store
-import scale
-import scene
-import search_store
 import small_data
-import sparse_store
 import texts
 import trust
 import versions
-from fuzz_cases import make_case
 from sklearn.datasets import load_iris
 
 import benchmarks.weight.__main__ as weight
 
 
-def test_real_data_measures_both_classifiers(data_dir: Path, tmp_path: Path) -> None:
-    row = real_data.measure("svmguide1", tmp_path, data_dir, repeat=1, splits=1)
+@pytest.fixture(scope="module")
+def few_rows(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an eighth of a data set, in files of the same names."""
+    folder = tmp_path_factory.mktemp("few")
+    for path in data_dir.glob("svmguide1.*.svm.xz"):
+        lines = lzma.decompress(path.read_bytes()).splitlines(keepends=True)
+        (folder / path.name).write_bytes(lzma.compress(b"".join(lines[::8])))
+    return folder
+
+
+def test_real_data_measures_both_classifiers(few_rows: Path, tmp_path: Path) -> None:
+    row = real_data.measure("svmguide1", tmp_path, few_rows, repeat=1, splits=1)
     assert row["gap"] <= 1e-3
-    assert row["accuracy"] > 0.95
-    assert row["svc_accuracy"] > 0.95
+    assert row["accuracy"] > 0.9
+    assert row["svc_accuracy"] > 0.9
     assert row["fit"] > 0
 
 
@@ -87,164 +85,6 @@ def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp
     assert "nonesuch" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_out_of_core_prints_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "600", "--features", "200", "--worker-memory", "1GB", "--n-partitions", "8", "--stop-at", "2"]
-    assert out_of_core.main([*size, "--folder", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [level["partitions"] for level in found["history"]] == [8, 2]
-    assert not found["killed"]
-    assert max(found["peaks"]) < found["limit_bytes"]
-    assert np.isclose(found["times_the_limit"], 600 * 200 * 4 / 2e9, rtol=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_a_scene_is_mapped_by_workers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--size", "128", "--bands", "3", "--workers", "1", "--per-class", "50", "--n-landmarks", "20"]
-    assert scene.main([*size, "--folder", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["data_bytes"] == 128 * 128 * 3 * 4
-    assert 0.3 < found["accuracy"] <= found["best"] + 0.05
-    assert not found["killed"]
-    assert max(found["peaks"]) < found["limit_bytes"]
-
-
-def test_object_reads_measures_both() -> None:
-    row = object_reads.measure(4, 1, 0.0, 1)
-    assert min(row["disk_mb_s"], row["objects_mb_s"]) > 0
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and time by /proc and SIGALRM")
-
-
-@linux
-def test_fuzzing_the_readers_finds_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    status = fuzz_readers.main(["--cases", "40", "--seed", "5", "--keep", str(tmp_path / "kept")])
-    assert "40 cases" in capsys.readouterr().out
-    assert status == 0
-    assert not (tmp_path / "kept").exists()
-
-
-def _raise(error: BaseException) -> None:
-    raise error
-
-
-def _spin() -> None:
-    while True:
-        pass
-
-
-@linux
-@pytest.mark.parametrize(
-    ("fault", "complaint"),
-    [
-        (lambda: _raise(ZeroDivisionError("oops")), "ZeroDivisionError: oops"),
-        (lambda: _raise(fuzz_readers.DaskODMError("bad line")), "an error that does not name the file"),
-        (lambda: _raise(MemoryError()), "more than 512 MiB"),
-        (lambda: np.ones(80_000_000).sum(), "more than 512 MiB"),
-        (_spin, "no end within"),
-    ],
-)
-def test_fuzzing_sees_faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault, complaint: str) -> None:
-    opened = fuzz_readers.open_source
-
-    def faulty(*args, **options):
-        fault()
-        return opened(*args, **options)
-
-    monkeypatch.setattr(fuzz_readers, "open_source", faulty)
-    monkeypatch.setattr(fuzz_readers, "SECONDS", 2.0 if fault is _spin else 60.0)
-    assert complaint in (fuzz_readers.judge(make_case(2), str(tmp_path)) or "")
-
-
-@linux
-@pytest.mark.parametrize("kind", ["libsvm", "csv"])
-def test_fuzzing_sees_wrong_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
-    """Of valid texts, a reader that is off by one in one value is caught by the plain parser."""
-    read = fuzz_readers.read
-
-    def wrong(path, options):
-        found = read(path, options)
-        if isinstance(found, tuple) and found[0].size:
-            found[0][0, 0] += 1
-        return found
-
-    cases = (make_case(number) for number in range(400))
-    valid = list(islice((case for case in cases if case.kind == kind and _plain(case) is not None), 3))
-    assert len(valid) == 3
-    assert [fuzz_readers.judge(case, str(tmp_path)) for case in valid] == [None] * 3
-    monkeypatch.setattr(fuzz_readers, "read", wrong)
-    monkeypatch.setattr(fuzz_readers, "_ingested", lambda *_: None)
-    assert all("the plain parser reads" in (fuzz_readers.judge(case, str(tmp_path)) or "") for case in valid)
-
-
-def _plain(case) -> np.ndarray | None:
-    if case.text is None or len(case.text) > 5_000:
-        return None
-    return fuzz_readers.plain_libsvm(case) if case.kind == "libsvm" else fuzz_readers.plain_csv(case)
-
-
-@linux
-def test_fuzzing_keeps_what_fails(monkeypatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    monkeypatch.setattr(fuzz_readers, "_judge", lambda *_: "made up")
-    assert fuzz_readers.main(["--case", "7", "--keep", str(tmp_path / "kept")]) == 1
-    (kept,) = (tmp_path / "kept").iterdir()
-    assert kept.read_bytes() == make_case(7).data
-    assert "--case 7" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_ring_measures_a_hop(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ring.main(["--rows", "4000", "--partitions", "4", "--repeat", "2"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["hops"] == 4
-    assert 0 < found["least_empty_hop_ms"] <= found["empty_hop_ms"] < 1000
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_linear_store_measures_the_fit_beside_bare_reads(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # it goes the way of large ones
-    size = ["--rows", "200000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
-    linear_store.main([*size, "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["gap"] <= 1e-6
-    assert found["passes"] >= 3
-    assert max(found["peak_mb"]) < 1000
-    assert found["ratio"] == pytest.approx(found["fit_s"] / (found["passes"] * found["bare_read_s"]))
-
-
-def test_sparse_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "12000", "--features", "5000", "--entries", "20", "--text-rows", "500", "--workers", "2", "1"]
-    sparse_store.main([*size, "--kill", "--tol", "0.05", "--folder", str(tmp_path), "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["same_bits"]
-    assert [fit["killed"] for fit in found["fits"]] == [False, False, True]
-    assert all(fit["gap"] <= 0.05 and fit["accuracy"] > 0.7 for fit in found["fits"])
-    for fit in found["fits"][:2]:
-        assert fit["ratio"]["zarr"] == pytest.approx(fit["pass_s"] / fit["bare_s"]["zarr"])
-    assert found["text_mb_s"].keys() == {"bytes", "scikit-learn", "ingest"}
-
-
-@pytest.mark.slow
-def test_the_engine_is_measured_by_tasks_that_sleep(capsys: pytest.CaptureFixture[str]) -> None:
-    scale.main(["--workers", "9", "--chunks", "8", "--seconds", "0.02", "--processes", "1", "--json"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["way"] for each in found] == list(scale.WAYS)
-    for each in found[1:]:
-        assert 0 < each["alone"] < 1
-        assert each["seconds"] > each["ideal"]
-        assert each["scheduler_mb"] > each["client_mb"] > 0
-        if each["way"] != "cells":
-            assert each["ideal"] == pytest.approx(8 * 0.02), "a worker's chunks"
-    assert found[1]["tasks"] == 9, "a task for each worker"
-
-
 def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DASK_ODM_DATA", raising=False)
     linear_rivals.main(["--rows", "3000", "--repeat", "1", "--json"])
@@ -269,17 +109,6 @@ def test_hard_margins_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(row["gap"] <= 1e-3 and row["accuracy"] == 1 for row in found)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_saddle_store_measures_the_fit_beside_bare_reads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "150000", "--limit", "1GB", "--store", str(tmp_path / "susy.zarr")]
-    saddle_store.main([*size, "--json"])
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["gap"] <= 1e-3
-    assert found["iterations"] <= found["passes"] <= 3 * found["iterations"]
-    assert max(found["peak_mb"]) < 1000
-
-
 def test_saddle_rivals_solve_the_same_problem(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["svmguide1", "--data", str(data_dir), "--alphas", "0.85", "--json"]
     saddle_rivals.main(options)
@@ -300,70 +129,15 @@ def test_mdd_rivals_solve_the_same_problem(capsys: pytest.CaptureFixture[str]) -
         assert row["rmse"] == pytest.approx(row["rival_rmse"], rel=1e-8)
 
 
-@pytest.mark.usefixtures("quick_workers")
-def test_ridge_over_a_store_takes_one_pass_whatever_the_shards(capsys: pytest.CaptureFixture[str]) -> None:
-    ridge_store.main(["--rows", "3000", "--workers", "1", "--limit", "1GB", "--partitions", "1", "3", "--json"])
-    one, three = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (one["passes"], one["rounds"], three["passes"], three["shards"]) == (1.0, 1, 1.0, 3)
-    assert three["rounds"] > 1
-    assert one["r2"] > 0.9
-    assert three["r2"] > 0.8  # shards that are pushed apart
-
-
 def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    size = [
-        "--rows",
-        "256",
-        "--columns",
-        "256",
-        "--repeat",
-        "1",
-        "--features",
-        "3",
-        "--threads",
-        "1",
-        "--dtypes",
-        "float32",
-    ]
+    few = ["--rows", "256", "--columns", "256", "--repeat", "1"]
+    size = [*few, "--features", "3", "--threads", "1", "--dtypes", "float32"]
     kernel_tiles.main([*size, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["kernel"] for row in found] == ["rbf", "laplacian"]
     assert all(row[what]["ours"] > 0 for row in found for what in kernel_tiles.WHAT)
-    kernel_tiles.main([*size, "--json", "--kernels", "rbf", "--density", "0.1"])
-    (sparse,) = json.loads(capsys.readouterr().out)
-    assert all(sparse[what].keys() == {"ours", "numpy"} for what in kernel_tiles.WHAT)
-    kernel_tiles.main(size)
-    assert "laplacian" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_landmark_store_goes_by_passes(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
-    options = ["--rows", "2000", "3000", "--landmarks", "30", "--workers", "1", "--limit", "1GB", "--json"]
-    landmark_store.main([*options, "--folder", str(tmp_path)])
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["rows"] for row in rows] == [2000, 3000]
-    assert all(row["gap"] <= 1e-3 and row["landmarks"] == 30 and row["accuracy"] > 0.6 for row in rows)
-
-
-@pytest.mark.usefixtures("quick_workers")
-def test_search_store_compares_both_searches(monkeypatch, capsys):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {})  # put back afterwards
-    found = []
-
-    def run(arguments, kill_at=None):
-        """In this process, once, and not killed."""
-        if not found:
-            found.append(search_store.search(arguments[0], None, "1GB", 20))
-        return found[0]
-
-    monkeypatch.setattr(search_store, "run", run)
-    search_store.main(["--rows", "600", "--features", "3"])
-    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert figures["same"]
-    assert not figures["killed"]
-    assert figures["settings"] > 36
-    assert len(figures["peaks_mb"]) == 4
+    kernel_tiles.main([*size, "--kernels", "rbf", "--density", "0.1"])
+    assert "rbf" in capsys.readouterr().out
 
 
 def test_parameter_mixing_is_measured_beside_its_rival(capsys):
@@ -371,28 +145,6 @@ def test_parameter_mixing_is_measured_beside_its_rival(capsys):
     found = json.loads(capsys.readouterr().out)
     assert set(found["fits"]) == {"MixingClassifier", "scikit-learn, shuffled", "scikit-learn, in order"}
     assert found["fits"]["MixingClassifier"]["accuracy"] > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_parameter_mixing_over_a_store_stays_within_its_limit(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})  # put back afterwards
-    options = ["--rows", "20000", "--epochs", "2", "--workers", "2", "--limit", "1GB", "--folder", str(tmp_path)]
-    mixing_shards.main(["store", *options, "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert (found["epochs"], found["wrongly_named"]) == (2, 0)
-    assert max(found["peak_mb"]) < 1000
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_workers")
-def test_dsvc_measures_rounds(capsys: pytest.CaptureFixture[str]) -> None:
-    dsvc.main(["--rows", "300", "--features", "4", "--clients", "3", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert all(fit["gap"] <= 1e-3 for fit in found["fits"])
-    assert found["fits"][-1]["rounds"] > 16
-    assert found["bare_round"] > 0
 
 
 @pytest.mark.parametrize("what", ["folds", "probabilities", "search"])
@@ -432,7 +184,6 @@ def test_busy_measures_in_turns(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert [row.split(" | ")[1], float(row.split(" | ")[2]) > 0] == ["made up, 500 × 18", True]
 
 
-@pytest.mark.slow
 def test_a_version_is_as_fast_as_itself(capsys: pytest.CaptureFixture[str]) -> None:
     versions.main([str(Path(versions.__file__).parents[1]), "--rows", "100 × 20, float32", "--turns", "1"])
     row = capsys.readouterr().out.splitlines()[-1].split(" | ")
@@ -446,24 +197,41 @@ def test_special_routes_are_measured_with_and_without_them(capsys: pytest.Captur
     assert float(row[5]) == pytest.approx(float(row[3]) / float(row[4]), rel=0.05, abs=0.006)
 
 
-def test_cells_are_measured_beside_their_rivals(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    variants = ["cells:1000", "cells:1000:0.3", "landmarks:100", "SVC", "intelex"]
-    cells.main(["svmguide1", "--data", str(data_dir), "--variants", *variants])
+def here(main: Callable[[list[str]], None]) -> Callable[[list[str], float], cells.Row]:
+    """Return what stands for `cells.own_process`: a row measured in this process."""
+
+    def run(arguments: list[str], limit: float) -> cells.Row:
+        with redirect_stdout(StringIO()) as out:
+            main(arguments[1:])
+        return json.loads(out.getvalue())
+
+    return run
+
+
+def test_cells_are_measured_beside_their_rivals(
+    few_rows: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    variants = ["cells:200", "cells:200:0.3", "landmarks:100", "SVC", "intelex"]
+    monkeypatch.setattr(cells, "own_process", here(cells.main))
+    cells.main(["svmguide1", "--data", str(few_rows), "--variants", *variants])
     head, _, *lines = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
     assert [line[2] for line in lines] == variants
     assert all(len(line) == len(head) for line in lines)
     if "not installed" in lines[-1][3]:
         lines.pop()
     for line in lines:
-        assert float(line[3]) > 0.95
+        assert float(line[3]) > 0.9
         assert min(map(float, line[5:10])) > 0
     assert float(lines[0][-1]) <= 1e-2
     assert lines[3][-1] == cells.NONE
 
 
-def test_cells_end_at_their_limit(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells.main(["svmguide1", "--data", str(data_dir), "--variants", "exact", "--limit", "0.1"])
-    assert "| exact | not done after 0.1 s |" in capsys.readouterr().out
+def test_a_row_is_made_in_a_process_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("import sys, time; print('{}'); time.sleep(float(sys.argv[1]))")
+    assert cells.own_process([str(script), "0"], 60) == {}
+    assert cells.own_process([str(script), "60"], 0.1) == {"failed": "not done after 0.1 s"}
+    assert cells.own_process([str(script), "x"], 60)["failed"].startswith("ValueError: ")
 
 
 def test_cells_refuse_unknown_variants(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -472,11 +240,17 @@ def test_cells_refuse_unknown_variants(capsys: pytest.CaptureFixture[str], tmp_p
     assert "no variant 'cells'" in capsys.readouterr().err
 
 
-def test_cells_over_a_store_are_the_same_by_any_workers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    size = ["--rows", "30000", "--test-rows", "2000", "--variants", "cells:500", "--workers", "1", "2"]
+@pytest.mark.usefixtures("quick_workers")
+def test_cells_over_a_store_are_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(dask.config.config, "dask_odm", {})  # put back afterwards
+    monkeypatch.setattr(cells_store, "own_process", here(cells_store.main))
+    monkeypatch.setattr(cells_store, "FEW_ROWS", 1000)
+    monkeypatch.setitem(cells_store.BOARD, "n_squares", 4)
+    size = ["--rows", "3000", "--test-rows", "500", "--variants", "cells:500", "--workers", "1"]
     cells_store.main([*size, "--folder", str(tmp_path)])
-    head, _, *lines = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
-    one, two = (dict(zip(head, line, strict=True)) for line in lines)
-    assert one["digest"] == two["digest"]
-    assert 0.6 < float(one["accuracy"]) < 0.95
-    assert [one["memory of workers, MB"].count(","), two["memory of workers, MB"].count(",")] == [0, 1]
+    head, _, line = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    row = dict(zip(head, line, strict=True))
+    assert float(row["accuracy"]) > 0.6
+    assert len(row["digest"]) == 12

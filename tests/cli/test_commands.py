@@ -411,6 +411,7 @@ def on_a_terminal(*arguments: object) -> tuple[str, str]:
     return done.stdout, read_all(ours)
 
 
+@pytest.mark.slow
 def test_a_true_process(made, tmp_path):
     """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
     ingest = ("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind", "--json")
@@ -424,13 +425,13 @@ def test_a_true_process(made, tmp_path):
     assert rows == [("1", "4"), ("0", "1")]  # a row for each level, whatever bars a busy machine draws besides
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
 @pytest.mark.parametrize(
     ("workers", "number"),
     [
         (("--workers", "1"), signal.SIGINT),
         ((), signal.SIGTERM),
-        pytest.param((), signal.SIGINT, marks=pytest.mark.slow),
     ],
 )
 def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, workers, number):

@@ -28,7 +28,8 @@ FILES = {
 SMALL = {"rows": 1200, "features": 40, "workers": 1, "worker_memory": "1GB", "partitions": 8}
 
 
-def test_it_leaves_what_it_says(tmp_path):
+@pytest.mark.usefixtures("quick_workers")
+def test_it_leaves_what_it_says_and_runs_again_into_the_same_folder(tmp_path, monkeypatch):
     lines: list[str] = []
     result = demo.run_demo(tmp_path / "d", lines.append, **SMALL)
     assert set(os.listdir(tmp_path / "d")) == FILES
@@ -47,17 +48,13 @@ def test_it_leaves_what_it_says(tmp_path):
     model = dask_odm.load_model(result["larger"]["model"])
     assert model.score(str(tmp_path / "d/larger-test.zarr")) == result["larger"]["accuracy"]
 
-
-@pytest.mark.usefixtures("quick_workers")
-def test_the_command_runs_again_into_the_same_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "run_demo", partial(demo.run_demo, **SMALL))
-    (tmp_path / "mine.txt").write_text("stays")
-    for _ in range(2):
-        result = CliRunner().invoke(main, ["demo", "--folder", str(tmp_path), "--json"], catch_exceptions=False)
-        assert result.exit_code == 0
-        assert json.loads(result.stdout)["folder"] == str(tmp_path)
-        assert set(os.listdir(tmp_path)) == FILES | {"mine.txt"}
-    assert "accuracy" in result.stderr
+    (tmp_path / "d/mine.txt").write_text("stays")
+    again = CliRunner().invoke(main, ["demo", "--folder", str(tmp_path / "d"), "--json"], catch_exceptions=False)
+    assert again.exit_code == 0
+    assert json.loads(again.stdout)["folder"] == str(tmp_path / "d")
+    assert set(os.listdir(tmp_path / "d")) == FILES | {"mine.txt"}
+    assert "accuracy" in again.stderr
 
 
 @pytest.mark.usefixtures("quick_workers")

@@ -18,7 +18,7 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from faults.table import check
 from small_stores import store_of
 
-MOMENTS = int(os.environ.get("DASK_ODM_MOMENTS", "3"))  # of each command; raise it to try them all
+MOMENTS = int(os.environ.get("DASK_ODM_MOMENTS", "2"))  # of each command; raise it to try them all
 SCRIPT = Path(__file__).with_name("interrupting.py")
 X = np.random.default_rng(0).normal(size=(40, 3))
 TREE = (

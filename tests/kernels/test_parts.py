@@ -21,9 +21,16 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.3), Laplacian(0.0, 0.3), Polynomial()], ids=lambda k: k.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [24 * 6, 24 * 37 + 5, 24 * 64 + 1])
+@pytest.mark.parametrize(
+    ("kernel", "n"),
+    [
+        (RBF(1.0, 0.3), 24 * 6),
+        (Laplacian(0.0, 0.3), 24 * 37 + 5),
+        (Polynomial(), 24 * 64 + 1),
+    ],
+    ids=lambda each: getattr(each, "name", None),
+)
 def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):
     rng = np.random.default_rng(n)
     X, v = ArrayRows(rng.normal(size=(n, 3)).astype(dtype)), rng.normal(size=n)

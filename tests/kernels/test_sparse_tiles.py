@@ -41,6 +41,7 @@ def test_what_is_skipped_changes_no_bit(dtype):
     np.testing.assert_array_equal(full, alone)
 
 
+@pytest.mark.slow
 def test_narrow_registers_give_the_same_bits(monkeypatch):
     X, Z = rows(9, 50, np.float32), rows(80, 50, np.float32)
     wanted = tile(X, Z)

@@ -232,7 +232,7 @@ def to_workers(monkeypatch):
 
 
 @pytest.mark.usefixtures("to_workers")
-def test_a_fit_on_workers_is_that_of_this_process(client, problem, in_process, tmp_path):
+def test_a_fit_on_workers_is_that_of_this_process_though_one_is_killed(client, problem, in_process, tmp_path, killer):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     heard: list[object] = []
@@ -240,7 +240,10 @@ def test_a_fit_on_workers_is_that_of_this_process(client, problem, in_process, t
         assert bits(ODMClassifier(**SETTINGS, callbacks=[heard.append]).fit(*problem)) == in_process
     assert any(isinstance(event, Progress) and event.phase == "certificate" for event in heard)
     assert list(scratch.iterdir()) == []
-    assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB").fit(*problem)) == in_process
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB", callbacks=[kill]).fit(*problem)) == in_process
+    assert kill.killed
+    client.wait_for_workers(2, timeout=60)
 
 
 @pytest.mark.usefixtures("to_workers")
@@ -260,28 +263,19 @@ def test_a_store_on_workers(client, problem, tmp_path):
     np.testing.assert_array_equal(X[there.support_], there.support_vectors_)
 
 
-@pytest.mark.usefixtures("to_workers")
-def test_a_killed_worker_costs_no_bit(client, problem, in_process, killer):
-    kill = killer(client, lambda event: isinstance(event, IterationFinished))
-    assert bits(ODMClassifier(**SETTINGS, callbacks=[kill]).fit(*problem)) == in_process
-    assert kill.killed
-    client.wait_for_workers(2, timeout=60)
-
-
+@pytest.mark.slow
 def test_a_root_of_the_tree_on_workers(client, problem, tmp_path, monkeypatch, without_workers, killer):
-    """Of partitions on disk and in memory; a worker dies while the root is solved."""
+    """Of partitions on disk; a worker dies while the root is solved."""
     monkeypatch.setattr(sodm, "NODE_ROWS", 1200)
     monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
     settings = {**SETTINGS, "solver": SODM(4)}
-    kill = killer(client, lambda event: isinstance(event, IterationFinished))
-    here, there = ODMClassifier(**settings), ODMClassifier(**settings, callbacks=[kill])
     store = store_of(tmp_path / "a.zarr", *problem, chunk_rows=300)
-    for given, model in ((problem, ODMClassifier(**settings)), ((store,), there)):
-        with without_workers():
-            expected = bits(here.fit(*given))
-        assert [record["partitions"] for record in here.history_] == [4, 1]
-        assert here.dual_gap_ <= 1e-3
-        assert bits(model.fit(*given)) == expected
+    with without_workers():
+        here = ODMClassifier(**settings).fit(store)
+    assert [record["partitions"] for record in here.history_] == [4, 1]
+    assert here.dual_gap_ <= 1e-3
+    kill = killer(client, lambda event: isinstance(event, IterationFinished))
+    assert bits(ODMClassifier(**settings, callbacks=[kill]).fit(store)) == bits(here)
     assert kill.killed
     client.wait_for_workers(2, timeout=60)
 

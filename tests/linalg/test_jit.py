@@ -84,6 +84,7 @@ def test_a_loop_travels_by_its_name():
         add_rows()
 
 
+@pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):
     """LLVM works on one loop for seconds, a minute on a busy machine, and Python hears of nothing meanwhile."""
     loop, ended = jit.Loop(lambda x: x + 1.0, nogil=True), threading.Event()

@@ -86,3 +86,12 @@ def test_numbers_without_room_in_float64_are_named(what, solver):
     y = np.where(X[:, 0] > 0, 1, -1)
     with pytest.raises(InputError, match=words):
         ODMClassifier(solver=solver, **parameters).fit(size * X, y, np.full(60, weight))
+
+
+@pytest.mark.parametrize(("solver", "rows"), [("exact", 1200), ("landmark", 40)])
+@pytest.mark.parametrize("kernel", [lambda A, B: np.zeros((len(A), len(B))), "poly"], ids=["zero", "overflow"])
+def test_kernels_that_say_nothing_are_an_error(solver, rows, kernel):
+    X = np.random.default_rng(0).normal(size=(rows, 3)) * (1e13 if kernel == "poly" else 1.0)
+    model = ODMClassifier(kernel, solver=solver, degree=30, gamma=1.0, fit_intercept=False)
+    with pytest.raises(InputError, match="rescale the rows"):
+        model.fit(X, np.arange(rows) % 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import pickle
@@ -25,6 +24,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.learning.training.checkpoints import save_checkpoint
+from small_stores import forge
 
 ATTRIBUTES = {
     "estimator": "ODMClassifier",
@@ -188,16 +188,6 @@ def test_a_flipped_bit_of_the_manifest_is_found(path, position):
     (path / "manifest.json").write_bytes(data)
     with pytest.raises(StoreError, match=r"m\.zarr'"):
         read_record(path, "model")
-
-
-def forge(path: Path, change) -> None:
-    """Change the manifest and give it a digest that fits."""
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest.pop("digest")
-    change(manifest)
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps({**manifest, "digest": digest}))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -18,12 +17,12 @@ from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.layout import EntryLayout, crc32c, seal
-from dask_odm.data.store.manifest import with_digest
 from dask_odm.data.store.open_chunks import OpenEntries
 from dask_odm.data.store.sealed import zstd
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
+from small_stores import forge
 
 ROWS, FEATURES = 700, 3000
 
@@ -266,15 +265,6 @@ def store(sound, tmp_path) -> Store:
     return Store.open(shutil.copytree(sound, tmp_path / "a.zarr"))
 
 
-def forge(store: Store, change) -> None:
-    """Write the manifest again, with the right digest, after ``change``."""
-    path = Path(store.path, "manifest.json")
-    manifest = json.loads(path.read_text())
-    del manifest["digest"]
-    change(manifest)
-    path.write_text(with_digest(manifest))
-
-
 def lie(store: Store, name: str, change, i: int = 0) -> Store:
     """Put other numbers in place of a chunk of an array, with checksums that fit, and open the store."""
     array = store.layout.of_entries()[f"X/{name}"]
@@ -282,7 +272,7 @@ def lie(store: Store, name: str, change, i: int = 0) -> Store:
     change(values)
     data = seal(values.tobytes() if array.compression is None else bytes(zstd().encode(values.tobytes())))
     Path(store.path, array.chunk_key(i)).write_bytes(data)
-    forge(store, lambda m: m["chunks"][array.name].__setitem__(i, [len(data), crc32c(data[:-4])]))
+    forge(store.path, lambda m: m["chunks"][array.name].__setitem__(i, [len(data), crc32c(data[:-4])]))
     return Store.open(store.path)
 
 
@@ -360,7 +350,7 @@ def test_a_shorter_file_whose_checksums_fit(store, name):
     array = store.layout.of_entries()[f"X/{name}"]
     data = seal(Path(store.path, array.chunk_key(1)).read_bytes()[:-100])
     Path(store.path, array.chunk_key(1)).write_bytes(data)
-    forge(store, lambda m: m["chunks"][array.name].__setitem__(1, [len(data), crc32c(data[:-4])]))
+    forge(store.path, lambda m: m["chunks"][array.name].__setitem__(1, [len(data), crc32c(data[:-4])]))
     with pytest.raises(StoreError, match="manifest"):
         Store.open(store.path)
 
@@ -380,7 +370,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("which", LAYOUTS)
 def test_a_layout_that_lies(store, which):
-    forge(store, lambda m: m["layout"]["entries"].update(LAYOUTS[which]))
+    forge(store.path, lambda m: m["layout"]["entries"].update(LAYOUTS[which]))
     with pytest.raises(StoreError):
         read_whole(Store.open(store.path))
 

@@ -23,6 +23,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, write_store
+from small_stores import forge
 
 
 def test_zarr_and_xarray_read_it_without_a_warning(store):
@@ -328,18 +329,6 @@ def test_a_link_is_not_followed(pristine, tmp_path):
 # A manifest or document that is not what it should be ---------------------------------------------------
 
 
-def _forge(store: Store, change) -> None:
-    """Change the manifest and give it a digest that fits, as an attacker would."""
-    import hashlib
-
-    path = Path(store.path, "manifest.json")
-    manifest = json.loads(path.read_text())
-    manifest.pop("digest")
-    change(manifest)
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    path.write_text(json.dumps({**manifest, "digest": hashlib.sha256(canonical.encode()).hexdigest()}))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -381,9 +370,9 @@ def _forge(store: Store, change) -> None:
 def test_a_manifest_that_lies_is_refused(pristine, tmp_path, change):
     shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
     store = Store.open(tmp_path / "a.zarr")
-    _forge(store, lambda manifest: None)
+    forge(store.path, lambda manifest: None)
     assert Store.open(store.path) == store  # the forgery itself is sound
-    _forge(store, change)
+    forge(store.path, change)
     with pytest.raises(StoreError, match=r"a\.zarr'"):
         Store.open(store.path)
 
@@ -397,7 +386,7 @@ def test_an_array_document_that_lies_is_refused(pristine, tmp_path):
     document["shape"] = [10**9, FEATURES]
     text = json.dumps(document).encode()
     path.write_bytes(text)
-    _forge(store, lambda m: m["documents"].update({"X/zarr.json": [len(text), crc32c(text)]}))
+    forge(store.path, lambda m: m["documents"].update({"X/zarr.json": [len(text), crc32c(text)]}))
     with pytest.raises(StoreError, match="not as the manifest has it"):
         Store.open(store.path)
 
@@ -421,7 +410,7 @@ def test_what_is_no_store(store, tmp_path):
 
 
 def test_another_format_version_is_named(store):
-    _forge(store, lambda m: m.update(format_version=2))
+    forge(store.path, lambda m: m.update(format_version=2))
     with pytest.raises(StoreError, match="format version 2; this dask_odm reads 1"):
         Store.open(store.path)
 
@@ -450,7 +439,7 @@ def _rewrite(store: Store, key: str, data: bytes) -> None:
         else:
             manifest["documents"][key] = [len(data), crc32c(data)]
 
-    _forge(store, confirm)
+    forge(store.path, confirm)
 
 
 def _sealed(store: Store, array, values: np.ndarray) -> bytes:

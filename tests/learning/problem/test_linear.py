@@ -383,6 +383,7 @@ def test_rows_are_sampled_for_a_hessian_where_they_are_many():
     assert hessian_stride(1_000_000, 100) == 1
 
 
+@pytest.mark.slow
 def test_wide_sparse_rows_are_made_dense_a_few_at_a_time():
     n, d = 3000, 2000
     rng = np.random.default_rng(0)

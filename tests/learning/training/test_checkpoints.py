@@ -115,6 +115,7 @@ model.fit(X, X[:, 0] > 0)
 """
 
 
+@pytest.mark.slow
 def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
     X = np.random.default_rng(0).normal(size=(60, 3))
     path = tmp_path / "c.zarr"

@@ -112,6 +112,7 @@ def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
     assert not are_possible(data, model._settings(run)), "a region has all rows, each of which is left out"
 
 
+@pytest.mark.slow
 def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
     X, y = board(8200, 120, 36)  # too many for "exact"
     model = narrow(tol=0.1)

@@ -137,8 +137,8 @@ def test_cells_overlap():
 
 
 def test_stores_workers_and_bins(tmp_path, start_workers):
-    X, y = board(3000, 3)
-    path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=700).path
+    X, y = board(1500, 3)
+    path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=400).path
     model = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True)
 
     histories: list[list[dict]] = []
@@ -151,10 +151,10 @@ def test_stores_workers_and_bins(tmp_path, start_workers):
 
     here = bits()
     assert len(model.history_) > 4, "several bins"
-    with start_workers(2):
+    with start_workers(3):
         assert bits() == here
     assert histories[1] == histories[0]
-    assert model.score(*board(2000, 3, 1)) > 0.9
+    assert model.score(*board(2000, 3, 1)) > 0.85
     np.testing.assert_array_equal(model.support_vectors_, X.astype(np.float32)[model.support_])
     held = ODMClassifier(**SETTINGS, solver=Cells(30), loo=True).fit(X.astype(np.float32), y)
     assert np.mean(held.predict(X) == model.predict(X)) > 0.95

@@ -54,17 +54,15 @@ def assert_solved(p: SmallProblem, solution: ExactSolution, tol: float = 1e-6) -
 
 @EVERY_SETTING
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_is_the_whole_problem(setting, kernel, weighted):
-    p = small_problem(N, setting, kernel=kernel, weighted=weighted)
+def test_is_the_whole_problem(setting, kernel):
+    p = small_problem(N, setting, kernel=kernel, weighted=True)
     assert_solved(p, solve(p))
 
 
 @pytest.mark.parametrize("lam", [1e-4, 1e2, 1e5, 1e7])
-@pytest.mark.parametrize("upsilon", [0.0, 0.3])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("upsilon", "dtype"), [(0.0, "float64"), (0.3, "float32")])
 def test_at_both_ends_of_lam(lam, upsilon, dtype):
-    p = small_problem(500, (lam, upsilon, 0.2), dtype=dtype)
+    p = small_problem(300, (lam, upsilon, 0.2), dtype=dtype)
     p = replace(p, kernel=RBF(1.0, 0.2))
     solution = solve(p, 1e-4)
     assert_solved(p, solution, 1e-4)
@@ -72,7 +70,7 @@ def test_at_both_ends_of_lam(lam, upsilon, dtype):
 
 
 def test_float32_rows_reach_a_gap_that_float32_sums_do_not():
-    p = small_problem(2000, (1e6, 0.2, 0.2), dtype="float32")
+    p = small_problem(1000, (1e6, 0.2, 0.2), dtype="float32")
     solution = solve(p, 1e-9)
     assert solution.converged
     assert p.gap(p.y * solution.coefficients) <= 1e-8
@@ -138,7 +136,7 @@ def test_goes_on_from_any_step_to_the_same_bits():
     states: list[ExactState] = []
     whole = solve(p, on_state=states.append)
     assert len(states) == len(whole.history) > 3
-    for state in states:
+    for state in states[:: max(1, len(states) // 4)]:
         records: list[dict] = []
         long_ago = [*state.history[:-1], state.history[-1] | {"seconds": 1e6}]
         again = solve(p, resume=replace(state, history=long_ago), on_step=records.append)
@@ -170,8 +168,11 @@ def test_kernel_values_are_freed_with_the_solve():
         gc.enable()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Laplacian(1.0, 1.0)], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [(RBF(1.0, 1.0), "float32"), (Laplacian(1.0, 1.0), "float64")],
+    ids=lambda each: getattr(each, "name", None),
+)
 def test_systems_that_landmarks_do_not_precondition_are_solved_by_cholesky(monkeypatch, kernel, dtype):
     p = small_problem(320, (1e7, 0.3, 0.2), kernel=kernel, dtype=dtype)
     asked: list[int] = []

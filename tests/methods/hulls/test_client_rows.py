@@ -32,6 +32,7 @@ def test_rows_are_rotated_and_back(block_size):
     assert len(rows.S) % (block_size or 1) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("block_size", "form"), [(None, np.asarray), (5, np.asarray), (None, csr_array)])
 def test_the_memory_of_a_client_is_projected(block_size, form):
     X, y = blobs(20_000, 40, seed=0)

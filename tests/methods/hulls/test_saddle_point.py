@@ -28,8 +28,7 @@ def solved(X, y, alpha, weight=None, *, count=1, block_size=None, seed=0, **sett
     return found, parts.preparation.back(found.points)
 
 
-@pytest.mark.parametrize("block_size", [None, 1, 3])
-@pytest.mark.parametrize("alpha", [None, 0.8])
+@pytest.mark.parametrize(("alpha", "block_size"), [(None, None), (0.8, None), (None, 1), (0.8, 3)])
 def test_it_ends_in_the_fixed_point_of_the_regularised_problem(block_size, alpha):
     """w = Aη − Bξ, and η = exp(−Aᵀw/γ) but for its sum and the caps; both to 1e-12."""
     X, y = apart(60)
@@ -55,8 +54,7 @@ def test_it_ends_in_the_fixed_point_of_the_regularised_problem(block_size, alpha
 
 
 @ALPHAS
-@pytest.mark.parametrize("block_size", [None, 1, 3])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("block_size", "weighted"), [(None, True), (1, False), (3, True)])
 def test_it_is_the_same_run_to_rounding_however_rows_are_dealt(alpha, block_size, weighted):
     X, y = apart()
     weight = np.random.default_rng(1).integers(1, 4, 90).astype(float) if weighted else None
@@ -88,10 +86,10 @@ def test_a_weight_of_two_is_a_row_twice_at_the_caps():
     weight = np.random.default_rng(1).integers(1, 3, 60).astype(float)
     again = np.repeat(np.arange(60), weight.astype(int))
     once, twice = (
-        solved(*rows, tol=1e-8, max_iter=20_000)[0] for rows in ((X, y, 0.5, weight), (X[again], y[again], 0.5))
+        solved(*rows, tol=1e-6, max_iter=20_000)[0] for rows in ((X, y, 0.5, weight), (X[again], y[again], 0.5))
     )
     assert once.converged
-    assert once.upper == pytest.approx(twice.upper, rel=2e-8)
+    assert once.upper == pytest.approx(twice.upper, rel=2e-6)
 
 
 def test_sparse_rows_take_the_same_steps():
@@ -102,8 +100,7 @@ def test_sparse_rows_take_the_same_steps():
 
 
 @ALPHAS
-@pytest.mark.parametrize("block_size", [None, 2])
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("block_size", "count"), [(None, 1), (2, 3)])
 def test_a_run_goes_on_from_its_state_to_the_same_bits_and_costs(alpha, block_size, count):
     X, y = apart()
     kept: list[tuple[SaddleState, list]] = []

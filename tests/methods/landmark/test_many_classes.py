@@ -64,7 +64,7 @@ def test_they_are_exact_machines_of_the_projected_kernel(rows, scheme, upsilon):
     assert found.history_[-1]["machines"] == 0
 
 
-@pytest.mark.parametrize("count", [2, 10, 80])
+@pytest.mark.parametrize("count", [2, 80])
 def test_landmarks_are_of_every_class(rows, count, tmp_path):
     X, y = rows
     found = model(count).fit(X, y)
@@ -168,11 +168,10 @@ def test_an_early_end_is_a_warning(rows):
         model(max_iter=1, multi_class="ovr").fit(*rows)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path, dtype):
+def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path):
     X, y = rows
     checkpoint = str(tmp_path / "c")
-    settings = {"dtype": dtype, "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}  # descent ends early
+    settings = {"dtype": "float32", "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}  # descent ends early
 
     def lose(event: object) -> None:
         if isinstance(event, IterationFinished) and event.iteration == 3:

@@ -102,6 +102,7 @@ def test_model_is_as_good_as_that_of_rows_in_memory(store, choice, monkeypatch):
     assert model.score(store.path) == pytest.approx(in_memory.score(store.path), abs=0.03)
 
 
+@pytest.mark.slow
 def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     """The client holds a few of them at its peak, not those of all 32 tasks, and they have the same bits."""
     n, d, size = 16_000, 1000, 450
@@ -126,21 +127,14 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_same_bits_on_any_number_of_workers(store, start_workers, scale_workers, without_workers, monkeypatch):
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
+def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp_path, monkeypatch):
+    """Where sums meet on the workers, too."""
     with without_workers():
-        here = bits(ODMClassifier(**SETTINGS).fit(store.path))
-    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)  # sums meet on the workers
+        whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
+    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
     monkeypatch.setattr(passes, "CLIENT_TASKS", 1)
     monkeypatch.setattr(passes, "JOINED", 2)
-    with start_workers(1) as client:
-        for count in (1, 3):
-            scale_workers(client, count)
-            assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == here, count
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
-def test_same_bits_though_a_worker_is_killed(store, client, tmp_path, monkeypatch):
-    whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
     first = chunk_groups(store.n_chunks)[8].start
     monkeypatch.setattr(passes, "sum_groups", pass_jobs.DeadlySums(str(tmp_path), first))
     assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == whole

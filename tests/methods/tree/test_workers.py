@@ -96,13 +96,12 @@ def objectives(result) -> list[float]:
 
 
 @EVERY_SETTING
-@pytest.mark.parametrize("fan_in", [2, 4])
-def test_objective_never_falls_up_the_tree(setting, fan_in):
-    p = small_problem(320, setting, weighted=True)
+def test_objective_never_falls_up_the_tree(setting):
+    p = small_problem(160, setting, weighted=True)
     for max_iter in (1, 200):
-        result = grow(make_job(p, 16, max_iter=max_iter), fan_in=fan_in)
+        result = grow(make_job(p, 16, max_iter=max_iter), fan_in=2)
         values = objectives(result)
-        assert len(values) == {2: 5, 4: 3}[fan_in]
+        assert len(values) == 5
         assert all(b >= a - 1e-9 * abs(a) for a, b in itertools.pairwise(values))
         s = in_row_order(make_job(p, 16), result.dual[0])
         if result.history[-1]["converged"]:
@@ -111,13 +110,12 @@ def test_objective_never_falls_up_the_tree(setting, fan_in):
 
 
 @EVERY_SETTING
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
-def test_root_does_not_depend_on_the_partitions(setting, weighted):
+def test_root_does_not_depend_on_the_partitions(setting):
     """Dense nodes: to rounding, and equal to the papers' dual."""
-    p = small_problem(160, setting, weighted=weighted)
+    p = small_problem(160, setting, weighted=True)
     best, objective = p.optimum()
     expected = p.decision(best)
-    for parts, fan_in, seed in [(1, 4, 0), (4, 4, 1), (16, 4, 2), (64, 4, 3), (5, 2, 4), (27, 3, 5)]:
+    for parts, fan_in, seed in [(1, 4, 0), (16, 4, 2), (5, 2, 4), (27, 3, 5)]:
         job = make_job(p, parts, seed=seed)
         result = grow(job, fan_in=fan_in)
         s = in_row_order(job, result.dual[0])
@@ -129,10 +127,10 @@ def test_root_does_not_depend_on_the_partitions(setting, weighted):
 @pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Linear(1.0)], ids=lambda k: k.name)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_root_of_tiled_nodes_does_not_depend_on_the_partitions(kernel, dtype):
-    """1,500 rows: the root and its children take the tiled way, or the linear one."""
-    p = small_problem(1500, (1e3, 0.3, 0.1), kernel=kernel, dtype=dtype)
+    """1,200 rows: the root and its children take the tiled way, or the linear one."""
+    p = small_problem(1200, (1e3, 0.3, 0.1), kernel=kernel, dtype=dtype)
     decisions, values = [], []
-    for parts in (1, 4, 16, 64):
+    for parts in (1, 4, 16):
         job = make_job(p, parts, seed=parts, tol=TOL, max_iter=1000)
         result = grow(job)
         s = in_row_order(job, result.dual[0])
@@ -267,8 +265,9 @@ def lean_stores(monkeypatch):
     monkeypatch.setattr(stored, "PARTITION_CHUNK_BYTES", 1 << 10)
 
 
-@pytest.mark.parametrize("setting", [(1e3, 0.3, 0.4), (50.0, 0.5, 0.2)], ids=str)
-@pytest.mark.parametrize("place", ["memory", "store", "workers"])
+@pytest.mark.parametrize(
+    ("setting", "place"), [((1e3, 0.3, 0.4), "memory"), ((1e3, 0.3, 0.4), "workers"), ((50.0, 0.5, 0.2), "store")]
+)
 @pytest.mark.usefixtures("lean_stores")
 def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
     """As a slow one does, and with the optimum of the rows that came to the root."""
