@@ -67,7 +67,7 @@ def test_every_file_of_the_folder_is_of_a_kind_that_is_run() -> None:
 
 
 def run_script(path: Path, work_folder: Path, capsys, monkeypatch, *arguments: str) -> SimpleNamespace:
-    """Run a script, which may say something and leaves nothing but the picture that it is asked for; return its names."""
+    """Run a script, which may say something and leaves only a picture that it is asked for; return its names."""
     before = files(path.parent)
     monkeypatch.setattr("sys.argv", [path.name, *arguments])
     monkeypatch.syspath_prepend(path.parent)  # as Python does

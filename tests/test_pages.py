@@ -77,21 +77,18 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
 
 
-# What dask-jobqueue starts as processes in place of jobs is killed without being waited for.
-KILLED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 QUICK = ("README.md", "docs/index.md")  # what everybody reads first
+RUN = [
+    pytest.param(page, marks=() if page in QUICK else pytest.mark.slow)
+    for page in PAGES
+    if any(map(is_run, blocks(page)))
+]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(
-            page, marks=() if page in QUICK else (pytest.mark.slow, KILLED)[: 1 + ("dask_jobqueue" in TEXTS[page])]
-        )
-        for page in PAGES
-        if any(map(is_run, blocks(page)))
-    ],
-)
+# Of jobs: what dask-jobqueue starts in their place is killed without being waited for.
+@pytest.mark.filterwarnings("ignore:.*Popen.__del__:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("page", RUN)
 def test_snippets(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -1,4 +1,4 @@
-"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, curve, update,
+"""The command line ``dask-odm``: ingest, info, verify, fit, search, predict, evaluate, curve, update, plan,
 cluster, retire, warmup, demo.
 
 Results go to stdout, with ``--json`` as one object and nothing else; progress, warnings and errors go to stderr. A
@@ -16,6 +16,7 @@ import dask_odm as odm
 from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.fit import fit, search
+from dask_odm.cli.plan import plan
 from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
 from dask_odm.cli.shell import Commands, Size, emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
@@ -28,7 +29,7 @@ def main() -> None:
     """Large-margin classification and ridge regression, kernel and linear, for data that does not fit in memory."""
 
 
-for _command in (fit, search, cluster, retire):
+for _command in (fit, search, plan, cluster, retire):
     main.add_command(_command)
 
 

@@ -25,7 +25,13 @@ import click
 from dask_odm.errors import DaskODMError
 from dask_odm.events import interrupt_dropped, keep_interrupt, listen
 
-_HEAVY = ("evaluate", "fit", "predict", "search")  # commands that import scikit-learn and Dask, which takes seconds
+_HEAVY = (
+    "evaluate",
+    "fit",
+    "plan",
+    "predict",
+    "search",
+)  # commands that load scikit-learn and Dask, which takes seconds
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what is there, once the new is complete.")
 # parts of messages that `shell_words` translates
@@ -147,12 +153,15 @@ def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
 
 
 class Size(click.types.IntParamType):
-    """A whole number, or a power such as 2^20."""
+    """A whole number, a power such as 2^20, or one such as 1e9."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         base, power, exponent = str(value).partition("^")
         if power and base.isdecimal() and exponent.isdecimal() and len(base) < 10 and len(exponent) < 3:
             return int(base) ** int(exponent)
+        digits, times, zeros = str(value).lower().partition("e")
+        if times and digits.isdecimal() and zeros.isdecimal() and len(zeros) < 3:
+            return int(digits) * 10 ** int(zeros)
         return super().convert(value, param, ctx)
 
 

@@ -128,8 +128,8 @@ class StorePasses:
         groups = groups_of(self.store)
         shared = self.store, query, method, arguments, self.columns
         with Meter(PASS, self.rows, "rows") as meter:
-            runs = [slice(run.start, run.stop) for run in self._runs(len(groups), nbytes)]
-            told = [(run.start, groups[run], of_groups[run]) for run in runs]
+            runs, *joins = self.levels(nbytes)
+            told = [(a.start, groups[a.start : a.stop], of_groups[a.start : a.stop]) for a in runs]
             if self.cluster.client is None:  # threads report progress
                 here: Callable[..., Any] = partial(sum_groups, *shared, meter=meter)
                 return _whole(run_threads(lambda a: here(*a), told, self.cluster.threads))
@@ -143,24 +143,37 @@ class StorePasses:
             else:
                 calls = [delayed(partial(sum_groups, *shared, *a), pure=False, traverse=False) for a in told]
                 tasks = [call(dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
-            most = len(tasks) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nbytes)))
-            while len(tasks) > most:
+            for _ in joins:
                 tasks = _joined(tasks, name)
             parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
             return _whole([parts[i] for i in range(len(tasks))])
 
-    def _runs(self, groups: int, nbytes: int | None) -> list[range]:
-        """Return the runs of groups of one task each: equal ones if their sums fit where they are joined."""
+    def levels(self, nbytes: int | None) -> list[list[range]]:
+        """Return the runs of groups that the tasks of a pass sum, and then of those that join sums of ``nbytes``.
+
+        Runs are equal if their sums fit where they are joined.
+        """
         available, _ = self.cluster.share(self.cluster.slots)
+        groups = self.groups
         nodes = 2 * groups.bit_length()
-        return group_runs(groups, self.cluster.slots, aligned=4 * JOINED * nodes * (nbytes or 0) > available)
+        aligned = 4 * JOINED * nodes * (nbytes or 0) > available
+        levels = [group_runs(groups, self.cluster.slots, aligned=aligned)]
+        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nbytes)))
+        while len(levels[-1]) > most:
+            levels.append([range(runs[0].start, runs[-1].stop) for runs in _neighbours(levels[-1])])
+        return levels
 
 
 def _joined(tasks: list[Any], name: str) -> list[Any]:
     """Return fewer tasks, each of which joins the nodes of a few."""
     join = delayed(join_nodes, pure=False)
-    parts = [tasks[i : i + JOINED] for i in range(0, len(tasks), JOINED)]
+    parts = _neighbours(tasks)
     return [join(part, dask_key_name=f"joined-{name}-{len(parts)}-{i}") for i, part in enumerate(parts)]
+
+
+def _neighbours(items: list[Any]) -> list[list[Any]]:
+    """Return the items in lists of a few, which are joined."""
+    return [items[i : i + JOINED] for i in range(0, len(items), JOINED)]
 
 
 @worker_task

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dask_odm.cli import main
+from dask_odm.diagnostics import planning
 
 
 def run(*arguments: object, status: int = 0):
@@ -51,3 +52,25 @@ def test_too_few_workers_are_one_line(client):
 )
 def test_wrong_usage(arguments, said):
     assert said in run(*arguments, status=2).stderr
+
+
+@pytest.mark.usefixtures("quick_workers")
+def test_a_plan_is_one_line_for_each_solver(monkeypatch):
+    monkeypatch.setattr(planning, "NUMBERS", dict.fromkeys(planning.NUMBERS, (20_000, 4000)))
+    asked = ("plan", "--rows", "1e9", "--features", 5, "--workers", 200, "--memory", "8GB")
+    (found,) = json.loads(run(*asked, "--solver", "newton", "--price", 0.1, "--json").stdout)["plans"]
+    assert found["cost"] == pytest.approx(0.1 * 200 * found["seconds"] / 3600)
+    assert found["fits"]
+    assert found["worker_bytes"] > 100e6
+    head, *lines = run(*asked).stdout.splitlines()
+    assert head.split()[:2] == ["solver", "time"]
+    assert [line.split()[0] for line in lines] == ["newton", "landmark", "cells"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "memory", "told"),
+    [("0", "8GB", "--rows must be positive"), ("1e9", "much", "Got 'much'"), ("1.5e3", "8GB", "integer")],
+)
+def test_what_cannot_be_planned_is_told_at_once(rows, memory, told):
+    asked = ("--rows", rows, "--features", 5, "--workers", 2, "--memory", memory)
+    assert told in run("plan", *asked, status=2).stderr

@@ -31,7 +31,7 @@ from dask_odm.events import IterationFinished, LevelFinished
 
 COMMANDS = (
     "ingest", "info", "verify", "fit", "search", "update", "predict", "evaluate", "calibrate", "curve", "importance",
-    "report", "cluster", "retire", "warmup", "demo",
+    "report", "plan", "cluster", "retire", "warmup", "demo",
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")

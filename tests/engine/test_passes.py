@@ -8,6 +8,7 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -138,6 +139,17 @@ def test_a_thousand_runs_are_about_as_long():
     assert max(sum(len(groups[g]) for g in run) for run in runs) < 1.05 * 100
     nodes = [tree_nodes((0, g, 0) for g in run) for run in runs]
     assert np.mean([len(each) for each in nodes]) < 6, "sums that a task sends"
+
+
+def test_levels_are_the_tasks_that_a_scheduler_had():
+    """As `benchmarks/scale.py` counted them: 113 with 100 workers, and 343 with 300."""
+    many = SimpleNamespace(layout=SimpleNamespace(entries=None), n_chunks=100_000)
+    for workers, tasks in ((10, 10), (100, 113), (300, 343)):
+        levels = StorePasses(many, Cluster(None, workers, 1, 2 << 30, 4 << 30)).levels(8 * 51**2)
+        assert sum(map(len, levels)) == tasks
+        for runs in levels:
+            assert [g for run in runs for g in run] == list(range(65_536))
+    assert len(StorePasses(many, Cluster(None, 300, 1, 2 << 30, 4 << 30)).levels(None)) == 1, "rows, which only travel"
 
 
 @pytest.mark.slow

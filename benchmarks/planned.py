@@ -1,0 +1,101 @@
+"""Plans of `dask-odm plan` beside fits that were measured: seconds, and the memory of workers and client.
+
+    python benchmarks/planned.py [--repeats 3]
+
+Costs are measured here, for each solver and number of features, as the command does it; with repeats, the middle of
+each is taken. The points are those of docs/benchmarks.md, which one machine of two cores made on different days: fits
+of stores by one and two workers (`landmark_store.py`, `linear_store.py`, `cells_store.py`), and passes of the engine on
+100 and 300 workers whose tasks sleep (`scale.py`). Of the latter a row costs what the sleep says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import astuple, dataclass, replace
+
+from dask_odm.diagnostics.planning import Asked, Costs, Machine, Plan, measured_costs, measured_machine, planned
+from dask_odm.engine.cluster import USABLE
+
+
+@dataclass(frozen=True)
+class Point:
+    """A fit that was measured: seconds, and bytes of the largest worker, client and scheduler where they are known."""
+
+    solver: str
+    rows: int
+    features: int
+    workers: int
+    seconds: float
+    worker: float | None = None
+    client: float | None = None
+    scheduler: float | None = None
+    row: float | None = None  # seconds that a row was given, in the one pass of scale.py
+
+
+POINTS = (
+    Point("newton", 50_000_000, 18, 2, 5.1, 230e6),
+    Point("landmark", 500_000, 18, 2, 4.7),
+    Point("landmark", 1_000_000, 18, 2, 9.4),
+    Point("landmark", 2_000_000, 18, 2, 13.2),
+    Point("landmark", 5_000_000, 18, 2, 35.6, 390e6),
+    Point("cells", 2_000_000, 20, 1, 114.5),
+    Point("cells", 2_000_000, 20, 2, 55.3),
+    Point("cells", 5_000_000, 20, 1, 170, 592e6, 1025e6),
+    Point("cells", 5_000_000, 20, 1, 246.8),
+    Point("cells", 5_000_000, 20, 2, 99, 547e6, 1026e6),
+    Point("cells", 5_000_000, 20, 2, 124.7),
+    Point("cells", 10_000_000, 20, 2, 176, 633e6, 1566e6),
+    Point("cells", 20_000_000, 20, 2, 391, 715e6, 2690e6),
+    # seconds are the 10 of sleep, of cells 30.4, over the efficiency "alone"
+    Point("newton", 100_000_000, 50, 100, 10 / 0.87, None, 226e6, 229e6, 1e-5),
+    Point("newton", 300_000_000, 50, 300, 10 / 0.94, None, 227e6, 239e6, 1e-5),
+    Point("landmark", 100_000_000, 50, 100, 10 / 0.83, None, 349e6, 270e6, 1e-5),
+    Point("landmark", 300_000_000, 50, 300, 10 / 0.86, None, 400e6, 301e6, 1e-5),
+    Point("cells", 100_000_000, 50, 100, 30.4 / 0.72, None, 279e6, 237e6, 3.04e-5),
+)
+
+
+def plan_of(point: Point, costs: dict[tuple[str, int], Costs], machine: Machine) -> Plan:
+    """Return the plan of what a point measured."""
+    memory = 10**9
+    if point.row is None:
+        own = costs[point.solver, point.features]
+    else:  # the bins of scale.py have four support rows in 4,096, and its workers 2 GiB for tasks
+        own = Costs(0.0, point.row, 1.0, 4 / 4096)
+        machine = replace(machine, client=machine.worker)  # which learned nothing before
+        memory = int(((2 << 30) + machine.worker) / USABLE)
+    return planned(point.solver, own, machine, Asked(point.rows, point.features, point.workers, memory))
+
+
+def middle(found: list[Costs]) -> Costs:
+    """Return the middle of each figure."""
+    return Costs(*map(statistics.median, zip(*map(astuple, found), strict=True)))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=1, help="measurements of each solver's costs")
+    options = parser.parse_args(arguments)
+    costs = {}
+    for key in sorted({(each.solver, each.features) for each in POINTS if each.row is None}):
+        costs[key] = middle([measured_costs(*key) for _ in range(options.repeats)])
+        print(key, costs[key], flush=True)
+    machine = measured_machine()
+    print(machine)
+    head = ("solver", "rows", "workers", "seconds", "planned", "ratio", "worker, MB", "planned", "client", "planned",
+            "scheduler", "planned")  # fmt: skip
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for point in POINTS:
+        plan = plan_of(point, costs, machine)
+        known = []
+        for process in ("worker", "client", "scheduler"):
+            own = getattr(point, process)
+            told = getattr(plan, f"{process}_bytes")
+            known += ["", ""] if own is None else [f"{nbytes / 1e6:,.0f}" for nbytes in (own, told)]
+        seconds = f"{point.seconds:.3g} | {plan.seconds:.3g} | {plan.seconds / point.seconds:.2f}"
+        print(f"| {point.solver} | {point.rows:,} | {point.workers} | {seconds} | {' | '.join(known)} |")
+
+
+if __name__ == "__main__":
+    main()

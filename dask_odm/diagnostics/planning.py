@@ -1,0 +1,269 @@
+"""What a fit over many rows takes on so many workers: seconds, memory and tasks, told from short fits here.
+
+A solver learns a few made-up rows of as many features, and then more, by passes over a store. The processor time that
+the more rows take is what a row costs a thread in a pass; the rest does not depend on rows, and is the client's. A pass
+takes as long as its longest task. Client and scheduler take their time for every task, and for what travels. Memory and
+numbers of tasks are the engine's own projections. Nothing is known here of data that take more steps than the made-up
+ones, of storage that is slower than memory, and of workers slower than this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+from dask.delayed import delayed
+
+from dask_odm.data.store.layout import Layout, rows_of_chunk
+from dask_odm.data.store.statistics import TargetFacts
+from dask_odm.data.store.store import Store
+from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
+from dask_odm.engine.cluster import GATHERED, USABLE, Cluster, baseline_bytes
+from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
+from dask_odm.engine.workers import local_workers
+from dask_odm.estimators.odm_classifier import ODMClassifier
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
+from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.linalg.row_passes import PassBytes, tree_nodes
+from dask_odm.methods.cells.recipe import BINS, cell_bytes, row_bytes, rows_of_bytes
+from dask_odm.methods.landmark.query import drawn_bytes, span_pass_bytes
+from dask_odm.methods.landmark.recipe import FIRST_STRIDE, solver_bytes
+from dask_odm.methods.landmark.sketch import SKETCH
+from dask_odm.methods.landmark.solver import start_rows
+from dask_odm.methods.settings import Cells, Landmark
+
+# Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
+NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
+ENOUGH = 0.8  # efficiency below which more workers are not worth it
+HOPS = 200  # tasks that do nothing, to measure what one takes
+PER_WORKER = 55_000  # bytes of the scheduler for each worker (benchmarks/scale.py)
+TRAFFIC = 1e8  # bytes a second that client and scheduler pass on: 90 MB of a pass take .75 s (benchmarks/scale.py)
+KEPT = (
+    32  # bytes of a support row in the client beside its features, as 5 to 20 million took (benchmarks/cells_store.py)
+)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a solver took here: seconds whatever the rows, seconds of a thread for a row in a pass, and passes.
+
+    ``support`` is the share of the rows that the model keeps.
+    """
+
+    fixed: float
+    row: float
+    passes: float
+    support: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Processor seconds of client and scheduler for a task, and bytes of worker and client before they have rows."""
+
+    hop: float
+    worker: int
+    client: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit takes: seconds, core-hours of the workers, passes, tasks, and bytes of each process.
+
+    ``worker_bytes`` are the least limit of a worker under which the fit is not refused, and ``fits`` says whether the
+    given one is as large. ``efficiency`` is the share of the time for which workers compute, and ``enough`` how many
+    workers compute for 0.8 of it.
+    """
+
+    solver: str
+    seconds: float
+    core_hours: float
+    efficiency: float
+    enough: int
+    passes: float
+    tasks: int
+    worker_bytes: int
+    client_bytes: int
+    scheduler_bytes: int
+    fits: bool
+
+
+def measured_machine() -> Machine:
+    """Return what a task and processes take here, by one worker process."""
+    limit = 1_000_000_000
+    with local_workers(1, memory_limit=limit):
+        cluster = Cluster.current(limit)
+        taken = []
+        for _ in range(3):
+            tasks = [delayed(abs, pure=False)(i) for i in range(HOPS)]
+            began = time.process_time()  # the scheduler is in this process
+            assert len(list(cluster.results(tasks))) == HOPS
+            taken.append(time.process_time() - began)
+    return Machine(min(taken) / HOPS, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
+
+
+def measured_costs(solver: str, features: int) -> Costs:
+    """Return what fits of made-up rows by a solver of `NUMBERS` take here, in seconds of the processor."""
+    numbers, most = NUMBERS[solver]
+    many = max(2000, min(most, numbers // features))
+    with tempfile.TemporaryDirectory() as folder, dask.config.set({"dask_odm.read-into-memory": 0}):
+        _fitted(solver, 2000, features, folder)  # compiles
+        first, _, before = _fitted(solver, many // 4, features, folder)
+        second, support, passes = _fitted(solver, many, features, folder)
+    # the lesser fit may take more passes, and what is measured is never exact
+    row = max(second - first, 0.1 * second) / max(passes * many - before * (many // 4), 0.5 * passes * many)
+    return Costs(max(0.0, second - passes * many * row), row, passes, support / many)
+
+
+def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, int, float]:
+    """Fit so many rows; return seconds of the processor, support rows, and passes."""
+    path = os.path.join(folder, f"{rows}.zarr")
+    where: Any = {"store": path, "overwrite": True}
+    shared: Any = {"lam": 0.1 * rows, "random_state": 0}
+    if solver == "newton":
+        make_overlapping(rows, features, accuracy=0.8, **where)
+        model = ODMClassifier("linear", **shared)
+    elif solver == "landmark":
+        make_shells(rows, features, **where)
+        model = ODMClassifier(solver=Landmark(), scale="standard", upsilon=0.2, theta=0.2, **shared)
+    else:  # squares of two thousand rows
+        squares = max(2, round((rows / 2000) ** 0.5))
+        make_chessboard(rows, max(2, features), n_squares=squares, **where)
+        model = ODMClassifier(solver=Cells(), gamma=8.0, upsilon=0.2, theta=0.3, **shared)
+    began = time.process_time()
+    model.fit(path)
+    seconds = time.process_time() - began
+    return seconds, len(getattr(model, "support_", ())), float(model.history_[-1].get("passes", 1))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a fit asks of a cluster, whatever a row costs.
+
+    ``longest`` is the share of the rows that the busiest thread has. ``sent`` are the bytes that pass the client in the
+    whole fit; the others are those of a task, and of client and scheduler beside what they have before.
+    """
+
+    longest: float
+    tasks: int
+    sent: float
+    task_bytes: int
+    client_bytes: float
+    scheduler_bytes: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a plan is asked for: rows to learn from, and workers of one thread with so many bytes each."""
+
+    rows: int
+    features: int
+    workers: int
+    memory: int
+
+
+def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
+    """Return what a fit by a solver of `NUMBERS` takes."""
+    rows = asked.rows
+    free = int(USABLE * asked.memory) - machine.worker
+    chunk_rows = min(rows, rows_of_chunk(None, asked.features, "float32"))
+    layout = Layout(rows, asked.features, chunk_rows, "float32", "int8")
+    facts = TargetFacts((0, 1), (rows // 2, rows - rows // 2), None, rows)
+    store = Store("/nowhere", "store", "0" * 64, layout, facts, "", None)
+    thread_seconds = costs.passes * rows * costs.row
+
+    def on(count: int) -> tuple[_Work, float, float]:
+        """Return work, seconds and efficiency of so many workers."""
+        cluster = Cluster(None, count, 1, free, asked.memory)
+        work = _WORK[solver](store, cluster, costs)
+        seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / TRAFFIC
+        return work, seconds, thread_seconds / count / seconds
+
+    enough, most = 1, 2
+    while on(most)[2] >= ENOUGH:
+        enough, most = most, 2 * most
+    while most - enough > 1:
+        middle = (enough + most) // 2
+        enough, most = (middle, most) if on(middle)[2] >= ENOUGH else (enough, middle)
+    work, seconds, efficiency = on(asked.workers)
+    return Plan(
+        solver,
+        seconds,
+        seconds * asked.workers / 3600,
+        efficiency,
+        enough,
+        costs.passes,
+        work.tasks,
+        int((machine.worker + work.task_bytes) / USABLE),
+        int(machine.client + work.client_bytes),
+        int(machine.worker + PER_WORKER * asked.workers + work.scheduler_bytes),
+        work.task_bytes <= free,
+    )
+
+
+def _newton(store: Store, cluster: Cluster, costs: Costs) -> _Work:
+    passes = StorePasses(store, cluster)
+    problem = PrimalProblem(FeatureMap(store.features, 1.0), BandLoss(ODMSettings(1.0, 0.0, 0.0), 1.0), passes)
+    forms = problem.k <= EXACT_FEATURES and passes.fits(problem.pass_bytes("full"))
+    needed = problem.pass_bytes("full" if forms else "diagonal")
+    return _by_passes(passes, costs.passes, needed, needed.sums)
+
+
+def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
+    n = store.rows
+    r = min(n, Landmark().n_landmarks)
+    row = store.features, store.dtype.itemsize
+    needed = span_pass_bytes(r, *row, start_rows(n, r))
+    kept = n / 4  # bytes of the curvatures of rows, two bits each
+    held = solver_bytes(r, store.features, n, store.dtype.itemsize) + kept
+    work = _by_passes(StorePasses(store, cluster), costs.passes, needed, SKETCH * r * drawn_bytes(*row), kept, held)
+    drawing = proposal_bytes(store, -(-r // FIRST_STRIDE), store.dtype.itemsize, "uniform")
+    return replace(work, task_bytes=max(work.task_bytes, drawing))
+
+
+def _by_passes(
+    passes: StorePasses, count: float, needed: PassBytes, nbytes: int, kept: float = 0.0, held: float = 0.0
+) -> _Work:
+    """Return the work of so many passes with sums of ``nbytes`` and, of all rows together, ``kept`` bytes."""
+    store = passes.store
+    groups = groups_of(store)
+    levels = passes.levels(nbytes)
+    longest = max(groups[run.stop - 1].stop - groups[run.start].start for run in levels[0])
+    rounds = -(-len(levels[0]) // passes.cluster.slots)
+    sent = kept + nbytes * sum(len(tree_nodes((0, g, 0) for g in run)) for run in levels[-1])
+    return _Work(
+        rounds * longest / store.n_chunks,
+        round(count * sum(map(len, levels))),
+        count * sent,
+        passes.task_bytes(needed),
+        held + sent,
+        sent / 2,  # as was measured
+    )
+
+
+def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
+    """Return the work of a shuffle to bins and of their solution, which meets in the client."""
+    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype)
+    fit: Any = SimpleNamespace(axes=None, loo=False)
+    cell_rows = min(store.rows, Cells().most_rows(pairs=False))
+    bin_rows = max(cell_rows, min(store.rows // BINS, rows_of_bytes(data)))
+    bins = 1 << (-(-store.rows // bin_rows) - 1).bit_length()
+    runs = min(store.n_chunks, cluster.tasks)
+    support = costs.support * store.rows
+    sent = 16 * support  # bytes of their numbers and coefficients; the rows come by way of the disk
+    return _Work(
+        -(-bins // cluster.slots) / bins,
+        2 * (runs + 1) + min(bins, cluster.tasks) + 1 + bins + 1,
+        sent,
+        max(5 * store.chunk_nbytes, bin_rows * row_bytes(data) + cell_bytes(cell_rows, data, fit)),
+        support * (store.features * store.dtype.itemsize + KEPT),
+        sent * min(1.0, GATHERED / bins),
+    )
+
+
+_WORK = {"newton": _newton, "landmark": _landmark, "cells": _cells}
