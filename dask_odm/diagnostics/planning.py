@@ -1,4 +1,4 @@
-"""What a fit over many rows takes on so many workers: seconds, memory and tasks, told from short fits here.
+"""Tell the seconds, memory and tasks that a fit over many rows takes on so many workers, from short fits here.
 
 A solver learns a few made-up rows of as many features, and then more, by passes over a store. The processor time that
 the more rows take is what a row costs a thread in a pass; the rest does not depend on rows, and is the client's. A pass
