@@ -63,6 +63,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
+    "default_thumb_file": str(ROOT / "docs" / "cells.png"),  # of scripts that draw nothing
     "capture_repr": (),
     "reset_argv": "gallery_figures.arguments",
     "image_scrapers": ("gallery_figures.pictures",),
