@@ -51,7 +51,7 @@ function faint(article, view, known) {
   for (const element of article.querySelectorAll("*")) {
     const style = view.getComputedStyle(element);
     const shown = element.getClientRects().length && style.visibility !== "hidden";
-    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, svg")) continue;
+    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, .search-button__kbd-shortcut, svg")) continue;
     const behind = background(element, view, known);
     const ratio = contrast(over(parse(style.color), behind), behind);
     if (ratio < LEAST) found.push(`contrast ${ratio.toFixed(1)} of "${element.textContent.trim().slice(0, 40)}" (${element.className})`);
