@@ -64,6 +64,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["gallery", "tutorials"],
     "copyfile_regex": r"index\.rst",  # the tutorials' own first page
     "filename_pattern": rf"/(?!(?:{'|'.join(SHOWN)})\.py)[^/]*$",
+    "default_thumb_file": str(ROOT / "docs" / "cells.png"),  # of scripts that draw nothing
     "capture_repr": ("_repr_html_",),
     "reset_argv": "gallery_figures.arguments",
     "image_scrapers": ("matplotlib", "gallery_figures.pictures"),

@@ -51,7 +51,7 @@ function faint(article, view, known) {
   for (const element of article.querySelectorAll("*")) {
     const style = view.getComputedStyle(element);
     const shown = element.getClientRects().length && style.visibility !== "hidden";
-    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, svg")) continue;
+    if (!shown || !isText(element) || element.closest(".headerlink, .copybtn, .search-button__kbd-shortcut, svg")) continue;
     const behind = background(element, view, known);
     const ratio = contrast(over(parse(style.color), behind), behind);
     if (ratio < LEAST) found.push(`contrast ${ratio.toFixed(1)} of "${element.textContent.trim().slice(0, 40)}" (${element.className})`);
@@ -93,11 +93,11 @@ async function look(pages, widths, themes) {
     for (const page of pages) {
       await load(frame, page);
       const view = frame.contentWindow, root = frame.contentDocument.documentElement;
-      const article = root.querySelector("article.bd-article");
+      const article = root.querySelector(".bd-article-container") ?? root.querySelector("main");  // of the search page
       const known = new Map();
       const wrong = [...faint(article, view, known), ...(await lost(article, view, known))];
       if (root.dataset.theme !== theme) wrong.push(`the theme is ${root.dataset.theme}`);
-      for (const box of [root, article.closest(".bd-article-container")]) {
+      for (const box of [root, article]) {
         if (box.scrollWidth > box.clientWidth) wrong.push(`scrolls sideways, ${box.scrollWidth} pixels in ${box.clientWidth}`);
       }
       found.push(...wrong.map((each) => `${page}, ${width} pixels, ${theme}: ${each}`));

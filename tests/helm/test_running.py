@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 # Steps enough to be struck in the midst of, each with its checkpoint.
-STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "30", "--tol", "1e-300", "--random-state", "0"]
+STEPS = ["--kernel", "linear", "--solver", "dsvrg", "--max-iter", "60", "--tol", "1e-300", "--random-state", "0"]
 CLAIM = "claims/odm-dask-odm-data"
 BUCKET = "s3://rows/released"
 
