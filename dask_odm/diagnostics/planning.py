@@ -31,7 +31,8 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes, tree_nodes
-from dask_odm.methods.cells.recipe import BINS, cell_bytes, row_bytes, rows_of_bytes
+from dask_odm.methods.cells.recipe import bin_bytes, rows_of_bin
+from dask_odm.methods.cells.workers import CellSettings
 from dask_odm.methods.landmark.query import drawn_bytes, span_pass_bytes
 from dask_odm.methods.landmark.recipe import FIRST_STRIDE, solver_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
@@ -248,10 +249,11 @@ def _by_passes(
 
 def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     """Return the work of a shuffle to bins and of their solution, which meets in the client."""
-    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype)
+    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype, labelled_rows=store.rows)
     fit: Any = SimpleNamespace(axes=None, loo=False)
     cell_rows = min(store.rows, Cells().most_rows(pairs=False))
-    bin_rows = max(cell_rows, min(store.rows // BINS, rows_of_bytes(data)))
+    settings = CellSettings(fit, (1.0, 1.0), False, 1.0, cell_rows, 0.0)
+    bin_rows = rows_of_bin(data, settings)
     bins = 1 << (-(-store.rows // bin_rows) - 1).bit_length()
     runs = min(store.n_chunks, cluster.tasks)
     support = costs.support * store.rows
@@ -260,7 +262,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
         -(-bins // cluster.slots) / bins,
         2 * (runs + 1) + min(bins, cluster.tasks) + 1 + bins + 1,
         sent,
-        max(5 * store.chunk_nbytes, bin_rows * row_bytes(data) + cell_bytes(cell_rows, data, fit)),
+        max(5 * store.chunk_nbytes, bin_bytes(bin_rows, 1, data, settings)),
         support * (store.features * store.dtype.itemsize + KEPT),
         sent * min(1.0, GATHERED / bins),
     )

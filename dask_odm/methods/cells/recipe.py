@@ -125,9 +125,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     settings = CellSettings(plain, factors, pairs, data.total_weight, fit.own.most_rows(pairs=pairs), fit.own.overlap)
     fit.require_machines(settings.machines)
     rows = data.labelled_rows
-    # a cell does not see rows of other bins, so that bins have several cells if these overlap
-    bin_rows = 16 * settings.cell_rows if settings.overlap else rows // BINS
-    bin_rows = max(settings.cell_rows, min(bin_rows, rows_of_bytes(data)))
+    bin_rows = rows_of_bin(data, settings)
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
     known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
@@ -193,6 +191,18 @@ def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
     return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
 
 
+def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings) -> int:
+    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell."""
+    of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
+    return max(rows * row_bytes(data), rows * held_row_bytes(data, settings) + threads * of_thread)
+
+
+def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
+    """Return how many rows a bin has at most, about; a cell does not see rows of other bins, but may overlap others."""
+    found = 16 * settings.cell_rows if settings.overlap else data.labelled_rows // BINS
+    return max(settings.cell_rows, min(found, rows_of_bytes(data)))
+
+
 def rows_of_bytes(data: TrainingData) -> int:
     """Return how many rows a bin has at most, about, and a sample, so that they take twice `COPIED_BYTES`."""
     return max(1, 2 * COPIED_BYTES // row_bytes(data))
@@ -225,13 +235,11 @@ def _solve_bins(
     left = [k for k in range(top.count) if k not in solved]
     held = data.held
     whole = KnownStatistics(data.statistics())
-    of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
     if held is not None:
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
         held_bytes = largest * held_row_bytes(data, settings)
-        needed = max(largest * row_bytes(data), held_bytes + of_thread)
-        data.cluster.require(needed, CPU_COUNT, f"A bin of {largest} rows", ADVICE)
+        data.cluster.require(bin_bytes(largest, 1, data, settings), CPU_COUNT, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
@@ -252,8 +260,7 @@ def _solve_bins(
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
         group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)
-        needed = max(largest * row_bytes(data), held_bytes + threads * of_thread)
-        cluster.require(needed, group, f"A bin of {largest} rows", ADVICE)
+        cluster.require(bin_bytes(largest, threads, data, settings), group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
         last = settings.fit.last
         start = ""
