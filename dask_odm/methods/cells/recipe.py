@@ -198,14 +198,17 @@ def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSetting
 
 
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
-    """Return how many rows a bin has at most, about; a cell does not see rows of other bins, but may overlap others."""
+    """Return how many rows a bin has at most, about, so that all their copies have `COPIED_BYTES`.
+
+    A cell does not see rows of other bins, so that bins have several cells if these overlap.
+    """
     found = 16 * settings.cell_rows if settings.overlap else data.labelled_rows // BINS
-    return max(settings.cell_rows, min(found, rows_of_bytes(data)))
+    return max(settings.cell_rows, min(found, COPIED_BYTES // row_bytes(data)))
 
 
 def rows_of_bytes(data: TrainingData) -> int:
-    """Return how many rows a bin has at most, about, and a sample, so that they take twice `COPIED_BYTES`."""
-    return max(1, 2 * COPIED_BYTES // row_bytes(data))
+    """Return how many rows a sample has at most, about, so that each of their copies has `COPIED_BYTES`."""
+    return max(1, 3 * COPIED_BYTES // row_bytes(data))
 
 
 def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
@@ -216,7 +219,7 @@ def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
-    """Return the sample that a tree is grown on, as the kernel sees it: about ``rows``, at most as many as in a bin."""
+    """Return the sample that a tree is grown on, as the kernel sees it: about ``rows``, and bounded in bytes."""
     return data.sample(int(min(rows, rows_of_bytes(data))), seed).seen_by(choice)
 
 
