@@ -45,8 +45,8 @@ POINTS = (
     Point("cells", 5_000_000, 20, 1, 246.8),
     Point("cells", 5_000_000, 20, 2, 99, 547e6, 1026e6),
     Point("cells", 5_000_000, 20, 2, 124.7),
-    Point("cells", 10_000_000, 20, 2, 176, 633e6, 1566e6),
-    Point("cells", 20_000_000, 20, 2, 391, 715e6, 2690e6),
+    Point("cells", 10_000_000, 20, 2, 176, 499e6, 1467e6),
+    Point("cells", 20_000_000, 20, 2, 391, 518e6, 2624e6),
     # seconds are the 10 of sleep, of cells 30.4, over the efficiency "alone"
     Point("newton", 100_000_000, 50, 100, 10 / 0.87, None, 226e6, 229e6, 1e-5),
     Point("newton", 300_000_000, 50, 300, 10 / 0.94, None, 227e6, 239e6, 1e-5),
