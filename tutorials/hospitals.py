@@ -100,8 +100,8 @@ print(f"new patients: {final.score(new_blood, new_truth):.1%} right")
 # ----------------
 #
 # * Some hospitals may be odd and honest: other patients, another laboratory. Phone before you drop them.
-# * ``kappa`` says how much distance counts. Choose it by patients whose labels you trust; :doc:`/guide` says how, at
-#   *Shards full of wrong labels*, and where the method ends.
+# * ``kappa`` says how much distance counts. Choose it by patients whose labels you trust; :doc:`/other_estimators` says
+#   how, at *Shards full of wrong labels*, and where the method ends.
 # * Of 20 million patients in a store, two workers of 500 MB each named 30 false shards of 100, and no other
 #   (:doc:`/benchmarks`, at *Parameter mixing*).
 # * :doc:`/gallery/mixing_tables` repeats the tables of the paper that the method is from.

@@ -120,7 +120,7 @@ for code, name in enumerate(["blank or cloud", *cover]):
 # ----------------
 #
 # * :class:`~dask_odm.ODMClassifierCV` finds the settings, which were given here; with ``groups``, too.
-# * A map can be written over a scene of any size, with workers or without: :doc:`/guide`, at *Maps*. A scene of 100
-#   million pixels took 41 s on two cores (:doc:`/benchmarks`).
+# * A map can be written over a scene of any size, with workers or without: :doc:`/maps`. A scene of 100 million
+#   pixels took 41 s on two cores (:doc:`/benchmarks`).
 # * ``odm.report(clf, cube, "report.html", y=labels)`` writes a page with the map, the scores and the certificate.
 # * :doc:`costs` goes on with errors that do not cost the same.

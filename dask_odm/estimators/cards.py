@@ -46,6 +46,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
 
 def _certificate(gap: float, solver: str | None) -> str:
     if not math.isfinite(gap):
-        return "none: the solver does not know how far the optimum is"
+        asked = "; a fit with solver=dask_odm.solvers.Landmark(certify=True) does" if solver == "landmark" else ""
+        return f"none: the solver does not know how far the optimum is{asked}"
     of_regions = ", each region for its own rows" if solver == "cells" else ""
     return f"the objective is at most {gap:.1e} of itself above the least that any model of this kind has{of_regions}"

@@ -177,8 +177,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         check_is_fitted(self)
         if not hasattr(self, LEFT_OUT_ROWS):
             raise InputError(
-                "there are no left-out values of rows: fit with loo=True, and with multi_class='ovr' if there are more "
-                "than two classes. A model from a file has none."
+                "a model from a file has no left-out values of rows, nor has one that was fitted without loo=True, or "
+                "by pairs of classes. Call this before save, or use rows that were held out: "
+                "tune_threshold(scoring, X, y) and score(X, y) take them."
             )
         codes, weight = getattr(self, LEFT_OUT_ROWS)
         counted = np.flatnonzero(weight)

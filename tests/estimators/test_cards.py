@@ -69,6 +69,7 @@ def test_other_models_have_cards(model, store):
     found = told(landmarks._card())
     assert found["Landmarks"] == "40"
     assert found["Certificate"].startswith("none")
+    assert found["Certificate"].endswith(" a fit with solver=dask_odm.solvers.Landmark(certify=True) does")
     ridge = odm.MDDRidge().fit(X, y)
     assert told(ridge._card())["Rows"] == "300"
     assert "Classes" not in told(ridge._card())

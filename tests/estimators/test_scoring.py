@@ -13,6 +13,8 @@ from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
 from dask_odm.errors import InputError
 from dask_odm.estimators.scoring import CostScorer, Scoring, scorers_of
+from dask_odm.methods.landmark import recipe
+from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
 
@@ -144,6 +146,22 @@ def test_the_nested_score_by_hand(uneven):
     expected = [table[k, np.delete(table, k, axis=0).mean(axis=0).argmax()] for k in range(4)]
     assert model.nested_score_ == pytest.approx(np.mean(expected))
     assert model.nested_score_ <= model.best_score_ + 1e-12
+
+
+def test_trials_on_all_rows_need_no_certificate(uneven, monkeypatch):
+    asked = []
+    certified = recipe._certified
+
+    def counted(*args, exact):
+        asked.append(exact)
+        return certified(*args, exact=exact)
+
+    monkeypatch.setattr(recipe, "_certified", counted)
+    solver = Landmark(20, certify=True)
+    model = ODMClassifierCV(**AXES, scoring="roc_auc", solver=solver, random_state=0).fit(*uneven)
+    assert 2 in model.cv_results_["iter"]  # the last stage, on all rows
+    assert asked.count(True) == 1
+    assert model.dual_gap_ < 1.0
 
 
 @pytest.mark.parametrize("costs", [[1.0, 2.0], [[0.0, np.nan], [1.0, 0.0]], [["a"]]])

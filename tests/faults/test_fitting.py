@@ -214,6 +214,14 @@ def test_a_refused_fit_leaves_the_model_as_it_was():
 # Prediction -------------------------------------------------------------------------------------------------
 
 
+def test_a_model_from_a_file_has_no_left_out_values(tmp_path):
+    ODMClassifier(loo=True, random_state=0).fit(X, Y).save(tmp_path / "m.zarr")
+    model = load_model(tmp_path / "m.zarr")
+    raises("No left-out values", model.tune_threshold)
+    raises("No left-out values", model.loo_score)
+    model.tune_threshold("balanced_accuracy", X, Y)  # a way out that the message names
+
+
 def of_prediction(command: str, *out: str) -> dict[str, Any]:
     """Rows with a feature less than the model's, and with as many."""
 

@@ -264,11 +264,11 @@ class _Trials(SampleTrials):
     def _on_all(self, setting: Setting) -> Array:
         """Return the scores (q,) on all rows.
 
-        With landmarks, fewer of them and a larger gap suffice to compare settings.
+        With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
         """
         _, choice, fit = self._chosen(setting)
         if choice.solver == "landmark":
-            fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks))
+            fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
