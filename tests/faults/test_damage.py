@@ -297,7 +297,7 @@ FAULTS = [
     Fault("No such store", **of("plain.zarr", shutil.rmtree)),
     Fault("Unfinished store", **of("plain.zarr", lambda path: (path / "manifest.json").unlink())),
     Fault("Something else than a store", **of("plain.zarr", a_file)),
-    Fault("Zarr data of another program", **of("plain.zarr", of_another_program)),
+    Fault("zarr data of another program", **of("plain.zarr", of_another_program)),
     Fault(
         "One thing in place of another",
         **of("plain.zarr", replace("checkpoint.zarr"))

@@ -215,7 +215,7 @@ def test_a_refused_fit_leaves_the_model_as_it_was():
 
 
 def test_a_model_from_a_file_has_no_left_out_values(tmp_path):
-    ODMClassifier(loo=True, random_state=0).fit(X, Y).save(tmp_path / "m.zarr")
+    ODMClassifier(lam=1.0, loo=True, random_state=0).fit(X, Y).save(tmp_path / "m.zarr")
     model = load_model(tmp_path / "m.zarr")
     raises("No left-out values", model.tune_threshold)
     raises("No left-out values", model.loo_score)
