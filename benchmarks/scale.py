@@ -89,13 +89,14 @@ def products(store: SleepingStore, cluster: Cluster) -> None:
 
 
 def cells(store: SleepingStore, cluster: Cluster) -> None:
-    row_bytes = 3 * 4 * FEATURES + 8 * recipe.ROW_NUMBERS
-    count = max(recipe.BINS, -(-store.rows * row_bytes // (3 * recipe.COPIED_BYTES)))
-    top = CellTree(np.ones((count - 1, FEATURES)), np.ones(count - 1), np.zeros((count - 1, 2), np.int64))
     data = SimpleNamespace(
         held=None, statistics=lambda: None, labelled_rows=store.rows, features=FEATURES, dtype=store.dtype,
         cluster=cluster,
     )  # fmt: skip
+    fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
+    settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
+    count = max(recipe.BINS, -(-store.rows // recipe.rows_of_bin(data, settings)))
+    top = CellTree(np.ones((count - 1, FEATURES)), np.ones(count - 1), np.zeros((count - 1, 2), np.int64))
 
     @contextmanager
     def partitions(partitioner: Any) -> Iterator[Any]:
@@ -103,8 +104,6 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
             moved = shuffle.Shuffle(store, Everyone(), folder, cluster).by_partitioner(partitioner, Unscaled())
             yield SimpleNamespace(partitions=moved, cluster=cluster)
 
-    fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
-    settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
     names = ("count_groups", "scatter", "seal")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),

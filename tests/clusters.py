@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import dask
 import pytest
@@ -26,6 +26,14 @@ SETTINGS = {
 }
 
 
+class Workers(LocalCluster):
+    """A local cluster that closes after the death of a worker that it has not yet heard of, which Dask's does not."""
+
+    def _update_worker_status(self, op: str, message: object) -> None:
+        with suppress(KeyError):
+            super()._update_worker_status(op, message)
+
+
 @contextmanager
 def workers(count: int, **settings) -> Iterator[Client]:
     """A client of ``count`` worker processes of one thread and 1 GB each.
@@ -36,7 +44,7 @@ def workers(count: int, **settings) -> Iterator[Client]:
         trim_restored(),
         threadpool_limits(2, "blas"),
         dask.config.set({**quick_settings(), **SETTINGS, **settings}),
-        LocalCluster(
+        Workers(
             n_workers=count,
             threads_per_worker=1,
             memory_limit="1GB",

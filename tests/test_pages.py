@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import ExitStack, redirect_stdout
+from copy import deepcopy
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from click.testing import CliRunner
 
@@ -83,6 +86,15 @@ RUN = [
     for page in PAGES
     if any(map(is_run, blocks(page)))
 ]
+
+
+@pytest.fixture(autouse=True)
+def settings_of_dask() -> Iterator[None]:
+    """Put Dask's settings back, which pages may change."""
+    before = deepcopy(dask.config.config)
+    yield
+    dask.config.config.clear()
+    dask.config.config.update(before)
 
 
 # Of jobs: what dask-jobqueue starts in their place is killed without being waited for.
