@@ -45,9 +45,7 @@ ENOUGH = 0.8  # efficiency below which more workers are not worth it
 HOPS = 200  # tasks that do nothing, to measure what one takes
 PER_WORKER = 55_000  # bytes of the scheduler for each worker (benchmarks/scale.py)
 TRAFFIC = 1e8  # bytes a second that client and scheduler pass on: 90 MB of a pass take .75 s (benchmarks/scale.py)
-KEPT = (
-    32  # bytes of a support row in the client beside its features, as 5 to 20 million took (benchmarks/cells_store.py)
-)
+KEPT = 32  # bytes of a support row in the client beside its features (benchmarks/cells_store.py)
 
 
 @dataclass(frozen=True)

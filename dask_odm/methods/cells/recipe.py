@@ -198,12 +198,13 @@ def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSetting
 
 
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
-    """Return how many rows a bin has at most, about, so that all their copies have `COPIED_BYTES`.
+    """Return how many rows a bin has at most, about.
 
-    A cell does not see rows of other bins, so that bins have several cells if these overlap.
+    All their copies have `COPIED_BYTES`. If cells overlap, each copy has, since a cell does not see rows of other bins.
     """
-    found = 16 * settings.cell_rows if settings.overlap else data.labelled_rows // BINS
-    return max(settings.cell_rows, min(found, COPIED_BYTES // row_bytes(data)))
+    most = rows_of_bytes(data)
+    found = min(16 * settings.cell_rows, most) if settings.overlap else min(data.labelled_rows // BINS, most // 3)
+    return max(settings.cell_rows, found)
 
 
 def rows_of_bytes(data: TrainingData) -> int:
