@@ -6,8 +6,9 @@ Makes stores of a chessboard's rows (20 features, 50 squares along each side, `m
 classifier is right for .95 of the rows, and fits each by so many worker processes under a limit of memory. Each row
 of the Markdown table is made in a process of its own, and timed after a fit of a few rows, which compiles. Memory is
 the most that each worker had, and the client, which gets the model. Accuracy is of rows that follow those of the
-largest store. The digest is of what was learned and predicted (`fingerprints`), which is the same whatever the number
-of workers. ``--variants landmarks:3000`` measures landmarks instead; variants are named as in `cells`.
+largest store. CPU seconds are of all workers, and of the client, during the fit. The digest is of what was learned
+and predicted (`fingerprints`), which is the same whatever the number of workers. ``--variants landmarks:3000``
+measures landmarks instead; variants are named as in `cells`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ SETTINGS = {"gamma": 8.0, "upsilon": 0.2, "theta": 0.3}
 WEIGHT = 0.1  # of a row, λ / M
 DIGEST_ROWS = 2000
 FEW_ROWS = 20_000  # of a fit before the one that is timed, as in a session that has fitted something
-HEAD = ("rows", "variant", "workers", "fit, s", "rows/s", "support", "gap", "accuracy", "best", "memory of workers, MB",
-        "of the client, MB", "digest")  # fmt: skip
+HEAD = ("rows", "variant", "workers", "fit, s", "CPU of workers, s", "CPU of the client, s", "rows/s", "support", "gap",
+        "accuracy", "best", "memory of workers, MB", "of the client, MB", "digest")  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -58,14 +59,18 @@ def measure(path: str, few: str, test: str, variant: str, workers: int, memory: 
     model = odm.ODMClassifier(solver=solver_of(variant), lam=WEIGHT * rows, tol=TOL, random_state=0, **SETTINGS)
     with local_workers(workers, memory_limit=memory) as client:
         clone(model).fit(few)
-        began = time.perf_counter()
+        began, own = time.perf_counter(), time.process_time()
+        busy = sum(client.run(time.process_time).values())
         model.fit(path)
-        seconds = time.perf_counter() - began
+        seconds, own = time.perf_counter() - began, time.process_time() - own
+        busy = sum(client.run(time.process_time).values()) - busy
         peaks = sorted(client.run(peak_bytes).values())
     fresh = Store.open(test)
     first = fresh.read_rows(np.arange(min(DIGEST_ROWS, fresh.rows))).X
     return {
         "fit": seconds,
+        "cpu": busy,
+        "own": own,
         "rate": rows / seconds,
         "support": len(model.support_) / rows,
         "gap": model.dual_gap_,
@@ -80,11 +85,13 @@ def shown(rows: int, variant: str, workers: int, row: Row) -> str:
     """Return a row of the table."""
     start = [f"{rows:,}", variant, str(workers)]
     if "failed" in row:
-        cells = [*start, row["failed"].replace("|", "/"), *[NONE] * 8]
+        cells = [*start, row["failed"].replace("|", "/"), *[NONE] * 10]
     else:
         cells = [
             *start,
             f"{row['fit']:.1f}",
+            f"{row['cpu']:.1f}",
+            f"{row['own']:.1f}",
             f"{row['rate']:,.0f}",
             f"{row['support']:.2f}",
             shown_gap(row["gap"]),
