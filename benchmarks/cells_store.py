@@ -130,6 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.folder or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
         test = folder / f"chessboard-{options.test_rows}-from-{max(options.rows)}.zarr"
         make(test, options.test_rows, max(options.rows))
         few = folder / f"chessboard-{FEW_ROWS}.zarr"
