@@ -1,6 +1,7 @@
-"""Linear ODM over a store of sparse rows by Newton: ingestion beside bare reading, passes beside bare reads, memory.
+"""Linear ODM over a store of sparse rows, by Newton or DSVRG: ingestion and passes beside bare reads, and memory.
 
     python benchmarks/sparse_store.py [--rows 2000000] [--features 1000000] [--entries 100] [--workers 2 1] [--kill]
+                                      [--solver newton]
 
 Rows have so many entries in columns of which the first are the most frequent, as words are, and labels by hidden
 weights and noise. They are written straight to the store, block by block; the first ``--text-rows`` of them also as
@@ -143,10 +144,13 @@ class Killer:
             os.kill(self._victim, signal.SIGKILL)
 
 
-def measure(path: Path, few: Path, test: Any, workers: int, limit: str, tol: float, *, kill: bool) -> dict[str, Any]:
+def measure(path: Path, few: Path, test: Any, workers: int, kill: bool, options: argparse.Namespace) -> dict[str, Any]:
     """Fit by so many workers, after a few rows, and read the store by the same workers."""
-    model = odm.ODMClassifier(kernel="linear", solver="newton", lam=1e6, tol=tol)
-    with local_workers(workers, memory_limit=limit) as client:
+    settings = {"max_iter": options.max_iter} if options.max_iter else {}
+    model = odm.ODMClassifier(
+        kernel="linear", solver=options.solver, lam=1e6, tol=options.tol, random_state=0, **settings
+    )
+    with local_workers(workers, memory_limit=options.limit) as client:
         model.fit(few)  # compiles
         killer = Killer(client)
         model.set_params(callbacks=[killer] if kill else None)
@@ -182,6 +186,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--text-rows", type=int, default=100_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 1])
     parser.add_argument("--limit", default="1GB", help="memory of a worker")
+    parser.add_argument("--solver", choices=("newton", "dsvrg"), default="newton")
+    parser.add_argument("--max-iter", type=int, help="most steps of the solver; default: its own")
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--kill", action="store_true", help="one more fit, of which a worker is killed")
     parser.add_argument("--folder", help="where the store is or will be kept; by default a temporary folder")
@@ -209,9 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
         make(few, 2 * BLOCK, *shape)
         test = next(blocks(BLOCK, *shape, seed=1))
         plan = [(workers, False) for workers in options.workers] + [(max(options.workers), True)] * options.kill
-        result["fits"] = [
-            measure(path, few, test, workers, options.limit, options.tol, kill=kill) for workers, kill in plan
-        ]
+        result["fits"] = [measure(path, few, test, workers, kill, options) for workers, kill in plan]
     result["same_bits"] = len({fit["digest"] for fit in result["fits"]}) == 1
     if options.json:
         print(json.dumps(result))
