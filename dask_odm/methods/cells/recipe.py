@@ -23,6 +23,7 @@ from itertools import combinations
 from typing import Any
 from uuid import uuid4
 
+import dask
 import numpy as np
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
@@ -280,7 +281,11 @@ def _solve_bins(
         support = {k: support_rows(partitions, k, each) for k, each in solved.items()}
         for i in range(0, len(left), group):
             some = left[i : i + group]
-            for j, each in cluster.results([run(bins, k) for k in some]):
+            tasks = []
+            for k in some:
+                with dask.annotate(priority=-k):  # in the order in which they are saved
+                    tasks.append(run(bins, k))
+            for j, each in cluster.results(tasks):
                 k = some[j]
                 keep(k, each)
                 support[k] = saved_support(partitions, k)

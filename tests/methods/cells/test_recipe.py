@@ -24,7 +24,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.cells import workers
 from dask_odm.methods.cells.recipe import held_row_bytes, row_bytes
-from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_stored_bin
+from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_bin, solve_stored_bin
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -171,6 +171,22 @@ def test_no_cell_asks_workers(tmp_path, monkeypatch, read):
     with workers, Client(workers), dask.config.set({"dask_odm.read-into-memory": read}):
         model = ODMClassifier(**SETTINGS, solver=Cells(100)).fit(path)
     assert model.score(X, y) > 0.9
+
+
+def test_workers_take_bins_in_the_order_in_which_they_are_saved(tmp_path, monkeypatch):
+    """In another order a fit would be saved for the first time when most bins are solved."""
+    path = store_of(tmp_path / "rows.zarr", *board(1200)).path
+    begun: list[int] = []
+
+    def solve(rows, settings, number, threads):
+        begun.append(number)
+        return solve_bin(rows, settings, number, threads)
+
+    monkeypatch.setattr(workers, "solve_bin", solve)
+    cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0")
+    with cluster, Client(cluster), dask.config.set({"dask_odm.read-into-memory": 0}):
+        ODMClassifier(**SETTINGS, solver=Cells(30)).fit(path)
+    assert begun == list(range(64))
 
 
 @pytest.mark.parametrize("scheme", ["ovr", "ovo"])
