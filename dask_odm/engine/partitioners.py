@@ -141,18 +141,22 @@ class ClusterPartitioner(Partitioner):
 
 @dataclass(frozen=True, eq=False)
 class GroupedPartitioner(Partitioner):
-    """Every group of rows is a partition; ``known`` returns the groups of scaled rows, and has their ``count``."""
+    """Every group of rows is a partition; ``known`` returns the groups of scaled rows, and has their ``count``.
+
+    Rows keep their order unless they are ``shuffled``.
+    """
 
     known: Any
     n_partitions: int
     seed: int
     skip_empty: bool = False
+    shuffled: bool = True
 
     def groups(self, sample: Any) -> Any:
         return self.known
 
     def dealer(self, sizes: tuple[int, ...]) -> GroupDealer:
-        return GroupDealer(sizes, self.seed, self.skip_empty)
+        return GroupDealer(sizes, self.seed if self.shuffled else None, self.skip_empty)
 
 
 def _sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
@@ -292,13 +296,14 @@ class EvenDealer:
 
 @dataclass(frozen=True)
 class GroupDealer:
-    """A partition for every group of ``sizes`` rows, with its rows in random order.
+    """A partition for every group of ``sizes`` rows, with its rows in random order, or in their own without a seed.
 
-    With ``skip_empty``, a group without a row is no partition.
+    With ``skip_empty``, a group without a row is no partition. Rows in their own order are shuffled several times as
+    fast, since those of a chunk go to neighbouring places.
     """
 
     sizes: tuple[int, ...]
-    seed: int
+    seed: int | None
     skip_empty: bool = False
 
     @property
@@ -307,10 +312,11 @@ class GroupDealer:
         return tuple(size for size in self.sizes if size or not self.skip_empty)
 
     def assign(self, groups: Array, before: Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return each row's partition and its place there, at random, as `EvenDealer.assign`."""
+        """Return each row's partition and its place there, as `EvenDealer.assign`."""
         place = np.empty(len(groups), np.int64)
         for g, rows in _rows_by_group(groups):
-            place[rows] = permute(before[g] + np.arange(len(rows)), self.sizes[g], _key(self.seed, 1, g))
+            ranks = before[g] + np.arange(len(rows))
+            place[rows] = ranks if self.seed is None else permute(ranks, self.sizes[g], _key(self.seed, 1, g))
         partition = np.cumsum(np.array(self.sizes) > 0) - 1 if self.skip_empty else np.arange(len(self.sizes))
         return partition[groups].astype(np.int32), place
 

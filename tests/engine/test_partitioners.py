@@ -16,6 +16,7 @@ from dask_odm.engine.partitioners import (
     ClusterPartitioner,
     EvenDealer,
     GroupDealer,
+    GroupedPartitioner,
     MeansPartitioner,
     k_means,
     permute,
@@ -94,6 +95,21 @@ def test_groups_that_are_partitions_have_every_place_once():
     for k, count in enumerate(dealer.counts):
         np.testing.assert_array_equal(np.sort(place[partition == k]), np.arange(count))
     assert (np.diff(place[partition == 0]) < 0).any(), "places are at random"
+
+
+def test_groups_that_are_not_shuffled_keep_the_order_of_their_rows():
+    codes = np.random.default_rng(0).integers(0, 3, 1000)
+    codes[:400].sort()
+    dealer = GroupedPartitioner(None, 3, 7, shuffled=False).dealer(tuple(np.bincount(codes).tolist()))
+    before = np.zeros(3, np.int64)
+    parts = []
+    for rows in (slice(0, 250), slice(250, 1000)):
+        parts.append(dealer.assign(codes[rows], before))
+        before += np.bincount(codes[rows], minlength=3)
+    partition, place = (np.concatenate(each) for each in zip(*parts, strict=True))
+    np.testing.assert_array_equal(partition, codes)
+    for k in range(3):
+        np.testing.assert_array_equal(place[partition == k], np.arange(np.count_nonzero(codes == k)))
 
 
 @pytest.mark.parametrize(("rows", "most"), [(np.zeros((50, 3)), 1), (np.repeat(np.eye(3), 20, axis=0), 3)])

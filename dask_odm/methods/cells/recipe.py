@@ -23,8 +23,8 @@ from itertools import combinations
 from typing import Any
 from uuid import uuid4
 
-import dask
 import numpy as np
+from dask.base import annotate
 from dask.delayed import delayed
 from dask.system import CPU_COUNT
 
@@ -256,7 +256,8 @@ def _solve_bins(
         run_threads(solve, left, CPU_COUNT)
         numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
         return held.raw(np.searchsorted(held.kept, numbers))
-    with seen.partitions(GroupedPartitioner(top, top.count, settings.fit.run.seed)) as rows:
+    by_bin = GroupedPartitioner(top, top.count, settings.fit.run.seed, shuffled=False)
+    with seen.partitions(by_bin) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
@@ -283,7 +284,7 @@ def _solve_bins(
             some = left[i : i + group]
             tasks = []
             for k in some:
-                with dask.annotate(priority=-k):  # in the order in which they are saved
+                with annotate(priority=-k):  # in the order in which they are saved
                     tasks.append(run(bins, k))
             for j, each in cluster.results(tasks):
                 k = some[j]
