@@ -117,12 +117,17 @@ class KernelChoice:
             name = "a callable kernel" if callable(self.kernel) else "kernel='precomputed'"
             raise InputError(f"{name} needs rows in memory, not {what}; choose a kernel by its name.")
 
+    @property
+    def of_distances(self) -> bool:
+        """Whether the kernel depends on the difference of two rows alone, so that any rows may be taken for 0."""
+        return self.kernel in ("rbf", "laplacian")
+
     def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
         """Return the scaling of rows. ``sparse`` rows of the linear kernel are not centred by "standard".
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
-        found = Scaling.from_statistics(statistics, self.scale, centre=self.kernel in ("rbf", "laplacian"))
+        found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
         return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
 

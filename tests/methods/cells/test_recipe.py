@@ -136,6 +136,19 @@ def test_cells_overlap():
     assert model.score(*board(4000, 2, 1)) > apart.score(*board(4000, 2, 1))
 
 
+def test_cells_are_learned_alike_wherever_they_lie():
+    """About the mean of two boards that are 4,096 apart, float32 would lose all digits of the distances on each."""
+    X, y = board(1200)
+    X = np.round(1024.0 * X) / 1024.0  # so that float32 has them at any distance
+    found = []
+    for apart in (16.0, 4096.0):
+        moved = X + apart * (np.arange(1200) >= 600)[:, None]
+        model = ODMClassifier(**SETTINGS | {"tol": 1e-3}, solver=Cells(300)).fit(moved.astype(np.float32), y)
+        found.append((model.decision_function(moved.astype(np.float32)), model.n_iter_))
+    np.testing.assert_allclose(found[1][0], found[0][0], atol=1e-4)
+    assert found[1][1] == found[0][1]
+
+
 def test_stores_workers_and_bins(tmp_path, start_workers):
     X, y = board(1500, 3)
     path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=400).path
