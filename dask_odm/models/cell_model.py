@@ -203,11 +203,10 @@ class CellModel(LocalModel):
 
     def cell(self, number: int) -> KernelModel:
         found = replace(super().cell(number), kernel=_with_gamma(self.kernel, float(self.gammas[number])))
-        if found.kernel.name != RBF.name or not isinstance(found.support, np.ndarray) or not len(found.support):
+        if found.kernel.name != RBF.name or self.is_sparse or not found.support.shape[0]:
             return found
-        # distances between rows of the cell lose fewer digits from its middle than from that of all cells
-        middle = found.support.mean(axis=0, dtype=np.float64)
-        return replace(found, scaling=replace(found.scaling, shift=middle))
+        # seen from one of the cell's own rows, distances within it lose fewer digits than from the middle of all cells
+        return replace(found, scaling=replace(found.scaling, shift=np.asarray(found.support[:1][0], np.float64)))
 
     def arrays(self) -> dict[str, Any]:
         return super().arrays() | vars(self.tree) | {"starts": self.starts, "gammas": self.gammas}

@@ -18,7 +18,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.storage.files import load_array, save_array
@@ -256,9 +255,9 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         empty = np.empty((settings.machines, 0))
         return SolvedCell(none, empty, constants, figures, (cell.rows, 1), left, 0.0, np.zeros(len(CHOSEN)))
     alone = _alone(cell, np.searchsorted(present, codes), len(present))
-    if settings.fit.kernel.of_distances and not issparse(cell.X):
+    if settings.fit.kernel.of_distances and not cell.stays_sparse:
         # rows of a cell far from the mean of all are close to each other: from there, float32 loses their distances
-        whole = replace(cell.statistics(), mean=cell.X.mean(axis=0, dtype=np.float64))
+        whole = replace(cell.statistics(), mean=np.asarray(cell.X.mean(axis=0, dtype=np.float64)))
         alone = replace(alone, whole=KnownStatistics(whole))
     try:
         fit, score = _fit_of(alone, settings)
