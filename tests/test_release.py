@@ -49,11 +49,15 @@ def test_every_dependency_has_a_lower_bound() -> None:
     assert all(re.fullmatch(r"[\w.-]+==\d[\d.]*", each) for each in found)
 
 
-def test_the_address_of_the_source_is_one() -> None:
-    source = PROJECT["urls"]["Source"]
+def test_the_addresses_of_source_and_site_are_one_everywhere() -> None:
+    source, site = PROJECT["urls"]["Source"], PROJECT["urls"]["Documentation"]
     assert read_yaml("CITATION.cff")["repository-code"] == source
     about = read_yaml("packaging", "recipe.yaml")["about"]
-    assert (about["homepage"], about["documentation"]) == (source, PROJECT["urls"]["Documentation"])
+    assert (about["homepage"], about["documentation"]) == (source, site)
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    named = re.findall(r"https://[^\s)]*dask-odm[^\s)]*", "\n".join(page.read_text("utf-8") for page in pages))
+    assert source in named
+    assert all(each.startswith((source, site)) for each in [*named, *PROJECT["urls"].values()])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
