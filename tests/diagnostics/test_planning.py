@@ -14,13 +14,13 @@ from dask_odm.diagnostics import planning
 from dask_odm.diagnostics.planning import ENOUGH, Asked, Costs, Machine, Plan, measured_costs, planned
 from dask_odm.engine.cluster import USABLE, Cluster
 
-# Measured by `python benchmarks/planned.py` on the machine of docs/benchmarks.md while it was busy; but a row of
-# "landmark", which then took 2.4e-6 s, is that of the fit of 5 million rows there.
-MACHINE = Machine(0.002, 220_000_000, 554_000_000)
+# Measured by `python benchmarks/planned.py` on the machine of docs/benchmarks.md; but a row of "landmark", which took
+# 2.3e-6 s, is that of the fit of 5 million rows there.
+MACHINE = Machine(0.0031, 220_000_000, 503_000_000)
 COSTS = {
-    ("cells", 20): Costs(0.026, 4.19e-5, 1.0, 0.907),
-    ("landmark", 18): Costs(0.19, 1.12e-6, 12.0, 0.00333),
-    ("newton", 18): Costs(0.157, 3.58e-8, 6.0, 0.0),
+    ("cells", 20): Costs(0.071, 3.80e-5, 1.0, 0.907),
+    ("landmark", 18): Costs(0.312, 1.12e-6, 12.0, 0.00333),
+    ("newton", 18): Costs(0.096, 3.41e-8, 6.0, 0.0),
 }
 SOLVERS = [solver for solver, _ in COSTS]
 
