@@ -62,11 +62,16 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         return read(stream)
 
 
-def load_array(path: str) -> npt.NDArray[Any]:
-    """Return the array of numbers in a ``.npy`` file; raise OSError if the file is cut off."""
+def load_array(path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """Return the array of numbers in a ``.npy`` file, read into ``out`` if that is given.
+
+    Raises OSError if the file is cut off, and ValueError if ``out`` is not C-contiguous, or differs in shape or type.
+    """
     with open_whole(path) as file:
         shape, fortran, dtype = read_array_header(file)
-        found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype)
+        found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype) if out is None else out
+        if out is not None and (out.flags.c_contiguous, out.shape, out.dtype, fortran) != (True, shape, dtype, False):
+            raise ValueError(f"{path} has {dtype} of shape {shape}, not {out.dtype} of shape {out.shape}")
         if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
             raise OSError(errno.EIO, "the file is cut off", path)
     return found.T if fortran else found

@@ -48,11 +48,11 @@ from dask_odm.methods.cells.workers import (
     KnownStatistics,
     SolvedBin,
     StoredBins,
+    read_support,
     save_start,
-    saved_support,
+    save_support,
     solve_bin,
     solve_stored_bin,
-    support_rows,
 )
 from dask_odm.methods.exact.recipe import leaving_bytes
 from dask_odm.methods.exact.systems import solver_bytes
@@ -279,7 +279,8 @@ def _solve_bins(
         told = StoredBins(partitions, whole, settings, threads, start)
         bins = delayed(told, name=f"bins-{uuid4().hex}", traverse=False)  # sent to a worker once, not with every task
         run = delayed(solve_stored_bin, pure=False)
-        support = {k: support_rows(partitions, k, each) for k, each in solved.items()}
+        for k, each in solved.items():
+            save_support(partitions, k, each)
         for i in range(0, len(left), group):
             some = left[i : i + group]
             tasks = []
@@ -289,14 +290,10 @@ def _solve_bins(
             for j, each in cluster.results(tasks):
                 k = some[j]
                 keep(k, each)
-                support[k] = saved_support(partitions, k)
                 partitions.remove(k)
-        raw = np.empty((sum(map(len, support.values())), data.features), partitions.dtype)
-        at = 0
-        for k in range(top.count):  # one after the other, so that they are not held twice
-            own = support.pop(k)
-            raw[at : at + len(own)] = own
-            at += len(own)
+        ends = np.cumsum([0, *(solved[k].numbers.size for k in range(top.count))])
+        raw = np.empty((int(ends[-1]), data.features), partitions.dtype)
+        run_threads(lambda k: read_support(partitions, k, raw[ends[k] : ends[k + 1]]), range(top.count), CPU_COUNT)
         return raw
 
 

@@ -180,7 +180,7 @@ class StoredBins:
 
 @worker_task
 def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
-    """Solve the cells of a bin, and save its raw support rows beside the partitions, for `saved_support`."""
+    """Solve the cells of a bin, and save its raw support rows beside the partitions, for `read_support`."""
     partitions, whole, settings = bins.partitions, bins.whole, bins.settings
     y, weight = partitions.labels(number, number + 1)
     numbers = partitions.row_numbers(number, number + 1)
@@ -200,9 +200,9 @@ def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
     return solved
 
 
-def saved_support(partitions: StoredPartitions, number: int) -> Array:
-    """Return the raw support rows of a bin that was solved."""
-    return load_array(_support_path(partitions, number))
+def read_support(partitions: StoredPartitions, number: int, into: Array) -> None:
+    """Read the raw support rows of a bin that was solved."""
+    load_array(_support_path(partitions, number), into)
 
 
 def _support_path(partitions: StoredPartitions, number: int) -> str:
@@ -216,8 +216,8 @@ def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
         save_array(f"{start}{k}.npy", np.vstack([last.numbers[own], last.coefficients[:, own]]))
 
 
-def support_rows(partitions: StoredPartitions, number: int, solved: SolvedBin) -> Array:
-    """Return the raw support rows of a bin of a checkpoint, which is a partition on disk.
+def save_support(partitions: StoredPartitions, number: int, solved: SolvedBin) -> None:
+    """Save the raw support rows of a bin of a checkpoint, which is a partition on disk, as `solve_stored_bin` does.
 
     Raises StoreError if it lacks one of them, as of a checkpoint that is not what it says.
     """
@@ -226,7 +226,8 @@ def support_rows(partitions: StoredPartitions, number: int, solved: SolvedBin) -
     places = order[np.searchsorted(numbers, solved.numbers, sorter=order) % len(order)]
     if not np.array_equal(numbers[places], solved.numbers):
         raise StoreError(f"the checkpoint has support rows of another bin in bin {number}; remove it, and fit again.")
-    return partitions.raw(number, number + 1, np.arange(len(numbers)))[places]
+    rows = partitions.raw(number, number + 1, np.arange(len(numbers)))
+    save_array(_support_path(partitions, number), rows[places])
 
 
 @dataclass(frozen=True, eq=False)
