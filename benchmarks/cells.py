@@ -4,8 +4,8 @@
 
 prints one Markdown table, a row for every data set and variant. Each row is made in a process of its own, which is
 ended after ``--limit`` seconds; then its row says so. ``cells:4000:0.3`` are cells of 4,000 rows with an overlap of .3,
-``landmarks:1000`` are 1,000 landmarks, ``SVC`` is scikit-learn's, and ``intelex`` is scikit-learn-intelex's, if it is
-installed. ``search`` is ``ODMClassifierCV(solver="cells")``, which finds its settings.
+``landmarks:1000`` are 1,000 landmarks, ``auto`` is the default solver, ``SVC`` is scikit-learn's, and ``intelex`` is
+scikit-learn-intelex's, if it is installed. ``search`` is ``ODMClassifierCV(solver="cells")``, which finds its settings.
 
 Sets of two classes are split as `real_data` does, with its settings, which were chosen for landmarks (covtype,
 susy_sub30k and cells of ijcnn1 have theirs here); sets of many classes are as in `many_classes`, in pairs, with the θ
@@ -72,6 +72,7 @@ VARIANTS = (
     "cells:8000:0.3",
     "landmarks:1000",
     "landmarks:3000",
+    "auto",
     "exact",
     "SVC",
     "intelex",
@@ -92,10 +93,10 @@ def solver_of(variant: str) -> Any:
         return odm.solvers.Cells(int(sizes[0]), overlap=float((*sizes, 0.0)[1]))
     if kind == "landmarks" and len(sizes) == 1:
         return odm.solvers.Landmark(int(sizes[0]))
-    if variant == "exact":
+    if variant in ("auto", "exact"):
         return variant
     raise ValueError(
-        f"no variant {variant!r}; there are cells:ROWS[:OVERLAP], landmarks:NUMBER, exact, search, SVC, intelex"
+        f"no variant {variant!r}; there are cells:ROWS[:OVERLAP], landmarks:NUMBER, auto, exact, search, SVC, intelex"
     )
 
 
