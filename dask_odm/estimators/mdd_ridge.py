@@ -137,10 +137,12 @@ class MDDRidge(ShardRegressor):
     UserWarning
         A target is constant; or there are so few rows that the leave-one-out error is too optimistic.
 
-    Notes ----- The weights of a shard are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, where A_i is its scatter matrix divided by n_i,
-    plus λI, and w̄_∖i is the mean of the others. In consensus they are ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means
-    weighted by n_i. All rows are centred by one mean. On the data that we tried, discrepancy changed the error by 1 %
-    at most. Consensus helped a little more if shards were small or different (``examples/compare_mdd.py``).
+    Notes
+    -----
+    The weights of a shard are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, where A_i is its scatter matrix divided by n_i, plus λI,
+    and w̄_∖i is the mean of the others. In consensus they are ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means weighted by
+    n_i. All rows are centred by one mean. On the data that we tried, discrepancy changed the error by 1 % at most.
+    Consensus helped a little more if shards were small or different (``examples/compare_mdd.py``).
 
     References
     ----------
@@ -300,9 +302,11 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     ConvergenceWarning
         ``max_iter`` is too small.
 
-    Notes ----- The coefficients of a shard are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, where ḡ_∖i is the
-    mean of the values of the others at its rows. In consensus they are ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A
-    round takes O(N²), not O(N). Every positive ``discrepancy`` that we tried raised the error on new rows
+    Notes
+    -----
+    The coefficients of a shard are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, where ḡ_∖i is the mean of the
+    values of the others at its rows. In consensus they are ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes
+    O(N²), not O(N). Every positive ``discrepancy`` that we tried raised the error on new rows
     (``examples/compare_mdd.py``).
 
     References

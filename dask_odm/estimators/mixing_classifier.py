@@ -99,7 +99,9 @@ class MixingClassifier(StoreClassifier):
     UserWarning
         A shard has rows of one class only; or one shard has all the weight, since beta is too large.
 
-    Notes ----- Row weights scale the steps. Weight 0 drops a row, but weight 2 is not the same as a repeated row.
+    Notes
+    -----
+    Row weights scale the steps. Weight 0 drops a row, but weight 2 is not the same as a repeated row.
 
     References
     ----------

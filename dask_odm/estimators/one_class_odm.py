@@ -94,8 +94,10 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     dual_gap_, history_, n_iter_, loo_parameters_
         As in `ODMClassifier`.
 
-    Notes ----- In the one-class ν-SVM (`sklearn.svm.OneClassSVM`), the offset is part of the problem, and ν refers to
-    training rows that the model has seen. With a narrow kernel all of these are inside, but new rows are not.
+    Notes
+    -----
+    In the one-class ν-SVM (`sklearn.svm.OneClassSVM`), the offset is part of the problem, and ν refers to training rows
+    that the model has seen. With a narrow kernel all of these are inside, but new rows are not.
 
     References
     ----------
