@@ -71,8 +71,8 @@ class Cells(SolverObject):
         4,000, or 8,000 for one-vs-one, since the machine of a pair learns from few of these rows. Equal rows always
         stay in one region.
     overlap : float, default=0.0
-        Regions also learn from rows within this distance beyond a splitting plane, in standard deviations of the rows
-        that the plane divides.
+        Regions also learn from rows within this distance beyond a splitting plane. The unit is the standard deviation
+        of the rows that the plane divides.
     settings : {"shared", "each"}, default="shared"
         "each": every region finds its own γ, λ/M, υ and θ, as `ODMClassifierCV` does for all rows, by leaving out its
         rows one by one. The search then has no common settings. "shared": all regions have the same settings.
