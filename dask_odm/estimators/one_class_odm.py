@@ -147,7 +147,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     max_iter: int = 200
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn what rows look like.
+        """Learn what normal rows look like.
 
         Parameters
         ----------
