@@ -74,8 +74,9 @@ class Cells(SolverObject):
         Regions also learn from rows within this distance beyond a splitting plane. The unit is the standard deviation
         of the rows that the plane divides.
     settings : {"shared", "each"}, default="shared"
-        "each": every region finds its own γ, λ/M, υ and θ, as `ODMClassifierCV` does for all rows, by leaving out its
-        rows one by one. The search then has no common settings. "shared": all regions have the same settings.
+        Whether all regions share settings, or each finds its own. "each": every region finds its own γ, λ/M, υ and θ,
+        as `ODMClassifierCV` does for all rows. It leaves out its rows one by one. The search then has no common
+        settings.
 
     References
     ----------
@@ -111,7 +112,7 @@ class _Tree(SolverObject):
     stop_at : int, default=1
         End the tree at the first level with at most this number of partitions. Their models are averaged.
     early_stop : bool, default=False
-        End the tree at the first level at which all merged partitions had already converged at their start.
+        End the tree at the first level whose partitions had all converged at their start.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
