@@ -10,7 +10,7 @@ class DaskODMError(Exception):
 
 
 class InputError(DaskODMError, ValueError):
-    """Data or parameters that cannot be learned from; the message names the cause and the way out."""
+    """Data or parameters that cannot be learned from. The message names the cause and says what to do."""
 
 
 class StoreError(DaskODMError, ValueError):
@@ -18,7 +18,7 @@ class StoreError(DaskODMError, ValueError):
 
 
 class MemoryLimitError(DaskODMError, ValueError):
-    """Work whose projected peak of memory exceeds the limit; the message has both figures."""
+    """Work whose estimated peak of memory exceeds the limit. The message has both figures."""
 
 
 class ClusterError(DaskODMError, RuntimeError):
@@ -26,4 +26,4 @@ class ClusterError(DaskODMError, RuntimeError):
 
 
 class ObjectStoreError(DaskODMError, RuntimeError):
-    """An object store that does not answer for long, refuses access, or has no such bucket."""
+    """An object store that does not answer for a long time, refuses access, or has no such bucket."""

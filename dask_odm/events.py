@@ -138,7 +138,7 @@ def listen(*listeners: Listener) -> Iterator[None]:
     Parameters
     ----------
     *listeners : callable
-        Each takes an event, such as `ProgressBars` or a function of yours.
+        Functions of one event, such as `ProgressBars` or a function of your own.
     """
     token = _listeners.set(_listeners.get() + listeners)
     try:

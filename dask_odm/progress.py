@@ -117,13 +117,13 @@ class ProgressBars:
     Parameters
     ----------
     force : bool, default=False
-        Draw even if stderr is neither a terminal nor a notebook's; by default nothing is drawn there.
+        Draw even if stderr is neither a terminal nor in a notebook. By default, nothing is drawn there.
 
     Notes
     -----
-    The bar of a passing phase, such as a pass over the rows, goes when it ends; that of an unknown total ends when its
-    phase starts anew, or at `close`. A copy or pickle holds ``force`` and nothing else, so that estimators with this
-    callback can be cloned and pickled.
+    The bar of a short phase, such as a pass over the rows, disappears when the phase ends. The bar of a phase with an
+    unknown total ends when the phase starts again, or at `close`. A copy or pickle only has ``force``, so that
+    estimators with this callback can be cloned and pickled.
 
     Examples
     --------

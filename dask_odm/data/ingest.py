@@ -64,8 +64,8 @@ def ingest(
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
 
-    Memory does not grow with the data: one block of the source and one chunk of each store are held. Features must
-    be numbers. Strings, categories, booleans and dates are refused, with a hint on how to encode them.
+    Memory does not grow with the data: only one block of the source and one chunk of each store are in memory. Features
+    must be numbers. Strings, categories, booleans and dates are refused, with a hint on how to encode them.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def ingest(
           dask array, zarr array (chunk by chunk)
         - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
           an Arrow stream
-        - xarray Dataset with X, y and weight as `open_store` gives, or DataArray X or (X, y). Samples are along
-          the dimension of y, else the one named ``sample``, else the first
+        - xarray Dataset with X, y and weight as from `open_store`, or DataArray X or (X, y). Samples are along the
+          dimension of y, else the dimension named ``sample``, else the first
         - a cube, (DataArray or Dataset, DataArray of labels or frame of points), or a Dataset whose ``label`` is a
           variable: rows that have a label and all features, as `fit` takes them. The coordinates of every row are
           kept, see `open_store`
@@ -89,44 +89,45 @@ def ingest(
         Lazy objects are computed one partition at a time, on the active client if there is one
     store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
     format : ``libsvm``, ``csv``, ``jsonl``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
-    n_features : number of features to which the words of texts are hashed, see ``text``; or that of LIBSVM text, which
-        spares the first pass that looks for the largest index.
-        It is needed for standard input, and if another file (a test set) has larger indices
+    n_features : number of features to which the words of texts are hashed, see ``text``. For LIBSVM text, the number of
+        its features, without which a first pass looks for the largest index. It must be given for standard input, or if
+        another file (a test set) has larger indices
     label : column of a table (CSV, JSON lines, Parquet, a frame) by name or number (default: label, y, target or class,
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
-    target : ``classes`` makes classes of the labels; ``real`` keeps them as numbers to regress on; ``auto`` makes
-        classes of them unless there are more than 100 different ones, all numbers and some not whole. The y of a
-        store as source stays what it is
-    header : whether CSV text begins with column names; by default told by its first line
+    target : ``classes`` reads labels as classes, and ``real`` reads them as numbers for regression. ``auto`` reads them
+        as classes, unless there are more than 100 different labels, all numbers and some of them not whole. If the
+        source is a store, its y does not change
+    header : whether CSV text begins with column names; by default found out from its first line
     drop : names or numbers of columns of CSV, JSON lines, Parquet or Arrow files that are left out, such as an
         identifier
-    drop_missing : leave out rows with a missing feature, label or weight, and log how many; otherwise such a row
-        is an error, which counts them
+    drop_missing : leave out rows with a missing feature, label or weight, and log their number; by default such rows
+        are an error
     dtype : ``float32`` or ``float64``
-    test_size : share of the rows, in (0, 1), drawn at random into a second store. Exactly that share is drawn of
-        each 100 consecutive rows, so the total is exact to a few rows. The draw depends only on ``seed`` and
-        the order of rows
+    test_size : share of the rows, in (0, 1), drawn at random into a second store. Exactly this share of each 100
+        consecutive rows is drawn, so the total is exact to a few rows. The draw depends only on ``seed`` and the order
+        of rows
     test_store : folder of the second store; by default ``store`` with ``-test`` before its suffix
     seed : seed of the split, and of the rows that ``per_class`` or ``fraction`` draws
-    chunk_rows : rows of a chunk; by default as many as make 8 to 16 MB
+    chunk_rows : number of rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
-    allow_large : write a store even if it takes more than 256 MiB and 200 times its LIBSVM text, or if a compressed
-        file unpacks to as much. One wrong index is enough to make a store so large; ``n_features`` also prevents it
-    per_class : most rows of each class that are drawn from a cube; they are held in memory. Which rows are drawn
-        depends on their places in the cube and on ``seed`` alone, not on chunks or workers
+    allow_large : write a store even if it takes more than 256 MiB and 200 times the size of its LIBSVM text, or if a
+        compressed file unpacks to as much. A single wrong index can make a store so large; ``n_features`` also prevents
+        it
+    per_class : maximum number of rows of each class that are drawn from a cube, and held in memory. Which rows are
+        drawn depends only on their places in the cube and on ``seed``, not on chunks or workers
     fraction : share of the labelled rows of a cube that is drawn, in (0, 1]
-    sparse : whether the store holds the entries of the rows that are not zero, as AnnData does. By default it does if
-        the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
-        its first rows is not zero. A large store of sparse rows serves linear learning only
+    sparse : whether the store only has the entries of the rows that are not zero, as AnnData does. This is the default
+        if the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
+        its first rows is not zero. A large store of sparse rows is for linear models only
     text : column of texts, by name or number, of CSV, JSON lines, Parquet, Arrow or a frame. Its words are hashed and
-        counted as scikit-learn's ``HashingVectorizer(n_features, norm=None, alternate_sign=False)`` does, by default
-        to 2²⁰ features, and weighted as its ``TfidfTransformer()`` does; with ``test_size`` the weights are those of
-        the training rows. Counts are kept in Dask's ``temporary-directory`` meanwhile. Other columns than label and
-        weight are left out. The store keeps the recipe, and so do models of it, which then predict texts. A
-        recipe, ``store.text_recipe`` or ``model.text_recipe_``, makes rows of other texts as it made those
+        counted as scikit-learn's ``HashingVectorizer(n_features, norm=None, alternate_sign=False)`` does, by default to
+        2²⁰ features, and weighted as its ``TfidfTransformer()`` does; with ``test_size`` the weights are those of the
+        training rows. Counts are kept in Dask's ``temporary-directory`` meanwhile. All columns except label and weight
+        are left out. The store keeps this recipe, and so do models that learn from it: they can predict texts. Pass the
+        recipe, ``store.text_recipe`` or ``model.text_recipe_``, to turn other texts into rows in the same way
     overwrite : replace existing stores, once the new ones are complete
 
     Returns

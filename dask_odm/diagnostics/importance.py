@@ -43,23 +43,23 @@ class Importance:
 
 
 def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0) -> Importance:
-    """Score a model on a store again and again, each time with one feature taken from rows drawn at random.
+    """Compute how much the score of a model on a store falls if one feature is taken from random other rows.
 
-    Accuracy or, of a regressor, R² counts. Rows are read and predicted a chunk at a time, on the workers of the current
-    client if there is one; any number of them gives the same bits. A feature may count for little because others tell
-    the same. Take rows that the model did not learn from. For rows in memory, and other scores, there is scikit-learn's
-    `permutation_importance`.
+    The score is the accuracy, or R² for a regressor. Rows are read and predicted a chunk at a time, on the workers of
+    the current client if there is one. The result does not depend on their number. A feature may have a low importance
+    because other features hold the same information. Use rows that the model did not learn from. For rows in memory and
+    other scores, use scikit-learn's `permutation_importance`.
 
     Parameters
     ----------
     model : fitted estimator
         A classifier, or a regressor of one target.
     store : Store, str or path
-        Rows with labels or targets; those without do not count. Row weights do.
+        Rows with labels or targets. Rows without them are left out. Row weights count.
     n_repeats : int, default=5
         How often each feature is taken from other rows.
     random_state : int, default=0
-        Draws the other rows, at most 10,000 of the store's.
+        Seed for drawing the other rows, at most 10,000 of the store.
 
     Returns
     -------

@@ -52,24 +52,24 @@ def learning_curve(
     max_rows: int = 50_000,
     random_state: Any = 0,
 ) -> LearningCurve:
-    """Score left-out rows of models that learn from more and more of the rows; λ keeps its proportion to these.
+    """Compute leave-one-out scores of models that learn from growing shares of the rows, with λ in proportion.
 
     Parameters
     ----------
     model : ODMClassifier
-        Its settings are taken; it need not be fitted, and stays as it is.
+        The model whose settings are used. It need not be fitted, and does not change.
     X, y : array-like of shape (n, d) and (n,), or a store or its path
-        Rows in memory, or a store, of which up to ``max_rows`` are drawn, whatever their weights.
+        Rows in memory, or a store, of which up to ``max_rows`` rows are drawn, whatever their weights.
     groups : array-like of shape (n,) or None
-        Groups to leave out together, as `ODMClassifier.fit` takes them; of rows in memory only.
+        Groups to leave out together, as `ODMClassifier.fit` takes them, for rows in memory only.
     scoring : str or callable
         One score, as ``scoring`` of `ODMClassifierCV`.
     shares : sequence of float
         Shares of the rows in (0, 1], ascending.
     max_rows : int
-        Most rows that are taken of a store.
+        Maximum number of rows that are drawn from a store.
     random_state : int or RandomState
-        Draws the rows. Fewer rows are among the more.
+        Seed for drawing the rows. A smaller share is a subset of a larger one.
 
     Returns
     -------
@@ -78,8 +78,8 @@ def learning_curve(
     Raises
     ------
     InputError
-        Another estimator than `ODMClassifier`; shares that are none; groups of a store; several scores; X, y and groups
-        of different lengths; or as `ODMClassifier.fit` and `loo_score`.
+        An estimator other than `ODMClassifier`; invalid shares; groups for a store; several scores; X, y and groups of
+        different lengths; or as `ODMClassifier.fit` and `loo_score`.
     """
     if not hasattr(model, "loo") or not hasattr(model, "lam"):
         raise InputError(f"learning curves are of an ODMClassifier. Got {type(model).__name__} instead.")

@@ -36,10 +36,10 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
     theta : float in [0, 1)
         Half the width of the band around a margin of 1.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a figure of its own, which no pyplot state refers to
+        Where to draw; by default a new figure, which pyplot does not manage
         (``plot_margin_distribution(...).figure.savefig("margins.png")``).
     bins : int, default=60
-        How many bars.
+        Number of bars.
 
     Raises
     ------
@@ -67,21 +67,21 @@ def plot_margin_distribution(margins: ArrayLike, theta: float, ax: Axes | None =
 
 
 def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-6) -> Axes:
-    """Draw the weight of every shard in every epoch of a `dask_odm.MixingClassifier`; suspects are red, and named.
+    """Draw the weight of every shard in every epoch of a `dask_odm.MixingClassifier`, with suspects named and in red.
 
     Parameters
     ----------
     model : MixingClassifier
         Fitted.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a figure of its own, as `plot_margin_distribution` has it.
+        Where to draw; by default a new figure, as in `plot_margin_distribution`.
     least : float, default=1e-6
-        Share of a fair weight that is drawn at the bottom; what is less is there too.
+        Lower end of the axis, as a share of a fair weight. Smaller weights are drawn there, too.
 
     Raises
     ------
     InputError
-        If the model has no shards: it is another one, or not fitted.
+        If the model has no shards: it is another estimator, or not fitted.
     """
     weights = getattr(model, "shard_weights_", None)
     if weights is None:
@@ -103,7 +103,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
 
 
 def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the ROC of a model of two classes, as `sklearn.metrics.RocCurveDisplay` does.
+    """Draw the ROC of a model for two classes, as `sklearn.metrics.RocCurveDisplay` does.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw which class the rows of every class are taken for, as shares of these; of few classes with the counts.
+    """Draw the confusion matrix, with shares of the rows of each class, and for few classes also the counts.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
-    """Draw the share of rows that are of a class over the probability that the model gave it; both agree at best.
+    """Draw the share of rows that belong to a class over its predicted probability. At best, both are equal.
 
     It is scikit-learn's `CalibrationDisplay`.
 
@@ -185,7 +185,7 @@ def plot_reliability(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
 
 def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
-    """Draw the scores of left-out rows over the numbers of rows learned from, and what twice as many may bring.
+    """Draw leave-one-out scores over the number of training rows, and what score twice as many rows may give.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def plot_learning_curve(curve: LearningCurve, ax: Axes | None = None) -> Axes:
 
 
 def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20) -> Axes:
-    """Draw what a model's score loses by each feature, the largest first, with standard deviations over the repeats.
+    """Draw the importance of each feature, the largest first, with standard deviations over the repeats.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
     most : int, default=20
-        Most features that are drawn.
+        Maximum number of features that are drawn.
     """
     ax = new_axes() if ax is None else ax
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]

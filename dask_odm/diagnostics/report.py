@@ -50,35 +50,36 @@ def report(
     importance: bool | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a page that tells what a model learned, and how well it predicts the rows of a store or a cube.
+    """Write a page about a fitted model, and about how well it predicts the rows of a store or a cube.
 
-    It has the settings, the solver and why it was taken, the certificate, the score of the training rows as they were
-    left out beside that of the store, precision and recall, confusion, margins (of up to five million rows), and of two
-    classes the ROC; the boundary that was chosen, groups that were left out, how often sets of classes hold a row's
-    own, how sure probabilities are, the steps of the fit, and which features matter. Of two classes, margins and ROC of
-    left-out rows stand beside those of the store. Of a cube there is a map. Every picture has its numbers in a table.
-    Pictures need matplotlib.
+    It has the settings, the solver and why it was chosen, the certified gap, the leave-one-out score beside the score
+    on the store, precision and recall, the confusion matrix, margins (of up to five million rows), and for two classes
+    the ROC. It also has the chosen boundary, left-out groups, how often sets of classes contain the true class, the
+    calibration of probabilities, the steps of the fit, and the importance of features. For two classes, leave-one-out
+    margins and ROC are drawn beside those of the store. For a cube, there is a map. Every plot has its numbers in a
+    table. Plots need matplotlib.
 
     Parameters
     ----------
     model : fitted estimator
     store : Store, str or path, or a cube
-        Rows with labels or targets that the model did not learn from; or a cube as `predict` takes it, of which a
-        million cells are predicted for the map: every n-th along each dimension of a larger one.
+        Rows with labels or targets that the model did not learn from. Or a cube as `predict` takes it, of which up to a
+        million cells are predicted for the map: of a larger cube, every n-th cell along each dimension.
     path : str or path
-        The file to write, which appears whole or not at all.
+        The file to write. It is written completely or not at all.
     y : DataArray, str or DataFrame, optional
-        Labels or targets of cells of the cube, as `fit` takes them; without, the page does not tell how good the map
-        is.
+        Labels or targets of cells of the cube, as `fit` takes them. Without them, the page does not say how good the
+        map is.
     importance : bool or None, default=None
-        Whether to tell which features matter, which predicts the rows twice for each feature. None: if they are few.
+        Whether to compute the importance of features, which predicts the rows twice for each feature. None: if there
+        are few features.
     overwrite : bool, default=False
         Replace a file that exists.
 
     Raises
     ------
     InputError
-        The file exists, or there is no folder for it; rows without labels, or with other features.
+        The file exists, or its folder does not; the rows have no labels, or other features.
     StoreError
         The file cannot be written; a damaged store.
     """

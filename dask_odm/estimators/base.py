@@ -148,18 +148,19 @@ class StoreEstimator(RunParameters):
         ----------
         X : rows of shape (n, d)
             Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
-            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The dimension of an xarray
-            X that runs along the rows is the one it shares with ``y``, else "sample", else the first. Or a cube: a
-            DataArray of any dimensions, or a Dataset whose variables are features. The dimensions that it shares with
-            ``y`` run along rows, and the others along features; rows without label or feature take no part.
+            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The rows of an xarray X are
+            along the dimension that it shares with ``y``, else "sample", else the first. Or a *cube*: a DataArray of
+            any dimensions, or a Dataset whose variables are features. The dimensions that it shares with ``y`` are
+            those of the rows, and the others those of the features. Rows without a label, or with a missing feature,
+            are left out.
         y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
-            Label values of any type, or real targets; the name of a column of the frame X that has them. None if X
-            has its own. Of a cube a DataArray, the name of a variable, or a frame of points: columns named as
-            dimensions are their coordinates, and the other one their labels.
+            Labels of any type, or real targets, or the name of the column of a frame X that has them. None if X has its
+            own. For a cube, a DataArray, the name of a variable, or a frame of points: columns named like dimensions
+            are the coordinates of the points, and the other column has their labels.
         sample_weight : array-like of shape (n,), str or None
-            Row weights ≥ 0; weight 2 equals a repeated row, weight 0 drops it. For a frame also its column's name. Of
-            a cube a DataArray over some or all dimensions of the rows, the name of a variable, or a value for each
-            point.
+            Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. For a frame, it may be the name
+            of a column. For a cube, a DataArray over some or all dimensions of the rows, the name of a variable, or a
+            value for each point.
 
         Returns
         -------
@@ -170,7 +171,7 @@ class StoreEstimator(RunParameters):
         InputError
             Parameters or data that cannot be learned from.
         MemoryLimitError
-            Work that would not fit a worker's memory limit.
+            The fit would exceed the memory limit of a worker.
         StoreError
             A damaged store.
         """
@@ -281,21 +282,21 @@ class StoreEstimator(RunParameters):
         return {name: None if name == "_file" else value for name, value in super().__getstate__().items()}
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the model as zarr and JSON. It appears whole or not at all; `dask_odm.load_model` reads it.
+        """Write the model as zarr and JSON, completely or not at all. `dask_odm.load_model` reads it.
 
         Parameters
         ----------
         path : str or path
             Folder, or address of an object store, to write the model to.
         overwrite : bool, default=False
-            Replace what is there, once the new model is complete.
+            Replace an existing model, once the new model is complete.
 
         Raises
         ------
         InputError
             The output exists and ``overwrite`` is False.
         StoreError
-            The disk is full or the folder cannot be written; nothing is left of the attempt.
+            The disk is full, or the folder cannot be written. No partial output is left.
         """
         check_is_fitted(self)
         save_estimator(self, path, overwrite=overwrite)
@@ -327,7 +328,7 @@ class StoreEstimator(RunParameters):
 
     @property
     def support_vectors_(self) -> Array:
-        """Raw rows that have a coefficient, (n_support, d). They may still be in the model's file, and are read now."""
+        """Rows with a coefficient before scaling, (n_support, d). Rows of a loaded model may be read from its file."""
         model = getattr(self, "_model", None)
         if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")

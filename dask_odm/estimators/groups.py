@@ -29,19 +29,19 @@ def numbered(groups: Any) -> Array:
 
 
 def spatial_blocks(coordinates: Any, size: Any) -> Any:
-    """Return the block of every place, as groups to leave out: places near each other are alike.
+    """Return the spatial block of every row, as groups to leave out together, since neighbouring places are alike.
 
     Parameters
     ----------
     coordinates : array-like of shape (n, k), or DataArray, or Dataset
-        Places of rows. Of an xarray object the coordinates of the dimensions that ``size`` names are taken.
+        Places of the rows. For an xarray object, the coordinates of the dimensions that ``size`` names are used.
     size : float, array-like of shape (k,), or dict
         Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``.
 
     Returns
     -------
     groups : ndarray of shape (n,), or DataArray
-        Numbers from 0, int64. The DataArray is over the dimensions that ``size`` names.
+        Number of the block of every row, from 0, int64. A DataArray has the dimensions that ``size`` names.
 
     Raises
     ------

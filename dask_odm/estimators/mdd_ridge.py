@@ -33,19 +33,19 @@ from dask_odm.typing import Array
 
 @with_parameters
 class ShardRegressor(StoreRegressor):
-    """A ridge regression by one shard of the rows or by many that learn beside each other.
+    """Ridge regression on all rows at once, or on several shards of the rows.
 
     Parameters
     ----------
     mode : {"discrepancy", "consensus"}, default="discrepancy"
-        "discrepancy" pushes shards apart, as the paper has it. "consensus" draws them together; the larger
-        ``discrepancy``, the nearer is the model to ridge on all rows, and the more rounds it takes.
+        "discrepancy" pushes shards apart, as in the paper. "consensus" draws shards together: a larger ``discrepancy``
+        brings the model nearer to ridge regression on all rows, and takes more rounds.
     n_partitions : int, default=1
-        Shards, of equal numbers of rows.
+        Number of shards. All have the same number of rows.
     max_iter : int, default=10000
-        Most rounds.
+        Maximum number of rounds.
     loo : bool, default=False
-        Work out the leave-one-out error of one ``lam`` too, by one more pass.
+        Compute the leave-one-out error also if there is one ``lam``. This takes one more pass.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -74,27 +74,29 @@ class ShardRegressor(StoreRegressor):
 
 @with_parameters
 class MDDRidge(ShardRegressor):
-    """Ridge regression, by one shard of the rows or by many that learn beside each other.
+    """Ridge regression, on all rows at once or on several shards of the rows.
 
-    One shard is ridge regression, ``1/n Σ (y − w·x)² + lam ‖w‖²``, in one pass over the rows, wherever they are:
-    `sklearn.linear_model.Ridge` with ``alpha = n lam``. Several shards are drawn at random and solved each by itself,
-    and the model is the mean of theirs: divide and conquer (DRR). With ``discrepancy`` they also tell each other their
-    mean in rounds, and each is pushed from the others, or drawn to them (``mode``).
+    With one shard, this is ridge regression, ``1/n Σ (y − w·x)² + lam ‖w‖²``, in one pass over rows in memory or in a
+    store. It equals `sklearn.linear_model.Ridge` with ``alpha = n lam``. With several shards, rows are dealt to them at
+    random, each shard is solved separately, and the model is the mean of their models: divide and conquer (DRR). With
+    ``discrepancy``, shards also exchange their mean in rounds, and each is pushed away from the others, or drawn
+    towards them (``mode``).
 
     Parameters
     ----------
     lam : float, "loo" or array-like, default=1e-3
-        Weight λ of ‖w‖² against the mean squared error. Of several values the one is taken whose leave-one-out error on
-        all rows is least; "loo" stands for the powers of ten from 1e-8 to 1e3. That takes one more pass, and one
-        factorisation whatever their number.
+        Weight λ of ‖w‖² against the mean squared error. Of several values, the one with the smallest leave-one-out
+        error on all rows is chosen. "loo" stands for the powers of ten from 1e-8 to 1e3. Choosing takes one more pass,
+        and one factorisation for any number of values.
     discrepancy : float, default=0.0
-        How strongly a shard is pushed from the others' mean, in units of ``lam``: γ/2 = discrepancy · lam. Below 1 the
-        rounds always converge; above, up to a threshold of the data, which the error names. In consensus it is the pull
-        to the others, μ = discrepancy · lam, of any size. 0: every shard for itself.
+        How strongly a shard is pushed away from the mean of the others, in units of ``lam``: γ/2 = discrepancy · lam.
+        Below 1, the rounds always converge. Above 1, they converge up to a threshold that depends on the data, which
+        the error names. In consensus, it is the pull towards the others, μ = discrepancy · lam, of any size. 0: shards
+        are solved separately.
     tol : float, default=1e-10
-        Distance of the shards' weights from the fixed point of the rounds to reach, as a share of their size.
+        Relative distance to reach between the weights of the shards and the fixed point of the rounds.
     fit_intercept : bool, default=True
-        Whether there is an intercept, of the means of all rows and targets, which is not penalised.
+        Whether to fit an intercept, which is not penalised. It comes from the means of all rows and targets.
 
     Attributes
     ----------
@@ -108,37 +110,39 @@ class MDDRidge(ShardRegressor):
     lam_ : float
         The λ that was used.
     loo_score_ : float
-        R² of every row's prediction by ridge regression on all others, with ``lam_``; where it was asked for.
+        R² of the predictions of each row by ridge regression on all other rows with ``lam_``, if ``lam`` or ``loo``
+        asks for it.
     loo_errors_ : ndarray of shape (n_lams,)
-        Root mean square of these predictions' errors, for every value of ``lam``.
+        Root mean square error of these predictions, for every value of ``lam``.
     moments_, moments_layout_ : ndarray of shape (n_moments, n_features_in_ + n_targets + 1), and dict
-        Of one shard, what `update` needs of the rows so far. They go into a file, and take up to
+        With one shard, the sums over the rows so far that `update` needs. They are saved with the model, and take up to
         ``8 (n_features_in_ + n_targets + 1)²`` bytes for each binary digit of the number of blocks of rows, and as much
-        twice, or 1 MiB. ``del model.moments_`` before `save` spares them.
+        twice, or 1 MiB. ``del model.moments_`` before `save` makes the file smaller.
     gap_ : float
-        Bound of the distance of the shards' weights from the fixed point, relative to their size.
+        Upper bound of the relative distance between the weights of the shards and the fixed point.
     contraction_ : float
-        The factor by which a round shrinks that distance, or a bound of it. From a ``discrepancy`` of 1 on it is exact,
-        and in proportion to it: of a discrepancy of 1 it is 1 over the threshold.
+        The factor by which a round shrinks that distance, or an upper bound of it. From a ``discrepancy`` of 1 on, it
+        is exact and proportional to ``discrepancy``: it is ``discrepancy`` divided by the threshold.
     n_iter_ : int
-        Rounds, at least 1.
+        Number of rounds, at least 1.
     history_ : list of dict
-        One entry per round, and one before: iteration, gap (as ``gap_``), objective (mean squared error of each shard's
-        weights on its own rows), passes over the rows and seconds so far. The first also has the solver, and why.
+        One entry before the rounds and one per round: iteration, gap (as ``gap_``), objective (mean squared error of
+        the weights of each shard on its own rows), passes over the rows and seconds so far. The first entry also has
+        the solver and why it was chosen.
 
     Warns
     -----
     ConvergenceWarning
         ``max_iter`` is too small.
     UserWarning
-        A target is constant; or there are so few rows that leaving one out is too hopeful.
+        A target is constant; or there are so few rows that the leave-one-out error is too optimistic.
 
     Notes
     -----
-    A shard's weights are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, with A_i its scatter over n_i, plus λI, and w̄_∖i the mean of the
-    others; in consensus ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means weighted by n_i. All rows are centred by one mean.
-    On the data that we tried, discrepancy changed the error by 1 % at most, while consensus helps a little more where
-    shards are small or differ (``examples/compare_mdd.py``).
+    The weights of a shard are ``A_i⁻¹(b_i − γ/2 · w̄_∖i)``, where A_i is its scatter matrix divided by n_i, plus λI,
+    and w̄_∖i is the mean of the others. In consensus they are ``(A_i + μI)⁻¹(b_i + μ w̄_∖i)``, with means weighted by
+    n_i. All rows are centred by one mean. On the data that we tried, discrepancy changed the error by 1 % at most.
+    Consensus helped a little more if shards were small or different (``examples/compare_mdd.py``).
 
     References
     ----------
@@ -162,14 +166,14 @@ class MDDRidge(ShardRegressor):
     fit_intercept: bool = True
 
     def update(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to those of the fit, which are not read again.
+        """Add new rows to the model, without reading the rows of the fit again.
 
-        The model has the bits of a fit of all rows, those of the fit first: in memory, if that was a fit in memory, as
-        it is of stores and dask arrays of up to ``dask_odm.read-into-memory``; else over a store with its
-        ``chunk_rows``, whether or not there are workers. A fit that goes the other way differs by rounding. New rows
-        are taken in the type of the others (float32 or float64), sparse or dense. This process reads them, a block
-        at a time. ``lam``, ``fit_intercept`` and ``scale`` may differ from those of the fit, unless that had no
-        ``scale`` and there is one now. There are no checkpoints.
+        The model has the same bits as a fit of the old rows followed by the new rows. If the old rows were in memory,
+        or in a store or dask array of up to ``dask_odm.read-into-memory``, that is a fit in memory. Otherwise it is a
+        fit over a store with the same ``chunk_rows``, with or without workers. Fits of the other kind differ by
+        rounding. New rows are converted to the type of the old rows: float32 or float64, sparse or dense. This process
+        reads them, a block at a time. ``lam``, ``fit_intercept`` and ``scale`` may differ from those of the fit, but a
+        fit without ``scale`` cannot get one. There are no checkpoints.
 
         Parameters
         ----------
@@ -183,8 +187,8 @@ class MDDRidge(ShardRegressor):
         Raises
         ------
         InputError
-            As `fit`; several shards, several values of ``lam`` or ``loo``, which need all rows; rows with other
-            features or another number of targets; a model without ``moments_``.
+            As `fit`; several shards, several values of ``lam``, or ``loo``, since these need all rows; new rows with
+            other features or another number of targets; a model without ``moments_``.
         """
         check_is_fitted(self)
         as_input_error(self._validate_params)
@@ -252,30 +256,31 @@ def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
 
 @with_parameters
 class MDDKernelRidge(KernelParameters, ShardRegressor):
-    """Kernel ridge regression, by one shard of the rows or by many that learn beside each other.
+    """Kernel ridge regression, on all rows at once or on several shards of the rows.
 
-    One shard is kernel ridge regression, ``1/n Σ (y − f(x))² + lam ‖f‖²``: `sklearn.kernel_ridge.KernelRidge` with
-    ``alpha = n lam``. Several shards are drawn at random, each is solved by itself, and the model is the mean of theirs
-    (KDRR). With ``discrepancy`` they also tell each other their values in rounds, and each is pushed from the others,
-    or drawn to them (``mode``). A shard's matrix is factored in a worker's memory, 8 n_i² bytes; with ``n_landmarks``
-    functions in the span of so many rows are learned instead, in one pass over any number of rows.
+    With one shard, this is kernel ridge regression, ``1/n Σ (y − f(x))² + lam ‖f‖²``. It equals
+    `sklearn.kernel_ridge.KernelRidge` with ``alpha = n lam``. With several shards, rows are dealt to them at random,
+    each shard is solved separately, and the model is the mean of their models (KDRR). With ``discrepancy``, shards also
+    exchange their values in rounds, and each is pushed away from the others, or drawn towards them (``mode``). The
+    matrix of a shard is factored in the memory of a worker, 8 n_i² bytes. With ``n_landmarks``, functions in the span
+    of so many rows are learned instead, in one pass over any number of rows.
 
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "linear", "poly"} or callable, default="rbf"
-        How alike two rows are. A callable takes rows (n, d) and (m, d) and returns values (n, m), for rows in memory
-        only.
+        Kernel function. A callable takes rows (n, d) and (m, d) and returns values (n, m), for rows in memory only.
     lam : float, "loo" or array-like, default=1e-3
-        Weight λ of ‖f‖² against the mean squared error. With ``n_landmarks`` it may be several values, of which the one
-        is taken whose leave-one-out error is least; "loo" stands for the powers of ten from 1e-8 to 1e3.
+        Weight λ of ‖f‖² against the mean squared error. With ``n_landmarks``, there may be several values, and the one
+        with the smallest leave-one-out error is chosen. "loo" stands for the powers of ten from 1e-8 to 1e3.
     discrepancy : float, default=0.0
-        How strongly a shard's values are pushed from the others' mean on its own rows, nγ/2 in the paper's terms. Below
-        1 the rounds always converge; hardly any data allow more. In consensus it is the pull to the others, of any
-        size. With ``n_landmarks`` it is in units of ``lam``, as in `MDDRidge`. 0: every shard for itself.
+        How strongly the values of a shard on its own rows are pushed away from the mean of the others, nγ/2 in the
+        paper. Below 1, the rounds always converge; hardly any data allow more. In consensus, it is the pull towards the
+        others, of any size. With ``n_landmarks``, it is in units of ``lam``, as in `MDDRidge`. 0: shards are solved
+        separately.
     n_landmarks : int or None, default=None
-        Rows, drawn uniformly, in whose span functions are learned. None: of all rows of a shard.
+        Number of rows in whose span functions are learned, drawn uniformly. None: all rows of a shard.
     tol : float, default=1e-6
-        Distance of the shards' solutions from the fixed point of the rounds to reach, as a share of their size.
+        Relative distance to reach between the solutions of the shards and the fixed point of the rounds.
 
     Attributes
     ----------
@@ -284,13 +289,13 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     missing_rows_ : int
         Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)
-        Coefficients of the support rows, that of the mean of all shards' functions.
+        Coefficients of the support rows in the mean of the functions of all shards.
     support_ : ndarray of shape (n_support,)
         Numbers of these rows: all, or the landmarks.
     intercept_ : float, or ndarray of shape (n_targets,)
         0.
     lam_, loo_score_, loo_errors_, gap_, contraction_, n_iter_, history_
-        As `MDDRidge` has them; leave-one-out figures are those in the span of the landmarks.
+        As in `MDDRidge`. Leave-one-out errors and scores are for functions in the span of the landmarks.
 
     Warns
     -----
@@ -299,9 +304,10 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
 
     Notes
     -----
-    A shard's coefficients are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, ḡ_∖i the mean of the others' values at
-    its rows; in consensus ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes O(N²), not O(N).
-    Every positive ``discrepancy`` that we tried raised the error on new rows (``examples/compare_mdd.py``).
+    The coefficients of a shard are ``(K_ii + n_i λ I)⁻¹ (y_i − discrepancy · ḡ_∖i)``, where ḡ_∖i is the mean of the
+    values of the others at its rows. In consensus they are ``((1 + μ) K_ii + n_i λ I)⁻¹ (y_i + μ ḡ_∖i)``. A round takes
+    O(N²), not O(N). Every positive ``discrepancy`` that we tried raised the error on new rows
+    (``examples/compare_mdd.py``).
 
     References
     ----------

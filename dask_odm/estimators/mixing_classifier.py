@@ -25,81 +25,83 @@ from dask_odm.methods.mixing.recipe import MixingFit, train_mixing
 
 @with_parameters
 class MixingClassifier(StoreClassifier):
-    """Linear classifier, mixed from shards of which many may have wrong labels.
+    """Linear classifier for rows from many shards, of which many may have wrong labels.
 
-    Of more than two classes each is learned against the rest, by a machine of its own.
-    In every epoch each shard makes one pass over its rows from the common weights w, and the results are mixed:
-    ``w ← Σ α_i w_i``. "kl" mixes alike; "beta" gives little weight to shards whose result is far from the others'.
-    A shard is whoever sent some rows: a user, a sensor, a hospital, a file. Which shards are bad need not be known; the
-    fit says, in `suspects_`. With ``local="odm"`` it is a robust optimal margin distribution machine.
+    A *shard* is the rows of one sender: a user, a sensor, a hospital, a file. In every epoch, each shard makes one pass
+    over its rows, starting from the common weights w, and the results w_i are mixed: ``w ← Σ α_i w_i``. "kl" gives all
+    shards the same weight α_i; "beta" gives little weight to shards whose result is far from the others. You need not
+    know which shards are bad: `suspects_` names them after the fit. With ``local="odm"``, this is a robust optimal
+    margin distribution machine. More than two classes are learned one-vs-rest, by one *machine* per class.
 
     Parameters
     ----------
     local : {"pa", "perceptron", "pa1", "pa2", "odm"}, default="pa"
-        What a shard's pass does for each row. "perceptron" adds a row that is wrong; "pa" (Passive-Aggressive) moves w
-        just as far as the row has a margin of 1, "pa1" and "pa2" less far, by ``C``. "odm" takes stochastic steps on
-        ODM's objective.
+        Update of w for each row of a shard. "perceptron" adds a row that is misclassified. "pa" (Passive-Aggressive)
+        moves w until the row has a margin of 1, and "pa1" and "pa2" move w less, by ``C``. "odm" takes stochastic steps
+        on ODM's objective.
     mixing : {"beta", "kl"}, default="beta"
-        "beta" weighs shards by ``exp(−beta/2 · squared Mahalanobis distance)`` of their normalised weights from the
-        mean; "kl" weighs all alike.
+        How shards are weighted. "beta" weights them by ``exp(−beta/2 · squared Mahalanobis distance)`` of their
+        normalised weights from the mean. "kl" gives all shards the same weight.
     beta : float or None, default=None
-        How much distance counts; 0 is "kl". What it does depends on the number of features; ``kappa`` does not.
+        How much the distance counts; 0 is the same as "kl". Its effect depends on the number of features, unlike
+        ``kappa``.
     kappa : float or None, default=None
-        ``beta`` times half the number of features. None: 6, unless ``beta`` is given. Of 100 shards, 5 to 10 did best
-        if many were bad.
+        ``beta`` times half the number of features. None: 6, unless ``beta`` is given. With 100 shards, values from 5 to
+        10 were best if many shards were bad.
     n_shards : int or None, default=None
-        Shards that rows are dealt to at random, where no column says which is whose. None: one for 50 rows, from 2 to
-        100.
+        Number of shards to which rows are dealt at random, if their shards are not given. None: one per 50 rows, from 2
+        to 100.
     shard_feature : str, int or None, default=None
-        Name or number of a feature that says which shard a row is in; it is not learned from. For rows in memory, and
-        for stores, where the column was ingested as a number. `fit` also takes the shards as an array.
+        Name or number of a feature that says to which shard a row belongs. This feature is not learned from. It may be
+        in rows in memory, or in a store as a column of numbers. `fit` also takes the shards as an array.
     max_iter : int, default=50
-        Most epochs. The fit ends before, where no row moves w any more.
+        Maximum number of epochs. The fit ends earlier if no row moves w any more.
     C : float, default=1.0
-        The cap of a row's step of "pa1" and "pa2".
+        Aggressiveness of "pa1" and "pa2". A smaller value makes smaller steps.
     lam : float, default=1e3
         Weight λ of ODM's loss, for "odm".
     upsilon : float, default=0.2
-        In [0, 1]: what a margin above ODM's band weighs, one below it weighing 1; for "odm".
+        υ in [0, 1], weight of the loss above the margin band, relative to the loss below it, for "odm".
     theta : float, default=0.2
-        In [0, 1): half the width of ODM's band around a margin of 1; for "odm".
+        θ in [0, 1), half the width of the band around 1 in which margins cost nothing, for "odm".
     fit_intercept : bool, default=True
-        Whether rows get a constant feature 1 besides, whose weight is the intercept.
+        Whether rows get an additional constant feature 1, whose weight is the intercept.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names.
     missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     coef_ : ndarray of shape (n_machines, n_features_in_)
-        Weights of raw features: one machine for two classes, else one for each.
+        Weights of the features before scaling: one machine for two classes, otherwise one per class.
     intercept_ : ndarray of shape (n_machines,)
     shards_ : list of length n_shards
-        What the shards are called: as `fit` was given them, sorted, or their numbers.
+        Names of the shards, sorted, as `fit` got them, or their numbers.
     shard_weights_ : ndarray of shape (n_iter_, n_shards)
-        Weight of every shard in every epoch, of sum 1; `dask_odm.plot_shard_weights` draws it.
+        Weight of every shard in every epoch. The sum over the shards is 1. `dask_odm.plot_shard_weights` draws the
+        weights.
     shard_errors_ : ndarray of shape (n_shards,)
-        Share of each shard's rows that the model gets wrong; of several machines, their mean.
+        Error rate of the model on the rows of each shard. For several machines, their mean.
     suspects_ : list
-        Shards that contradict the model beyond chance: their share of wrong rows is nearer to ½ than to that of the
-        shards the model is made of, and more than four standard deviations above it.
+        Shards that contradict the model more than by chance: their error rate is nearer to ½ than to the error rate of
+        the shards that the model consists of, and more than four standard deviations above that rate.
     n_iter_ : int
-        Epochs. Of several machines, the most.
+        Number of epochs. For several machines, the largest number.
     history_ : list of dict
-        One entry per epoch: iteration, gap (no bound here, but how far the epoch moved w, as a share of its norm),
-        objective (the shards' losses, averaged by their weights), passes, seconds, moved (rows of a shard that moved w,
-        averaged so), norm of w and effective_shards, 1/Σα². Of several machines the entries of each follow those of
-        the one before.
+        One entry per epoch: iteration, gap (not a bound, but how far the epoch moved w, as a share of its norm),
+        objective (mean of the losses of the shards by their weights), passes, seconds, moved (mean number of rows of a
+        shard that moved w, by the same weights), norm of w, and effective_shards, 1/Σα². For several machines, the
+        entries of one machine follow those of another.
 
     Warns
     -----
     UserWarning
-        Shards of one class only; or all weight on one shard, for which beta is too large.
+        A shard has rows of one class only; or one shard has all the weight, since beta is too large.
 
     Notes
     -----
-    Row weights are shares of a step. Weight 0 drops a row; weight 2 is not a repeated row.
+    Row weights scale the steps. Weight 0 drops a row, but weight 2 is not the same as a repeated row.
 
     References
     ----------
@@ -159,7 +161,7 @@ class MixingClassifier(StoreClassifier):
         X, y, sample_weight : as every estimator takes them
             Rows in memory, lazy arrays or a store.
         shard : array-like, Series, dask array or Series, or DataArray of shape (n,)
-            The shard of each row: numbers or words. None: ``shard_feature`` tells it, or rows are dealt at random.
+            The shard of each row, a number or a word. None: ``shard_feature`` names it, or rows are dealt at random.
 
         Returns
         -------
@@ -168,8 +170,8 @@ class MixingClassifier(StoreClassifier):
         Raises
         ------
         InputError, MemoryLimitError, StoreError
-            As every estimator's `fit`; also fewer than two shards, one without rows, or shards that all hold one class
-            only.
+            As `fit` of every estimator; also fewer than two shards, a shard without rows, or only shards of one class
+            each.
         """
         self._publish(*self._train(X, y, sample_weight, shard=shard))
         return self

@@ -54,20 +54,20 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         Parameters
         ----------
         X : rows of shape (n, d), or a cube
-            Raw, in any form that `fit` takes.
+            Rows before scaling, in any form that `fit` takes.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,), or (n, n_classes) of more than two
-            For an xarray object a DataArray with the coordinates of the rows, and a dimension "class" for more than
-            two; an ndarray for rows in memory; a lazy dask array for anything else. Of a cube, a DataArray over its row
-            dimensions, lazy if the cube is, and NaN for rows that miss a feature.
+            For an xarray object, a DataArray with the coordinates of the rows, and a dimension "class" for more than
+            two classes. For rows in memory, an ndarray. For anything else, a lazy dask array. For a cube, a DataArray
+            over its row dimensions, lazy if the cube is lazy, and NaN for rows that miss a feature.
 
         Raises
         ------
         InputError
-            Rows with another number of features, with NaN or infinity, or too large for the kernel in their dtype;
-            an xarray X whose feature dimension cannot be told.
+            Rows with another number of features, with NaN or infinity, or with values too large for the kernel in their
+            dtype; an xarray X whose feature dimension is not clear.
         """
         cube = self._cube_to_predict(X)
         if cube is not None:
@@ -83,15 +83,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         X : rows of shape (n, d), or a cube
             As `decision_function` takes them.
         decode : bool, default=False
-            Of a cube, return labels as they are, and NaN or None where a row misses a feature, instead of codes.
+            For a cube, return labels instead of codes, and NaN or None for rows that miss a feature.
 
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,)
-            Of a cube, a DataArray over its row dimensions. It holds codes, small whole numbers, and has the attributes
-            ``flag_values`` and ``flag_meanings`` of the CF conventions; its ``_FillValue`` stands where a row misses a
-            feature. Labels that are small whole numbers are their own codes, with the ``flag_meanings`` that they had
-            in `fit`; others are numbered in the order of ``classes_``.
+            For a cube, a DataArray over its row dimensions. It has codes, which are small whole numbers, and the
+            attributes ``flag_values`` and ``flag_meanings`` of the CF conventions. Rows that miss a feature have its
+            ``_FillValue``. Labels that are small whole numbers are their own codes, with the ``flag_meanings`` that
+            they had in `fit`. Other labels are numbered in the order of ``classes_``.
         """
         cube = self._cube_to_predict(X)
         if cube is not None:
@@ -256,10 +256,10 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return tags
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted value of every row, (n,), or (n, targets) of several targets.
+        """Return the predicted value of every row, (n,), or (n, targets) for several targets.
 
-        Results have the form of the rows: a NumPy array of rows in memory, a DataArray named "y" of xarray, a lazy dask
-        array of a store or of dask rows, a map of a cube.
+        The result has the form of the rows: a NumPy array for rows in memory, a DataArray named "y" for xarray, a lazy
+        dask array for a store or dask rows, and a map for a cube.
 
         Parameters
         ----------
@@ -272,9 +272,9 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return self._like(X, self._values(self._resolve(X)), "y")
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R², the share of the targets' variance that is explained.
+        """Return R², the share of the variance of the targets that the model explains.
 
-        For several targets it is the mean.
+        For several targets, return the mean of their R².
 
         Parameters
         ----------

@@ -45,66 +45,71 @@ from dask_odm.typing import Array
 class ODMClassifier(KernelParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
-    Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``,
-    M the number of rows (with weights, their sum). More than two classes are learned by several such machines of two.
-    ``docs/solvers.md`` tells more of solvers, ``docs/clusters.md`` of checkpoints, ``docs/left_out.md`` of ``loo``.
+    Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M
+    is the number of rows, or the sum of their weights. More than two classes are learned by several *machines*, each a
+    model of two classes. See ``docs/solvers.md`` for solvers, ``docs/clusters.md`` for checkpoints and
+    ``docs/left_out.md`` for ``loo``.
 
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
-        How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁). "precomputed": `fit` takes kernel values (n, n),
-        `predict` (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
+        Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁). With "precomputed", `fit` takes kernel values (n, n), and
+        `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
     lam : float, default=1e4
-        λ > 0, weight of the loss; larger fits the training rows more closely.
+        λ > 0, weight of the loss. A larger value fits the training rows more closely.
     upsilon : float, default=0.2
-        υ in [0, 1], weight of margins above the band against those below it.
+        υ in [0, 1], weight of the loss above the margin band, relative to the loss below it.
     theta : float, default=0.2
-        θ in [0, 1), half the width of the band of margins that cost nothing.
+        θ in [0, 1), half the width of the band around 1 in which margins cost nothing.
     solver : str or solver object, default="auto"
-        How the problem is solved. A word takes the solver's defaults; an object of `dask_odm.solvers` says more, such
-        as ``Landmark(n_landmarks=300, certify=True)``. "exact" is Newton over all rows, to a certified gap; "landmark"
-        Newton over the span of some rows, much faster and near the optimum; "newton" for the linear kernel; "sodm" a
-        tree of partitions, to a certified gap, with its rivals "cascade", "dip" and "dc"; "dsvrg", "svrg" and "csvrg"
-        stochastic steps for the linear kernel; "cells" an exact machine for each region of the feature space. "auto"
-        chooses by the data and ``memory_limit``, and never by workers: of data too large for "exact", "cells" if they
-        get more rows right than "landmark" in a few regions.
+        Algorithm that solves the problem. A name uses the defaults of the solver. An object of `dask_odm.solvers` sets
+        its parameters, such as ``Landmark(n_landmarks=300, certify=True)``. "exact" is Newton's method over all rows,
+        to a certified gap. "landmark" is Newton's method over the span of some rows, much faster and near the optimum.
+        "newton" is for the linear kernel. "cells" fits an exact machine for each region of the feature space. "sodm" is
+        a tree of partitions, to a certified gap; its rivals are "cascade", "dip" and "dc". "dsvrg", "svrg" and "csvrg"
+        take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
+        workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
+        regions.
     scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model. "standard" does not shift sparse rows of the linear kernel.
+        Scaling of the features, which the model also applies to new rows. With the linear kernel, "standard" does not
+        shift sparse rows.
     warm_start : bool, default=False
-        Start from what the last fit found, for more rows after those it had, or for other parameters: from its
-        weights, or the coefficients of its rows, with its landmarks among these rows. Solvers "exact", "landmark",
-        "cells" and linear ones; exact pairs of many classes start anew.
+        Start from the solution of the last fit, if rows were appended or parameters changed. The start is its weights,
+        or the coefficients and landmarks of its rows. This is for "exact", "landmark", "cells" and the linear solvers.
+        Exact pairs of many classes start from zero.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names.
     missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, n_features_in_)
-        Numbers of the rows with a coefficient, and those rows, raw; not for the linear kernel.
+        Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
-        ``y_i s_i``. Two classes make one machine, whose positive class is ``classes_[1]``. More make one for each
-        class, positive, in their order; or one for every two, (0, 1), (0, 2), …, of which the second is positive.
-        Exact machines for every two that are learned at once have ``(n_classes - 1, n_support)``, as scikit-learn's
-        `SVC` has: of a row, one for each other class. Rows are then in the order of their classes.
+        Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
+        give one machine per class, in which this class is positive, or one per pair (0, 1), (0, 2), …, in which the
+        second class is positive. Exact machines of all pairs that are trained at once have the shape
+        ``(n_classes - 1, n_support)`` of scikit-learn's `SVC`: a row has one coefficient for each other class, and rows
+        are sorted by class.
     coef_, intercept_ : ndarray of shape (n_machines, n_features_in_), and (n_machines,)
-        Weights of raw features, linear kernel only.
+        Weights of the features before scaling, for the linear kernel only.
     dual_gap_ : float
-        Relative duality gap (P − D)/P of the whole problem, with P of the model as it predicts; nan where it is not
-        known, as of "landmark" without its ``certify``. Of several machines it is the worst's.
+        Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not
+        known, as for "landmark" without ``certify``. For several machines, it is the largest gap.
     history_ : list of dict
-        One entry per step, epoch or level: gap, objective, passes over the rows, seconds; the first also has the
-        solver, and why. Of several machines the entries of each follow those of the one before. Cells begin with
-        one entry per level of their tree: nodes, cells, rows of the smallest and the largest, seconds.
+        One entry per step, epoch or level: gap, objective, passes over the rows, seconds. The first entry also has the
+        solver and why it was chosen. For several machines, the entries of one machine follow those of another. With
+        "cells", entries for the levels of the tree come first: nodes, cells, rows of the smallest and the largest cell,
+        seconds.
     n_iter_ : int
-        Sweeps and steps of the longest solve of every level, added up; or steps or epochs. Of several machines the
-        most.
+        Number of steps or epochs, or the sum of the sweeps and steps of the longest solve of every level. For several
+        machines, the largest number.
     loo_decision_function_, loo_score_, loo_parameters_, probability_link_
-        With ``loo``: the decision value of every row by the model without it, the accuracy of these, the effective
-        number of parameters, and the decision values and log-odds that probabilities are made of.
+        With ``loo``: the decision value of every row by the model without this row, the accuracy of these values, the
+        effective number of parameters, and the decision values and log-odds from which probabilities are computed.
     loo_group_scores_ : ndarray of shape (n_groups,)
-        With groups that were left out, the accuracy of each one's rows, in the order in which groups first occur.
+        With ``groups``, the accuracy on the rows of each left-out group, in the order in which groups first occur.
 
     References
     ----------
@@ -151,17 +156,17 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         X, y, sample_weight
             As `fit` takes them.
         lams : sequence of float
-            Values > 0. Close values, one after the other, take a pass or two each.
+            Values > 0. If neighbouring values are close, each takes a pass or two.
 
         Returns
         -------
         list of ODMClassifier
-            Fitted, with ``lam`` set; this one stays as it was.
+            Fitted models with ``lam`` set. This estimator does not change.
 
         Raises
         ------
         InputError
-            Another solver than Newton, or another kernel than "linear"; an invalid λ; or as `fit`.
+            A solver other than "newton" or "auto", or a kernel other than "linear"; an invalid λ; or as `fit`.
         """
         values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
         if values.ndim != 1:

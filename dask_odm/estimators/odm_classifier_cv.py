@@ -30,70 +30,72 @@ AXES = ("gammas", "lams", "upsilons", "thetas")
 
 @with_parameters
 class ODMClassifierCV(ODMEstimator):
-    """`ODMClassifier` with γ, λ, υ and θ chosen for the data; the kernel and the number of landmarks, too, of several.
+    """`ODMClassifier` that chooses γ, λ, υ and θ for the data, and the kernel and number of landmarks if you name
+    several.
 
-    Settings are tried on 2,000 rows, the best of them and their neighbours on 8,000, drawn by their numbers: about
-    seventy in all. Every γ's kernel values at the rows of a sample are computed once and shared by all λ, υ and θ, and
-    each solve starts from the one before. A setting's score is that of rows that were left out. The last fit, with the
-    best of all, is of all rows.
+    Settings are tried on a sample of 2,000 rows, and the best settings and their neighbours on 8,000 rows. These are
+    about seventy trials. The kernel values of a sample are computed once per γ and shared by all λ, υ and θ, and each
+    solve starts from the one before. Settings are compared by the scores of left-out rows. The last fit uses the best
+    settings and all rows.
 
     Parameters
     ----------
     kernel : {"rbf", "laplacian", "linear", "poly"}, or array-like of them, default="rbf"
-        κ, or those to choose from; "linear" has no γ.
+        Kernel, or kernels to choose from. "linear" has no γ.
     gammas : array-like of float or None, default=None
-        Values of γ to choose from. None: 2⁻⁴ … 2⁶ times that of ``gamma="scale"``.
+        Values of γ to choose from. None: 2⁻⁴ … 2⁶ times the value of ``gamma="scale"``.
     lams : array-like of float or None, default=None
-        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows (with weights, their sum).
+        Values of λ. None: 2.5⁻⁴ … 2.5⁶ times the number of rows, or the sum of their weights.
     upsilons : array-like of float or None, default=None
         Values of υ in [0, 1]. None: 0.0125, 0.05, 0.2 and 0.8.
     thetas : array-like of float or None, default=None
         Values of θ in [0, 1). None: 0.1, 0.3 and 0.6.
     cv : int, float, splitter, list of splits, or None, default=None
-        How rows are left out: in so many folds (from 2 on), as a share that validates (below 1), or by default one by
-        one. That is in closed form, see ``loo_score_`` of `ODMClassifier`. Splits of your own are pairs of numbers of
-        rows (or masks), to learn from and to validate by, or a splitter that makes them of rows and labels, as
-        scikit-learn's `StratifiedKFold`. Folds are drawn by the rows' numbers, and none is copied.
+        How rows are left out: a number of folds (2 or more), the share of a validation set (below 1), or by default one
+        by one. The default is computed in closed form, see ``loo_score_`` of `ODMClassifier`. Your own splits are pairs
+        of row numbers (or masks) for training and validation, or a splitter such as scikit-learn's `StratifiedKFold`.
+        Folds are drawn by row number, and not copied.
     scoring : str, callable, several of them, dict, or None, default=None
-        Score of left-out rows, or several: names or scorers of scikit-learn's, such as "roc_auc" or "neg_log_loss".
-        `CostScorer` is for costs. Scores are computed from the decision values of left-out rows,
-        without refits; probabilities follow from these values. None: accuracy.
+        Score of left-out rows, or several scores: names or scorers of scikit-learn, such as "roc_auc" or
+        "neg_log_loss". `CostScorer` is for costs. Scores are computed from the decision values of left-out rows,
+        without refits, and so are probabilities. None: accuracy.
     refit : str or None, default=None
-        Name of that among several scores which decides. None: the first.
+        Name of the score that decides, if there are several. None: the first.
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
-        Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`. Of
-        `Landmark` objects the trials have at most ``n_landmarks``; of several of them the best is chosen.
+        Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`.
+        With a `Landmark` object, trials use at most ``n_landmarks``. Of several `Landmark` objects, the best is chosen.
     tol : float, default=1e-3
-        Relative duality gap of the last fit; trials are solved to 1e-2.
+        Relative duality gap of the last fit. Trials are solved to 1e-2.
     scale : {"minmax", "standard"} or None, default="minmax"
-        Scaling of features, kept in the model.
+        Scaling of the features. The model also applies it to new rows.
     multi_class : {"ovr", "ovo"} or None, default=None
-        How the last fit learns more than two classes, see `ODMClassifier`; settings are tried one against the rest.
+        How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
 
     Attributes
     ----------
     best_params_ : dict
-        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows; ``kernel`` and
-        ``solver`` where there are several to choose from. "linear" has no ``gamma`` and no ``solver``.
-        `ODMClassifier` scales only if told to: pass ``scale=search.scale`` with them.
+        ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel`` and
+        ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. By default,
+        `ODMClassifier` does not scale: also pass it ``scale=search.scale``.
     best_score_ : float
-        Their score on the larger sample, of several that which decides. Chosen as the best of many, it is too hopeful.
+        Score of ``best_params_`` on the larger sample. With several scores, it is the one that decides. Since it is the
+        best of many, it is too optimistic.
     nested_score_ : float
-        The same without that hope: each split, or each tenth of the rows left out one by one, is judged by the setting
-        that is best on the others. nan if there are no other rows of every class.
+        The same score without this optimism: each split, or each tenth of the rows if they are left out one by one, is
+        scored with the setting that is best on the others. nan if the others have no rows of some class.
     best_index_ : int
-        Their place in ``cv_results_``.
+        Index of ``best_params_`` in ``cv_results_``.
     cv_results_ : dict of arrays
-        As scikit-learn's searches by halving have them: ``iter`` is the stage, ``n_resources`` its rows. Several
-        scores have their names in place of "score". λ is that of
-        all rows; a sample's is smaller by as much as its weight. A file does not hold it.
+        As in scikit-learn's halving searches: ``iter`` is the stage, and ``n_resources`` the number of its rows.
+        Several scores have their names in place of "score". λ is the value for all rows. On a sample, λ is smaller in
+        proportion to the weight of the sample. Saved models do not have this attribute.
     cell_params_ : dict of lists
-        With ``Cells(settings="each")``, instead of ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
-        ``lam`` (as for all rows), ``upsilon`` and ``theta`` of every cell; nan in cells of one class.
-        ``best_score_`` then is the mean score of the cells, by their rows.
+        With ``Cells(settings="each")``, this replaces ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
+        ``lam`` (the value for all rows), ``upsilon`` and ``theta`` of every cell, or nan in cells of one class.
+        ``best_score_`` is then the mean score of the cells, weighted by their rows.
     classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, support_vectors_, dual_gap_, \
 history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
-        As `ODMClassifier` has them, of the last fit.
+        As in `ODMClassifier`, from the last fit.
 
     Examples
     --------
@@ -148,10 +150,10 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         X, y, sample_weight
             As `ODMClassifier.fit` takes them.
         groups : array-like of shape (n,), DataArray, str or None
-            Group of each row. With ``cv=None`` each group is left out in turn, in closed form; or they are for a
-            splitter as ``cv`` that keeps groups together, such as scikit-learn's `GroupKFold`. Of a cube, a DataArray
-            over some or all dimensions of the rows, or the name of a variable. Pixels near each other are alike, so
-            that blocks of a scene as groups (`spatial_blocks`) tell better what a map is worth than single pixels.
+            Group of each row. With ``cv=None``, each group is left out in turn, in closed form. If ``cv`` is a splitter
+            such as scikit-learn's `GroupKFold`, it gets the groups. For a cube, a DataArray over some or all dimensions
+            of the rows, or the name of a variable. Neighbouring pixels are alike: leaving out blocks of a scene
+            (`spatial_blocks`) measures the quality of a map better than leaving out single pixels.
 
         Returns
         -------
@@ -160,7 +162,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         Raises
         ------
         InputError
-            As `ODMClassifier.fit`; groups with folds that would not keep them together, or of another number of rows.
+            As `ODMClassifier.fit`; groups with folds that would not keep them together, or groups for another number of
+            rows.
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self

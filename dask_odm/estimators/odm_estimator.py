@@ -76,18 +76,19 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     Parameters
     ----------
     tol : float, default=1e-3
-        Relative duality gap to reach; of "landmark", over the span.
+        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
     max_iter : int, default=200
-        Most steps of Newton over a partition or all rows, or epochs of the svrg solvers.
+        Maximum number of Newton steps over a partition or all rows, or of epochs of "dsvrg", "svrg" and "csvrg".
     loo : bool, default=False
-        Find what the model would say of each training row without having learned from it; probabilities need it.
+        Compute the decision value of each training row as if the model had not learned from the row. Probabilities need
+        these values.
     fit_intercept : bool, default=True
-        Adds 1 to the kernel: a regularised intercept. The papers have none.
+        Add 1 to the kernel, which gives a regularised intercept. The papers have no intercept.
     class_weight : dict, "balanced" or None, default=None
-        What the weights of a class's rows are multiplied by; "balanced" gives all classes the same weight.
+        Factors for the row weights of each class. "balanced" gives all classes the same total weight.
     multi_class : {"ovr", "ovo"} or None, default=None
-        How more than two classes are learned: each against the rest, or every two. None: "ovr" for the linear kernel
-        and with ``loo``, else "ovo".
+        How more than two classes are learned: one-vs-rest or one-vs-one. None: "ovr" for the linear kernel and with
+        ``loo``, else "ovo".
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -123,10 +124,11 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         X, y, sample_weight
             As `StoreEstimator.fit` takes them.
         groups : array-like of shape (n,), DataArray, str or None
-            With ``loo``, the group of each row: a patient, a field, a station. Left-out values are then by the model
-            without any row of the group, in closed form, and so are the score and the probabilities that follow from
-            them. Rows that resemble their group's others make the model look better than it is if left out singly.
-            Of a cube, a DataArray over some or all dimensions of the rows, or the name of a variable.
+            With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
+            then that of the model without any row of its group, in closed form. Score and probabilities follow from
+            these values. If the rows of a group resemble each other, leaving out single rows makes the model look
+            better than it is. For a cube, a DataArray over some or all dimensions of the rows, or the name of a
+            variable.
 
         Returns
         -------
@@ -135,7 +137,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            As `StoreEstimator.fit`; groups without ``loo``, fewer than two of them, or of another number of rows.
+            As `StoreEstimator.fit`; groups without ``loo``, fewer than two groups, or groups for another number of
+            rows.
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self
@@ -148,7 +151,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return super()._learn(resolved, more)
 
     def loo_score(self, scoring: Any = "accuracy") -> Any:
-        """Score the training rows as they were left out, by any scorer of scikit-learn's; no refit.
+        """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.
 
         Parameters
         ----------
@@ -163,8 +166,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            A fit without ``loo``, of pairs of classes, or by a version before this one; a model from a file, which has
-            no values of rows; a scorer that does not suit the classes.
+            The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
+            file, which has no values of rows; or a scorer does not suit the classes.
         """
         values, codes, weight = self._rows_left_out()
         scorers = scorers_of(scoring)
@@ -188,20 +191,20 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Move the boundary between two classes to where a score of rows that were left out is best; no refit.
+        """Move the boundary between two classes to where a score of left-out rows is best, without a refit.
 
-        Decision values are smaller by ``threshold_`` from then on. Those above 0 belong to ``classes_[1]`` as before,
-        in memory, over stores and in maps; a file keeps it. Probabilities and sets stay what they are. The next fit has
-        none.
-        scikit-learn's `TunedThresholdClassifierCV` does the same by refits.
+        From then on, decision values are smaller by ``threshold_``. Values above 0 still mean ``classes_[1]``, in
+        memory, over stores and in maps. A saved model keeps the threshold, and the next fit removes it. Probabilities
+        and sets do not change. scikit-learn's `TunedThresholdClassifierCV` does the same with refits.
 
         Parameters
         ----------
         scoring : str, callable or float, default="balanced_accuracy"
-            Score to be largest, as one of ``scoring`` of `ODMClassifierCV`, such as "f1" or `CostScorer`; or the share
-            of the rows, between 0 and 1, that is to be predicted ``classes_[1]``.
+            Score to maximise, as ``scoring`` of `ODMClassifierCV`, such as "f1" or `CostScorer`. Or the share of the
+            rows, between 0 and 1, that should be predicted as ``classes_[1]``.
         X, y, sample_weight
-            Rows that were held out of the fit, as `score` takes them. By default the training rows, left out.
+            Rows that were held out of the fit, as `score` takes them. By default, left-out values of the training rows
+            are used.
 
         Returns
         -------
@@ -210,8 +213,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            More than two classes, or rows of one; a fit without ``loo`` and no rows; several scores, or one that does
-            not judge what is predicted; or as `score`.
+            More than two classes, or rows of one class only; neither rows nor a fit with ``loo``; several scores, or a
+            score that does not depend on predictions; or as `score`.
         """
         check_is_fitted(self)
         if len(self.classes_) != 2:
@@ -261,8 +264,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """Return the probability of every class, (n, n_classes), float64, in the form of `decision_function`.
 
         A DataArray is named "probability". The most probable class is the one that `predict` returns, except for pairs
-        of classes whose votes are close. ``docs/probabilities.md`` tells how probabilities are made of leave-one-out
-        decision values. With ``class_weight`` or ``sample_weight``, they are those of rows drawn by these weights.
+        of classes whose votes are close. ``docs/probabilities.md`` explains how leave-one-out decision values become
+        probabilities. With ``class_weight`` or ``sample_weight``, probabilities are for rows drawn by these weights.
 
         Parameters
         ----------
@@ -272,7 +275,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         NoProbabilitiesError
-            The model was fitted without leave-one-out scores; an AttributeError, and an InputError.
+            The model was fitted without ``loo``. The error is an AttributeError and an InputError.
         InputError
             As `decision_function`.
         """
@@ -280,7 +283,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
 
     @_NeedsLink
     def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of the probabilities of `predict_proba`, exact even next to 0.
+        """Return the logarithms of the probabilities of `predict_proba`, exact even for probabilities near 0.
 
         Parameters
         ----------
@@ -290,26 +293,28 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return self._linked(X, log_probabilities, log_coupled, "log_probability")
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
-        """Return which classes may be a row's own, bool (n, n_classes), in the form of `decision_function`.
+        """Return the set of likely classes of every row, bool (n, n_classes), in the form of `decision_function`.
 
-        A row's set holds its class with a probability of about ``coverage``; it is larger where the model is less sure,
-        and may be empty where nothing resembles what was learned. Thresholds are quantiles of the left-out decision
-        values of the training rows' own classes, or those of other rows after `calibrate`; the guarantee is exact only
-        for the latter. ``docs/probabilities.md`` says more.
+        The set of a row contains its true class with a probability of about ``coverage``. A set is larger if the model
+        is less sure, and may be empty if the row resembles no training rows. Thresholds are quantiles of left-out
+        decision values of the training rows for their own classes. After `calibrate`, they are quantiles over held-out
+        rows, and only then is the coverage exact. ``docs/probabilities.md`` says more.
 
         Parameters
         ----------
         X : rows
             As `decision_function` takes them. A DataArray that is returned is named "set".
         coverage : float, default=0.9
-            Probability in (0, 1) that the set holds the class.
+            Probability in (0, 1) that the set contains the true class.
         by_class : bool, default=False
-            Whether it holds for every class by itself, instead of for all rows together. Sets are larger then.
+            Whether the coverage holds for every class by itself, instead of for all rows together. Sets are then
+            larger.
 
         Raises
         ------
         InputError
-            As `decision_function`; another coverage; a fit without ``loo``, or of pairs of classes, before `calibrate`.
+            As `decision_function`; a coverage out of range; a fit without ``loo`` or by pairs of classes, before
+            `calibrate`.
         """
         check_is_fitted(self)
         if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
@@ -323,9 +328,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         return self._answered(X, sets, "set", bool, False, thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take the thresholds of `predict_set` from rows that were held out of the fit, and count them.
+        """Take the thresholds of `predict_set` from rows that were held out of the fit.
 
-        Their number is ``calibration_rows_`` from then on.
+        The attribute ``calibration_rows_`` then has the number of these rows.
 
         Parameters
         ----------
@@ -339,7 +344,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            As `score`; no row of a class that the model has.
+            As `score`; no row belongs to a class that the model knows.
         """
         values, codes, weight = self._values_of_labelled(X, y, sample_weight)
         self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_))

@@ -44,59 +44,60 @@ INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble th
 
 @with_parameters
 class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
-    """Novelty detection: learns what rows look like, and tells which others do not, with a known rate of false alarms.
+    """Novelty detection: learns what normal rows look like, and finds outliers at a known rate of false alarms.
 
     It is the optimal margin distribution machine of rows that are all positive, and minimises
-    ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−f_i)₊² + υ (f_i−1−θ)₊²]`` over the scores ``f_i = w·φ(x_i)``, M the number of rows.
-    Scores are near 1 where there were rows, and fall to 0 far from them. A row is an outlier if its score is below
-    ``offset_``: a quantile of the scores that the training rows have *left out*, by models without them, in closed
-    form. So about a share ``nu`` of fresh rows of the same kind are outliers, however closely the model fits.
+    ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−f_i)₊² + υ (f_i−1−θ)₊²]`` over the scores ``f_i = w·φ(x_i)``, where M is the number
+    of rows. Scores are near 1 among the training rows, and fall to 0 far from them. A row is an outlier if its score is
+    below ``offset_``. This is a quantile of the *left-out* scores of the training rows: the score of a row by a model
+    without this row, in closed form. So about a share ``nu`` of new normal rows are outliers, however closely the model
+    fits.
 
     Parameters
     ----------
     nu : float, default=0.1
-        In (0, 1): the share of rows like those of the fit that are taken for outliers.
+        In (0, 1): the share of normal rows that are predicted as outliers.
     kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
-        How alike two rows are. "laplacian" is exp(−gamma ‖x − z‖₁).
+        Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁).
     lam : float, default=1e3
-        λ > 0, weight of the loss; larger brings the scores of training rows nearer to 1.
+        λ > 0, weight of the loss. A larger value brings the scores of training rows nearer to 1.
     upsilon : float, default=0.2
-        υ in [0, 1], weight of scores above the band against those below it.
+        υ in [0, 1], weight of the loss above the band of scores, relative to the loss below it.
     theta : float, default=0.2
-        θ in [0, 1), half the width of the band of scores around 1 that cost nothing.
+        θ in [0, 1), half the width of the band around 1 in which scores cost nothing.
     solver : {"auto", "exact", "landmark", "newton"} or solver object, default="auto"
-        As of `ODMClassifier`: "newton" for the linear kernel, of up to 2,048 features; else "exact" or "landmark", by
-        the number of rows.
+        As in `ODMClassifier`: "newton" for the linear kernel and up to 2,048 features, otherwise "exact" or "landmark".
+        "auto" chooses by the number of rows.
     tol : float, default=1e-3
-        Relative duality gap to reach; of "landmark", over the span.
+        Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
     max_iter : int, default=200
-        Most steps of Newton.
+        Maximum number of Newton steps.
 
     Attributes
     ----------
     offset_ : float
-        The score below which a row is an outlier: `decision_function` is `score_samples` less this.
+        The score below which a row is an outlier: `decision_function` is `score_samples` minus ``offset_``.
     loo_decision_function_ : ndarray of shape (n,)
-        Decision value of every training row by the model without it; NaN for rows of weight zero. A share ``nu`` of
-        them is negative. A model from a file has none.
+        Decision value of every training row by the model without this row, NaN for rows of weight zero. A share ``nu``
+        of these values is negative. Models from a file do not have this attribute.
     n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names.
     missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     classes_ : ndarray of shape (2,)
         −1 and 1, what `predict` returns.
     support_, support_vectors_, dual_coef_
-        Numbers of the rows with a coefficient, those rows, raw, and their coefficients (1, n_support); not for the
-        linear kernel.
+        Numbers of the rows with a coefficient, these rows before scaling, and their coefficients (1, n_support). Not
+        for the linear kernel.
     coef_, intercept_ : ndarray of shape (1, n_features_in_), and (1,)
-        Weights of raw features, linear kernel only. The intercept has the offset in it.
+        Weights of the features before scaling, for the linear kernel only. The intercept includes the offset.
     dual_gap_, history_, n_iter_, loo_parameters_
-        As `ODMClassifier` has them.
+        As in `ODMClassifier`.
 
     Notes
     -----
-    Beside the one-class ν-SVM (`sklearn.svm.OneClassSVM`), whose offset is part of the problem and whose ν counts
-    training rows that the model has seen: with a narrow kernel all of these are inside, and fresh rows are not.
+    In the one-class ν-SVM (`sklearn.svm.OneClassSVM`), the offset is part of the problem, and ν refers to training rows
+    that the model has seen. With a narrow kernel all of these are inside, but new rows are not.
 
     References
     ----------
@@ -146,14 +147,14 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     max_iter: int = 200
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn what rows look like.
+        """Learn what normal rows look like.
 
         Parameters
         ----------
         X, sample_weight
             As `StoreEstimator.fit` takes them.
         y : ignored
-            But of a cube, where it tells which rows have a label, and are learned from.
+            Except for a cube: there, the rows with a label are learned from.
 
         Returns
         -------

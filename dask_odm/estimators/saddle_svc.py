@@ -26,69 +26,71 @@ from dask_odm.methods.hulls.solver_objects import HULL_SOLVERS, SaddleFit
 class SaddleSVC(KernelParameters, StoreClassifier):
     """Hard-margin SVM and ν-SVM, to a certified gap.
 
-    Of more than two classes it is several machines of two. Of two, it finds the nearest points ``Aη`` and ``Bξ`` of
-    the two classes' reduced convex hulls: η and ξ are ≥ 0, of sum 1, and have entries of at most ν = 1/(alpha ·
-    min(n₁, n₂)), n₁ and n₂ the numbers of rows. That is the ν-SVM of `sklearn.svm.NuSVC` with ``nu=nu_``; without
-    caps, the hard-margin SVM.
+    For two classes, it finds the nearest points ``Aη`` and ``Bξ`` of the reduced convex hulls of the classes. η and ξ
+    are ≥ 0, have sum 1, and entries of at most ν = 1/(alpha · min(n₁, n₂)), the *cap*, where n₁ and n₂ are the numbers
+    of rows. This is the ν-SVM of `sklearn.svm.NuSVC` with ``nu=nu_``, or without caps the hard-margin SVM. More than
+    two classes are learned by several *machines*, each a model of two classes.
 
     Parameters
     ----------
     alpha : float or None, default=0.85
-        In (0, 1]: the share of the smaller class that its point of the hull is a mean of, at least. The larger, the
-        smaller are the hulls, and the farther apart. None: the whole hulls, the hard margin.
+        In (0, 1]: each point of a hull is a mean of at least this share of the smaller class. A larger value makes the
+        hulls smaller, and farther apart. None: the whole hulls, for the hard margin.
     kernel : {"linear", "rbf", "laplacian", "poly"}, default="linear"
-        How alike two rows are. Others than "linear" see the rows' projections on the span of landmarks, whose hulls
-        are found, and certified, by "mnp": their distance is at most that of the rows' own hulls.
+        Kernel function. Kernels other than "linear" need "mnp", which uses the projections of the rows on the span of
+        landmarks. The gap is certified for these. Their hulls are at most as far apart as those of the rows.
     solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
-        How the nearest points are found. A word takes the solver's defaults; an object of `dask_odm.solvers` says
-        more, such as ``Saddle(n_clients=20)``. "mnp" is Wolfe's nearest point, a pass over the rows an iteration, and
-        what "auto" takes; "saddle" is the paper's; "gilbert" takes more passes the nearer the hulls are.
+        Algorithm that finds the nearest points. A name uses the defaults of the solver. An object of `dask_odm.solvers`
+        sets its parameters, such as ``Saddle(n_clients=20)``. "mnp", the choice of "auto", is Wolfe's nearest-point
+        algorithm, with a pass over the rows per iteration. "saddle" is the paper's algorithm. "gilbert" takes more
+        passes the nearer the hulls are.
     offset : {"kkt", "midpoint"}, default="kkt"
         Where the score is zero, between the two classes. "kkt": half way between the scores at which the caps of the
-        classes are used up, as the conditions of optimality have it. "midpoint": half way between the nearest points,
-        as the paper has it. The two are one for the hard margin.
+        classes are used up, by the optimality conditions. "midpoint": half way between the nearest points, as in the
+        paper. For the hard margin, both are the same.
     tol : float, default=1e-3
-        Relative gap (ub − lb)/ub of the bounds of half the squared distance to reach.
+        Relative gap to reach: (ub − lb)/ub, for the upper and lower bounds of half the squared distance of the hulls.
     max_iter : int, default=10000
-        Most iterations; of "saddle", sweeps over all coordinates.
+        Maximum number of iterations. For "saddle", these are sweeps over all coordinates.
     class_weight : dict, "balanced" or None, default=None
-        What the weights of rows are multiplied by. A row of weight c has the cap c·ν, as if it were there c times;
-        numbers of rows are sums of weights.
+        Factors for the row weights of each class. A row of weight c has the cap c·ν, as if it were repeated c times.
+        Numbers of rows are then sums of weights.
     multi_class : {"ovr", "ovo"}, default="ovo"
-        How more than two classes are learned: every two, whose hulls are apart more often, or each against the rest.
+        How more than two classes are learned: one-vs-rest, or one-vs-one, with hulls that overlap less often.
 
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names.
     missing_rows_ : int
-        Of a fit on a cube, how many labelled rows missed a feature, and took no part.
+        For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     coef_ : ndarray of shape (n_machines, n_features_in_)
-        Weights of raw features, linear kernel only; scores differ by 2 between the nearest points, and are ±1 at the
-        rows of the margin where it is hard.
+        Weights of the features before scaling, for the linear kernel only. The scores of the nearest points differ by
+        2. With the hard margin, rows on the margin have scores of ±1.
     intercept_ : ndarray of shape (n_machines,)
-        Two classes make one machine, whose positive class is ``classes_[1]``. More make one for every two, (0, 1),
-        (0, 2), …, of which the second is positive; or one for each class, positive, in their order.
+        Two classes give one machine, whose positive class is ``classes_[1]``. More classes give one machine per pair
+        (0, 1), (0, 2), …, in which the second class is positive, or one per class, in which this class is positive.
     nu_ : float, or ndarray of shape (n_machines,) of several
-        What `sklearn.svm.NuSVC` calls nu: 2/(nν), and 2/n for the hard margin.
+        Parameter nu of `sklearn.svm.NuSVC`: 2/(nν), or 2/n for the hard margin.
     margin_ : float, or ndarray of shape (n_machines,) of several
-        Distance of the hulls, in scaled features, or in the span of the landmarks; 0 where they overlap.
+        Distance of the hulls, in scaled features or in the span of the landmarks. 0 if they overlap.
     dual_gap_ : float
-        Relative gap of the bounds; 1 where the hulls overlap. Of several machines, the worst's.
+        Relative gap of the bounds, 1 if the hulls overlap. For several machines, the largest gap.
     support_ : ndarray of shape (n_support,)
-        Rows with a share in the nearest points, of "mnp" for rows in memory. Of kernels other than "linear", the
-        landmarks, whose raw rows are ``support_vectors_`` and coefficients ``dual_coef_``.
+        Numbers of the rows that the nearest points consist of, for "mnp" and rows in memory. For kernels other than
+        "linear", the landmarks. Their rows before scaling are ``support_vectors_``, and their coefficients are
+        ``dual_coef_``.
     n_iter_ : int
-        Iterations, or sweeps. Of several machines, the most.
+        Number of iterations or sweeps. For several machines, the largest number.
     history_ : list of dict
-        One entry per iteration, of "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
-        lower bound), passes, seconds; with clients also rounds, floats (numbers that travelled) and communication
-        (floats as multiples of clients · features). The first also has the solver, and why.
+        One entry per iteration, or for "saddle" per 16 sweeps: iteration, gap, objective (the upper bound), lower (the
+        lower bound), passes, seconds. With clients, also rounds, floats (how many numbers were sent) and communication
+        (floats divided by clients · features). The first entry also has the solver and why it was chosen.
 
     Warns
     -----
     ConvergenceWarning
-        The hulls overlap, with an alpha for which they do not; or ``max_iter`` is too small.
+        The hulls overlap, and the warning names an alpha for which they do not. Or ``max_iter`` is too small.
 
     References
     ----------
@@ -143,12 +145,12 @@ class SaddleSVC(KernelParameters, StoreClassifier):
         Returns
         -------
         list of SaddleSVC
-            Fitted, with ``alpha`` set, in the order of ``alphas``; this one stays as it was.
+            Fitted models with ``alpha`` set, in the order of ``alphas``. This estimator does not change.
 
         Raises
         ------
         InputError
-            Another solver than "mnp", or another kernel than "linear"; an invalid alpha; or as `fit`.
+            A solver other than "mnp" or "auto", or a kernel other than "linear"; an invalid alpha; or as `fit`.
         """
         values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
         if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):

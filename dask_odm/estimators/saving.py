@@ -72,7 +72,7 @@ def _schema(estimator: Any) -> dict[str, Any]:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read a model that an estimator of this package saved.
+    """Load a model that was saved with `save`.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator
-        Fitted, of the class that was saved.
+        The fitted estimator, of the class that was saved.
 
     Raises
     ------
     StoreError
-        Not a model, unfinished, damaged, of another format version or of an unknown estimator; or with content that
-        no model of that estimator has.
+        The folder is not a model; or the model is unfinished, damaged, of another format version or of an unknown
+        estimator, or has content that is impossible for this estimator.
     """
     record = read_record(path, "model")
     record.check()

@@ -161,12 +161,12 @@ def _name_of(scorer: Any) -> str:
 
 
 class CostScorer:
-    """A scorer: minus the mean cost of predicting rows' classes.
+    """Scorer that returns minus the mean cost of the predictions.
 
     Parameters
     ----------
     costs : array-like of shape (n_classes, n_classes)
-        ``costs[i][j]`` is what it costs to predict class j for a row of class i, in the order of ``classes_``.
+        ``costs[i][j]`` is the cost of predicting class j for a row of class i, in the order of ``classes_``.
     """
 
     def __init__(self, costs: Any) -> None:

@@ -27,19 +27,22 @@ class RunParameters(BaseEstimator):
     Parameters
     ----------
     scale : {"minmax", "standard"} or None, default=None
-        Scaling of features, kept in the model.
+        Scaling of the features. The model also applies it to new rows.
     dtype : {"float32", "float64"} or None, default=None
-        Number type of rows and kernel values. None: that of the rows. Sums, factors and gaps are in float64.
+        Number type of rows and kernel values. None: the type of the rows. Sums, factors and gaps are in float64.
     random_state : int, RandomState instance or None, default=None
-        Seed of all that is drawn: landmarks, partitions, shards, samples, folds and the order of stochastic steps.
+        Seed of all random choices: landmarks, partitions, shards, samples, folds and the order of stochastic steps.
     memory_limit : int, str or None, default=None
-        Bytes (or "2GB") a worker may use. None: its own limit, or half of this machine's free memory.
+        Bytes, or a text such as "2GB", that a worker may use. None: the limit of the worker, or half of the free memory
+        of this machine.
     checkpoint : str or None, default=None
-        Folder that holds the last step, epoch, round, level or trials of an unfinished fit, for ``resume``.
+        Folder for the state of an unfinished fit, from which ``resume`` continues. It holds the last step, epoch,
+        round, level or trials.
     resume : bool, default=False
-        Go on from ``checkpoint`` if it exists, to the same model; rows are dealt to partitions and shards anew.
+        Continue from ``checkpoint`` if it exists, to the same model. Rows are dealt to partitions and shards again.
     callbacks : list of callables or None, default=None
-        Called with the events of `dask_odm.events` while fitting. None shows progress of fits of over five seconds.
+        Functions that are called with the events of `dask_odm.events` during a fit. None: show progress of fits that
+        take longer than five seconds.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -168,7 +171,7 @@ class KernelParameters(PolynomialParameters):
     ----------
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
-        rows), ``"auto"`` 1 / n_features.
+        rows), and ``"auto"`` is 1 / n_features.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -18,31 +18,31 @@ _COUNT_OR_NONE = [*_COUNT, None]
 class Exact(SolverObject):
     """Newton's method over all rows, to a certified gap.
 
-    Up to 256 rows are solved to rounding. Time grows with the square of the rows and more.
+    Up to 256 rows are solved to rounding. Time grows at least with the square of the number of rows.
     """
 
 
 class Newton(SolverObject):
-    """Newton's method in the weights of the features, for the linear kernel, to a certified gap."""
+    """Newton's method for the weights of the features, with the linear kernel, to a certified gap."""
 
 
 @with_parameters
 class Landmark(SolverObject):
-    """Newton's method over the span of some rows, the landmarks: much faster than `Exact`, and near its optimum.
+    """Newton's method over the span of some rows, the *landmarks*: much faster than `Exact`, and near its optimum.
 
     Parameters
     ----------
     n_landmarks : int, default=1000
-        Rows whose kernel functions span the model. More come closer to the optimum; time grows with their square.
+        Number of landmarks. More landmarks come closer to the optimum, but time grows with the square of their number.
     choice : {"support", "uniform", "rp"}, default="support"
-        How landmarks are drawn. "support": a quarter of them uniformly among all rows, the others in proportion to the
-        dual variables that a rough solution over the first gives the rows. "uniform": all with the same probability.
-        "rp": by randomly pivoted Cholesky among twenty times as many rows, each in proportion to what those before
-        leave of its κ(x, x). Machines of many classes share one set of landmarks, unless they are certified; "support"
-        then is "uniform".
+        How landmarks are drawn. "support": a quarter of them uniformly, and the others in proportion to the dual
+        variables of the rows in a rough solution over this quarter. "uniform": all rows have the same probability.
+        "rp": by randomly pivoted Cholesky among twenty times as many rows. The probability of a row is then
+        proportional to the part of its κ(x, x) that earlier landmarks do not explain. Machines of many classes share
+        one set of landmarks, unless they are certified, and "support" then means "uniform".
     certify : bool, default=False
-        Find ``dual_gap_`` after the fit, by a pass over all pairs of rows. It takes the kernel of all active rows in
-        float64, O(n²), and is spread over the workers. All other solvers certify anyway.
+        Compute ``dual_gap_`` after the fit, by a pass over all pairs of rows. This computes the kernel values of all
+        active rows in float64, O(n²), spread over the workers. All other solvers compute the gap anyway.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -61,20 +61,22 @@ class Landmark(SolverObject):
 class Cells(SolverObject):
     """An exact machine for each region of the feature space: for narrow kernels and any number of rows.
 
-    Regions are the leaves of a tree that splits rows at medians. A row is predicted by the machine of its region alone.
-    The gap is that of the machines, each for its own rows, not that of one machine for all rows.
+    Regions are the leaves of a tree that splits rows at medians. A row is predicted only by the machine of its region.
+    The gap is for each machine on its own rows, not for one machine on all rows.
 
     Parameters
     ----------
     cell_rows : int or None, default=None
-        Most rows of a region. More come closer to one machine for all rows; time grows with them. None: 4,000, or 8,000
-        if every two of many classes have a machine, which sees few of them. Equal rows stay in one region, however many
-        they are.
+        Maximum number of rows in a region. More rows come closer to one machine for all rows, but take more time. None:
+        4,000, or 8,000 for one-vs-one, since the machine of a pair learns from few of these rows. Equal rows always
+        stay in one region.
     overlap : float, default=0.0
-        Regions also learn from rows this near beyond a plane, in standard deviations of the rows that it divides.
+        Regions also learn from rows within this distance beyond a splitting plane. The unit is the standard deviation
+        of the rows that the plane divides.
     settings : {"shared", "each"}, default="shared"
-        "each": every region finds its own γ, λ/M, υ and θ, as `ODMClassifierCV` does for all rows. It leaves out the
-        region's rows one by one. The search then has no settings for all regions.
+        Whether all regions share settings, or each finds its own. "each": every region finds its own γ, λ/M, υ and θ,
+        as `ODMClassifierCV` does for all rows. It leaves out its rows one by one. The search then has no common
+        settings.
 
     References
     ----------
@@ -104,13 +106,13 @@ class _Tree(SolverObject):
     Parameters
     ----------
     n_partitions : int or None, default=None
-        Partitions that the tree starts from. None: so many that each has at most 8,192 rows.
+        Number of partitions at the start. None: as many as needed for at most 8,192 rows in each.
     fan_in : int, default=4
-        Partitions that are merged into one.
+        Number of partitions that are merged into one.
     stop_at : int, default=1
-        End the tree at the first level of at most so many partitions; their models are averaged.
+        End the tree at the first level with at most this number of partitions. Their models are averaged.
     early_stop : bool, default=False
-        End the tree at the first level whose merged starts had all converged.
+        End the tree at the first level whose partitions had all converged at their start.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -136,10 +138,10 @@ class SODM(_Tree):
     Parameters
     ----------
     n_partitions : int or None, default=None
-        Partitions that the tree starts from. None: one for up to 65,536 rows in memory (or in a store of up to
-        256 MiB), else a power of ``fan_in`` that leaves at most 8,192 rows in each.
+        Number of partitions at the start. None: one for up to 65,536 rows in memory (or in a store of up to 256 MiB),
+        else a power of ``fan_in`` that leaves at most 8,192 rows in each.
     n_strata : int, default=64
-        The most landmarks, and so strata, that partitions are balanced by.
+        Maximum number of landmarks, and so of strata, by which partitions are balanced.
 
     References
     ----------
@@ -154,17 +156,17 @@ class SODM(_Tree):
 
 @with_parameters
 class Cascade(_Tree):
-    """The cascade: of random partitions only rows with a coefficient are merged, so it ends near the optimum only."""
+    """The cascade: only rows of random partitions with a coefficient are merged, so it only ends near the optimum."""
 
 
 @with_parameters
 class DiP(_Tree):
-    """The cascade over partitions that have their share of every k-means cluster; it ends near the optimum only.
+    """The cascade over partitions that have their share of every k-means cluster. It only ends near the optimum.
 
     Parameters
     ----------
     n_clusters : int, default=64
-        The most k-means clusters.
+        Maximum number of k-means clusters.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clusters": _COUNT}
@@ -175,17 +177,19 @@ class DiP(_Tree):
 
 @with_parameters
 class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's space, found anew at every level of the tree.
+    """Divide and conquer: partitions are clusters in the kernel's feature space, found again at every level of the
+    tree.
 
-    A tree that ends early predicts a row by the model of the cluster with the nearest mean, which is DC-SVM's early
-    prediction. It is for two classes. As any partition of a tree, a cluster of m of the M rows learns with ``lam`` as
-    it is, so that a row weighs M/m times what it weighs in the whole; DC-SVM keeps the weight of a row. With several
-    clusters, ``support_`` and ``dual_coef_`` are in their order.
+    If the tree ends early, a row is predicted by the model of the cluster with the nearest mean, as in DC-SVM's early
+    prediction. This is for two classes only. A cluster of m of the M rows learns with the same ``lam``, like any
+    partition of a tree. So a row weighs M/m times as much as in the whole problem, while DC-SVM keeps the weight of a
+    row. With several clusters, ``support_`` and ``dual_coef_`` are sorted by cluster.
 
     Parameters
     ----------
     stop_at : int, default=1
-        End the tree at the first level of at most so many clusters; a row is predicted by the model of its own.
+        End the tree at the first level with at most this number of clusters. A row is predicted by the model of its
+        cluster.
 
     References
     ----------
@@ -200,8 +204,8 @@ class SVRG(SolverObject):
     Parameters
     ----------
     step_size : {"auto", "bb"} or float, default="auto"
-        Step η. "auto" is 1/(4L), L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, of weights c̃ scaled to mean 1; "bb" is
-        Barzilai and Borwein's of every epoch, up to 1/L.
+        Step size η. "auto" is 1/(4L), with L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, whose weights c̃ are scaled to
+        mean 1. "bb" is the step of Barzilai and Borwein in every epoch, up to 1/L.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -213,16 +217,17 @@ class SVRG(SolverObject):
 
 @with_parameters
 class DSVRG(SVRG):
-    """SVRG that hands the weights round the workers, partition by partition, for the linear kernel.
+    """SVRG that passes the weights from worker to worker, partition by partition, for the linear kernel.
 
     Parameters
     ----------
     n_partitions : int or None, default=None
-        Partitions that the hops go round. None: eight, fewer below 128 rows.
+        Number of partitions. None: eight, or fewer below 128 rows.
     stage_steps : int or None, default=None
-        Steps of one hop, before the next worker's turn. None: all rows of a partition.
+        Number of steps of one *hop*, the turn of a worker. None: all rows of a partition.
     n_strata : int, default=64
-        The most landmarks, and so strata, that partitions are balanced by. Rows of a sparse store are dealt at random.
+        Maximum number of landmarks, and so of strata, by which partitions are balanced. Rows of a sparse store are
+        dealt at random.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -239,14 +244,14 @@ class DSVRG(SVRG):
 
 @with_parameters
 class CSVRG(SVRG):
-    """SVRG that takes its snapshots from a coreset, for the linear kernel; it ends near the optimum only.
+    """SVRG that takes its snapshots from a coreset, for the linear kernel. It only ends near the optimum.
 
     Parameters
     ----------
     coreset_size : int, default=1024
-        Rows that the snapshots are made of, drawn from every stratum.
+        Number of rows of the coreset, which are drawn from every stratum.
     n_strata : int, default=64
-        The most landmarks, and so strata, that the coreset is drawn from.
+        Maximum number of landmarks, and so of strata, from which the coreset is drawn.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"coreset_size": _COUNT, "n_strata": _COUNT}

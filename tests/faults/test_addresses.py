@@ -54,7 +54,7 @@ def test_another_writer(place):
 
 @pytest.mark.parametrize("address", ["s3://bucket", "s3://key:word@bucket/a", "s3://bucket/a?x=1", "http://bucket/a"])
 def test_no_address(address):
-    both("Address that is none", address)
+    both("Invalid address", address)
 
 
 def test_no_credentials():

@@ -135,8 +135,8 @@ def test_a_checkpoint_that_another_fit_writes(folder):
     with sole_writer(path):
         before = tree(folder)
         second = ODMClassifier(**TREE, checkpoint=path, resume=True)
-        raises("Checkpoint of a fit that lives", lambda: second.fit(str(folder / "plain.zarr")))
-        refused("Checkpoint of a fit that lives", *command)
+        raises("Checkpoint of a running fit", lambda: second.fit(str(folder / "plain.zarr")))
+        refused("Checkpoint of a running fit", *command)
         assert tree(folder) == before
     run(*command)
 
@@ -296,14 +296,14 @@ MODEL_LIES = {
 FAULTS = [
     Fault("No such store", **of("plain.zarr", shutil.rmtree)),
     Fault("Unfinished store", **of("plain.zarr", lambda path: (path / "manifest.json").unlink())),
-    Fault("Something else than a store", **of("plain.zarr", a_file)),
+    Fault("A file, not a store", **of("plain.zarr", a_file)),
     Fault("zarr data of another program", **of("plain.zarr", of_another_program)),
     Fault(
-        "One thing in place of another",
+        "Store, model or checkpoint mixed up",
         **of("plain.zarr", replace("checkpoint.zarr"))
         | {"command": lambda f: ["evaluate", f / "model.zarr", f / "plain.zarr"]},
     ),
-    Fault("One thing in place of another", **of("model.zarr", replace("zstd.zarr"))),
+    Fault("Store, model or checkpoint mixed up", **of("model.zarr", replace("zstd.zarr"))),
     Fault("Another format version", **of("plain.zarr", lambda path: forge(path, version))),
     Fault("Another format version", **of("model.zarr", lambda path: forge(path, version))),
     Fault("No such model", **of("model.zarr", shutil.rmtree)),
@@ -311,14 +311,14 @@ FAULTS = [
     Fault("Damaged document", **of("plain.zarr", flip("X/zarr.json"))),
     Fault("Damaged document", **of("plain.zarr", flip("zarr.json"), "group")),
     Fault("Damaged document", **of("model.zarr", flip("zarr.json"))),
-    Fault("Manifest that is damaged or lies", **of("plain.zarr", flip("manifest.json"))),
-    Fault("Manifest that is damaged or lies", **of("model.zarr", flip("manifest.json"))),
+    Fault("Damaged or false manifest", **of("plain.zarr", flip("manifest.json"))),
+    Fault("Damaged or false manifest", **of("model.zarr", flip("manifest.json"))),
     *(
-        Fault("Manifest that is damaged or lies", **of("plain.zarr", lambda path, lie=lie: forge(path, lie), note))
+        Fault("Damaged or false manifest", **of("plain.zarr", lambda path, lie=lie: forge(path, lie), note))
         for note, lie in LIES.items()
     ),
     *(
-        Fault("Manifest that is damaged or lies", **of("model.zarr", lambda path, lie=lie: forge(path, lie), note))
+        Fault("Damaged or false manifest", **of("model.zarr", lambda path, lie=lie: forge(path, lie), note))
         for note, lie in MODEL_LIES.items()
     ),
 ]  # fmt: skip
@@ -340,7 +340,7 @@ def test_a_checkpoint_of_another_fit(folder):
 
 def test_what_reads_a_prediction_is_said(folder):
     run("predict", folder / "model.zarr", folder / "plain.zarr", folder / "p.zarr")
-    refused("One thing in place of another", "info", folder / "p.zarr")
+    refused("Store, model or checkpoint mixed up", "info", folder / "p.zarr")
     assert "is a prediction, not a store" in run("info", folder / "p.zarr", status=2).stderr
     assert "sound" in run("verify", folder / "p.zarr").stdout
     damage(folder / "p.zarr/y/c/0", "Flipped bit")

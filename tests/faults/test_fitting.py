@@ -119,11 +119,11 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
     [
         pytest.param(lambda: raises("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))), id="one class"),
         pytest.param(
-            lambda: raises("Several labels a row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
+            lambda: raises("Several labels per row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
             id="several labels",
         ),
         pytest.param(
-            lambda: raises("Broken numbers as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
+            lambda: raises("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
         ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
         pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),
@@ -163,12 +163,12 @@ def test_rows_in_memory(call):
         ("Solver of another kernel", {"solver": "landmark", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "exact", "kernel": "linear"}),
         ("Solver of another kernel", {"solver": "cells", "kernel": "linear"}),
-        ("Kernel without a name", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
+        ("Kernel that needs rows in memory", {"solver": "cells", "kernel": lambda A, B: np.exp(A @ B.T)}),
         ("Cells of one class each", {"solver": Cells(1)}),
-        ("Cells without values to choose from", {"solver": Cells(20, settings="each")}),
+        ("Cells with settings of their own", {"solver": Cells(20, settings="each")}),
         ("Too little memory", {"solver": Cells(20), "memory_limit": "1kB"}),
-        ("Function that is no kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
-        ("Function that is no kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
+        ("Function that is not a kernel", {"solver": "exact", "kernel": lambda A, B: np.tanh(3 * A @ B.T - 1)}),
+        ("Function that is not a kernel", {"solver": "landmark", "kernel": lambda A, B: A[:, :1] - B[:, :1].T}),
     ],
     ids=["memory", "landmark", "exact", "cells", "named", "pure", "each", "cell-memory", "indefinite", "asymmetric"],
 )
@@ -179,7 +179,7 @@ def test_kernels_and_solvers_that_do_not_go_together(row, parameters):
 @pytest.mark.parametrize("more", [{"cv": 3}, {"kernel": ["rbf", "laplacian"]}])
 def test_cells_search_by_leaving_one_out_with_one_kernel(more):
     model = ODMClassifierCV(solver=Cells(20, settings="each"), **more)
-    raises("Cells that search in another way", lambda: model.fit(X, Y))
+    raises("Cells that search with other options", lambda: model.fit(X, Y))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1.01, float("nan")])
@@ -192,8 +192,8 @@ def test_an_alpha_out_of_range(bad, tmp_path):
     ("row", "call"),
     [
         ("Linear solver of SaddleSVC for a kernel", lambda: SaddleSVC(kernel="rbf", solver="gilbert").fit(X, Y)),
-        ("Path that is none", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
-        ("Path that is none", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
+        ("Invalid alpha path", lambda: SaddleSVC(kernel="rbf").alpha_path(X, Y, alphas=[0.9])),
+        ("Invalid alpha path", lambda: SaddleSVC(checkpoint="c.zarr").alpha_path(X, Y, alphas=[0.9])),
         ("Features beyond numbers' range, unscaled", lambda: SaddleSVC().fit(X.astype(float) * 1e200, Y)),
         ("One class", lambda: SaddleSVC().fit(X, np.ones(ROWS))),
         ("Missing value in memory", lambda: SaddleSVC().fit(X * np.nan, Y)),

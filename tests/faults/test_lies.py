@@ -17,7 +17,7 @@ from dask_odm.estimators.saving import load_model
 from dask_odm.solvers import SODM, Landmark
 from faults.table import raises, refused, tree
 
-ROW = "Record that lies, though its checksums are right"
+ROW = "False model or checkpoint with correct checksums"
 X = np.random.default_rng(0).normal(size=(3300, 3))
 Y = np.where(X[:, 0] + X[:, 1] ** 2 > 0.5, "ja", "nein")
 FEW = slice(0, 60)

@@ -33,7 +33,7 @@ FAULTS = [
     ("Shard feature that is not there", fit(shard_feature=3)),
     ("More shards than rows", fit(n_shards=ROWS + 1)),
     ("Weights that overflow", fit(rows=X * 1e-155, fit_intercept=False)),
-    ("beta and kappa", fit(beta=0.1, kappa=1.0)),
+    ("Both beta and kappa", fit(beta=0.1, kappa=1.0)),
 ]
 
 
@@ -49,7 +49,7 @@ def test_shards_that_cannot_be_learned_from(row, call):
         ("Shard feature that is not there", ["--shard-feature", "who"]),
         ("Shard feature that is not there", ["--shard-feature", 9]),
         ("More shards than rows", ["--n-shards", ROWS + 1]),
-        ("beta and kappa", ["--beta", 0.1, "--kappa", 1]),
+        ("Both beta and kappa", ["--beta", 0.1, "--kappa", 1]),
     ],
 )
 def test_at_the_command_line(row, options, tmp_path: Path):

@@ -83,10 +83,10 @@ WEIGHT = (np.arange(ROWS) < 4).astype(float)
     ("row", "call"),
     [
         ("Labels in memory in place of targets", lambda: MDDRidge().fit(X, np.where(LABELS, "yes", "no"))),
-        ("lam that is none", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
+        ("Invalid lam", lambda: MDDRidge([0.1, -1.0]).fit(X, Y)),
         ("Shard without targets", lambda: MDDRidge(n_partitions=4, random_state=2).fit(X, Y, WEIGHT)),
         ("Leaving one out without landmarks", lambda: MDDKernelRidge(lam="loo").fit(X, Y)),
-        ("Matrix that has no factor", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
+        ("Kernel matrix that is not positive definite", lambda: MDDKernelRidge("linear", lam=1e-25).fit(X, Y)),
     ],
 )
 def test_rows_in_memory_that_cannot_be_regressed_on(row, call):

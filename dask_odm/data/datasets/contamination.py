@@ -61,11 +61,12 @@ def contaminate_labels(
     y, shard : arrays of shape (n,)
         Labels, and the shard of every row.
     flipped : int
-        Number of shards, drawn at random, whose labels become the other class's.
+        Number of shards, drawn at random, whose labels are swapped for the other class.
     random : int
-        Number of further shards, whose labels are drawn at random.
+        Number of further shards whose labels are drawn at random.
     positive : tuple of two floats
-        The smallest and the largest share of the second class in them; the shares are spread evenly.
+        The smallest and the largest share of the second class in the shards with random labels. The shares of these
+        shards are evenly spaced.
     random_state : int from 0
 
     Returns

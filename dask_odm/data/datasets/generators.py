@@ -146,9 +146,9 @@ def make_imbalanced(
 ) -> Made:
     """Make data as `make_overlapping` does, with classes of unequal size.
 
-    With δ = Φ⁻¹(accuracy), p = positive and s = log(p/(1−p))/(2δ) the best rule is the sign of ``⟨w, x⟩ + s``. Its
-    accuracy is ``p·Φ(δ + s) + (1−p)·Φ(δ − s)``, by default .968; always predicting -1 has .95. The rule that ignores
-    p, the sign of ``⟨w, x⟩``, has ``accuracy`` in either class.
+    With δ = Φ⁻¹(accuracy), p = positive and s = log(p/(1−p))/(2δ), the best rule is the sign of ``⟨w, x⟩ + s``. Its
+    accuracy is ``p·Φ(δ + s) + (1−p)·Φ(δ − s)``, by default .968. Always predicting -1 has an accuracy of .95. The rule
+    that ignores p, the sign of ``⟨w, x⟩``, has the accuracy ``accuracy`` in either class.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def make_imbalanced(
 def make_wide(
     n_samples: int = 6_000, n_features: int = 5_000, *, informative: int = 50, accuracy: float = 0.95, **where: Any
 ) -> Made:
-    """Make rows with many features of which few matter, by default in the shape of gisette.
+    """Make rows with many features, of which few are informative, by default in the shape of gisette.
 
     Rows are those of `make_overlapping` with a w over ``informative`` random features; the others are noise.
 
@@ -206,8 +206,8 @@ def make_susy(n_samples: int | None = None, **where: Any) -> Made:
     """Make rows in the shape of SUSY: 18 features, two overlapping classes, 46 % of label 1.
 
     There are eight low-level features (skewed and positive, uniform, or symmetric) and ten noisy mixtures of them. The
-    best accuracy is 0.80, as is the original's as far as is known. A linear classifier is some two points below it.
-    For the original data see `fetch_libsvm`.
+    best possible accuracy is 0.80, as far as is known the same as for the original. A linear classifier reaches some
+    two points less. For the original data, see `fetch_libsvm`.
 
     Parameters
     ----------
@@ -224,9 +224,9 @@ def make_shells(
 ) -> Made:
     """Make two classes, one around the other, that no linear classifier separates.
 
-    A row is a normal point of ``latent`` dimensions, seen through ``n_features`` features with noise. Its class says
-    whether the point lies inside the sphere that contains half of all points. Rows are made in float32, whatever
-    ``dtype`` is.
+    A row is a normally distributed point of ``latent`` dimensions, mapped to ``n_features`` features with noise. Its
+    class says whether the point lies inside the sphere that contains half of all points. Rows are always made in
+    float32, and then converted to ``dtype``.
 
     Parameters
     ----------
@@ -248,12 +248,12 @@ def make_chessboard(
     accuracy: float = 0.95,
     **where: Any,
 ) -> Made:
-    """Make two classes that take turns on the squares of a board, for which the best classifier's accuracy is known.
+    """Make two classes that alternate on the squares of a chessboard, with a known accuracy of the best classifier.
 
-    A row is a point of a board of ``latent`` dimensions with squares of side 1, turned into ``n_features`` features,
-    with noise at right angles to the board. Every square has the same share of the rows; along each dimension their
-    density falls from its middle to nothing at its edges. The best classifier knows the colour of each square. It needs
-    to see each of them, so a kernel must be narrow and landmarks many.
+    A row is a point of a board of ``latent`` dimensions with squares of side 1, rotated into ``n_features`` features,
+    with noise at right angles to the board. Every square has the same share of the rows. Along each dimension, their
+    density falls from the middle of the square to zero at its edges. The best classifier knows the colour of each
+    square. A model must learn each square, so it needs a narrow kernel and many landmarks.
 
     Parameters
     ----------

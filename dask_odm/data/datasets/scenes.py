@@ -49,10 +49,11 @@ _CONSTRAINTS: dict[str, list[Any]] = {
 
 
 class Scene(NamedTuple):
-    """A scene. All are lazy DataArrays over y and x; classes are codes from 1 on, with CF's ``flag_meanings``.
+    """A scene of lazy DataArrays over y and x. Classes are codes from 1 on, with CF's ``flag_meanings``.
 
-    ``cube`` has the features, NaN under clouds, ``labels`` the classes of the labelled pixels, else 0, ``truth`` those
-    of all pixels, and ``best`` the classes that Bayes' rule finds from the features, 0 under clouds.
+    ``cube`` has the features, NaN under clouds. ``labels`` has the classes of the labelled pixels, else 0, and
+    ``truth`` the classes of all pixels. ``best`` has the classes that Bayes' rule finds from the features, 0 under
+    clouds.
     """
 
     cube: xr.DataArray
@@ -75,12 +76,12 @@ def make_scene(
     chunk_lines: int | None = None,
     random_state: int = 0,
 ) -> Scene:
-    """Make a scene like a satellite's: classes as smooth fields, seasons, clouds, mixed pixels, and few labels.
+    """Make a scene like a satellite image, with classes in smooth fields, seasons, clouds, mixed pixels and few labels.
 
-    A pixel's features are normal around the mean of its class, which differs by band and season. Some pixels are mixed:
-    their mean is halfway to that of another class, drawn at random. Clouds hide all bands of a time. Labels are on
-    square plots. The best map is that of Bayes' rule, which knows these distributions, and takes all classes for
-    equally likely; a map from the features alone is on average no better.
+    The features of a pixel are normally distributed around the mean of its class, which differs by band and season.
+    Some pixels are mixed: their mean is halfway to the mean of another class, drawn at random. Clouds hide all bands of
+    a time. Labels are on square plots. The best map is made by Bayes' rule, which knows these distributions and assumes
+    that all classes are equally likely. On average, no map from the features alone is better.
 
     Parameters
     ----------

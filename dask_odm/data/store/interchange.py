@@ -25,16 +25,16 @@ def open_store(path: str | os.PathLike[str]) -> xr.Dataset:
     Returns
     -------
     xarray.Dataset
-        ``X(sample, feature)``, ``y(sample)`` as label values (an unknown label is NaN among numbers, else
-        None) and ``weight(sample)``, as far as the store has them: dask arrays, one dask chunk per store
-        chunk, with names that depend on the store's content alone. Coordinate ``feature`` holds the names. Rows of a
-        cube have coordinates of the places that they come from, lazy as well: ``at_y(sample)`` for its dimension y.
-        The blocks of sparse rows are SciPy CSR arrays, which xarray cannot compute: take ``X.data``, the dask array.
+        ``X(sample, feature)``, and if the store has them ``y(sample)`` and ``weight(sample)``. y has labels; an unknown
+        label is NaN among numbers, else None. All are dask arrays with one dask chunk per store chunk, and their names
+        depend only on the content of the store. The coordinate ``feature`` has the feature names. Rows of a cube have
+        lazy coordinates of their places in it, such as ``at_y(sample)`` for the dimension y. The blocks of sparse rows
+        are SciPy CSR arrays, which xarray cannot compute: use the dask array ``X.data``.
 
     Raises
     ------
     StoreError
-        Not a finished, undamaged store.
+        The folder is not a store, or the store is unfinished or damaged.
     """
     return to_dataset(Store.open(path))
 

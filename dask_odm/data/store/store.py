@@ -62,7 +62,7 @@ class StoreBlock:
 
 @dataclass(frozen=True)
 class Store(SealedFolder):
-    """A finished store; open one with `Store.open`. Stores are equal if path and content are equal."""
+    """A finished store, which `Store.open` opens. Stores are equal if path and content are equal."""
 
     layout: Layout  # number of rows and features, chunking and types
     facts: TargetFacts  # what is said of y without reading it
@@ -73,8 +73,8 @@ class Store(SealedFolder):
     def open(cls, path: str | os.PathLike[str]) -> Store:
         """Open a finished store, and check the sizes of all files and the content of all but its rows.
 
-        Raises StoreError if it is no store, unfinished, of another version, or with files that are missing, of another
-        size or at odds with the manifest.
+        Raises StoreError if the path is not a store, or if the store is unfinished or of another version, or has files
+        that are missing, of another size or different from the manifest.
         """
         return whole(location_of(path), cls._opened)
 
@@ -122,12 +122,12 @@ class Store(SealedFolder):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk; the last may have fewer."""
+        """Number of rows of a chunk. The last chunk may have fewer."""
         return self.layout.chunk_rows
 
     @property
     def n_chunks(self) -> int:
-        """Number of row chunks."""
+        """Number of chunks of rows."""
         return self.layout.n_chunks
 
     @property
@@ -149,12 +149,12 @@ class Store(SealedFolder):
 
     @property
     def class_counts(self) -> tuple[int, ...] | None:
-        """Rows of each class; None if `classes` is None."""
+        """Number of rows of each class, or None if `classes` is None."""
         return self.facts.class_counts
 
     @property
     def known_rows(self) -> int:
-        """Rows whose y is known."""
+        """Number of rows whose y is known."""
         return self.facts.known_rows
 
     @property
@@ -186,7 +186,7 @@ class Store(SealedFolder):
 
     @property
     def text_recipe(self) -> TextRecipe | None:
-        """Recipe by which texts became the rows, read on demand; None if they are not of texts."""
+        """Recipe that turned texts into the rows, read on demand. None if the rows are not from texts."""
         if self.layout.text is None:
             return None
         array = self.layout.of_features()[IDF]
@@ -241,14 +241,14 @@ class Store(SealedFolder):
         return EntryBuffer() if self.is_sparse else room_for(self.chunk_nbytes + CHECKSUM_BYTES)
 
     def read(self, i: int, out: Buffer | None = None) -> StoreBlock:
-        """Read chunk ``i`` and check it; StoreError names the array and chunk that are missing, cut off or damaged.
+        """Read chunk ``i`` and check it. StoreError names an array and chunk that is missing, cut off or damaged.
 
         With a buffer ``out`` from `buffer`, the block's X is a view of it, valid until the next read.
         """
         return self._block(i, self.read_features(i, out))
 
     def read_features(self, i: int, out: Buffer | None = None) -> Any:
-        """Read the rows of chunk ``i`` as `read` does, without what is beside them."""
+        """Read the rows of chunk ``i`` as `read` does, without y and weight."""
         if self.is_sparse:
             if isinstance(out, EntryBuffer):
                 return read_entries(self, self.layout, i, out)

@@ -18,12 +18,12 @@ _COUNT_OR_NONE = [*_COUNT, None]
 
 @with_parameters
 class MNP(SolverObject):
-    """Wolfe's minimum-norm point: a pass over the rows each iteration.
+    """Wolfe's minimum-norm point algorithm, with a pass over the rows per iteration.
 
     Parameters
     ----------
     n_landmarks : int, default=1000
-        Rows whose kernel functions span the model of a kernel other than "linear".
+        Number of landmarks, for kernels other than "linear".
     choice : {"rp", "uniform"}, default="rp"
         How landmarks are drawn. "rp": by randomly pivoted Cholesky among twenty times as many rows. "uniform": all
         rows with the same probability.
@@ -45,18 +45,18 @@ class MNP(SolverObject):
 
 @with_parameters
 class Saddle(SolverObject):
-    """Saddle-SVC and Saddle-DSVC: random blocks of coordinates and multiplicative weights of the rows.
+    """Saddle-SVC and Saddle-DSVC: steps in random blocks of coordinates, and multiplicative weights of the rows.
 
     Sparse rows stay sparse if steps move all coordinates and the rows are not scaled, and are made dense otherwise.
 
     Parameters
     ----------
     block_size : int or None, default=None
-        Coordinates that a step moves at a time. None: all of them; the paper's steps move 1.
+        Number of coordinates that a step changes. None: all of them. The steps of the paper change 1.
     n_clients : int or None, default=None
-        Clients that the rows are dealt to. Rows stay with their clients, on the workers; vectors of features and
-        numbers travel, and ``history_`` counts them. None: 20 over a store that is not read into memory, none
-        otherwise.
+        Number of clients to which the rows are dealt. Rows stay with their clients on the workers. Only vectors of
+        features and numbers are sent, and ``history_`` counts them. None: 20 over a store that is not read into memory,
+        otherwise no clients.
 
     References
     ----------
@@ -75,12 +75,12 @@ class Saddle(SolverObject):
 
 @with_parameters
 class Gilbert(SolverObject):
-    """Gilbert's algorithm: a pass over the rows each iteration, and more of them the nearer the hulls are.
+    """Gilbert's algorithm, with a pass over the rows per iteration, and more iterations the nearer the hulls are.
 
     Parameters
     ----------
     n_clients : int or None, default=None
-        Clients that the rows are dealt to, as of `Saddle`; None: none.
+        Number of clients to which the rows are dealt, as in `Saddle`. None: no clients.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clients": _COUNT_OR_NONE}
