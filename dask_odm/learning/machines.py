@@ -1,4 +1,4 @@
-"""Many classes by two-class machines: one against the rest, or one against one.
+"""Many classes by two-class machines: one-vs-rest, or one-vs-one.
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
 learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become

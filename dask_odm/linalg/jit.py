@@ -20,8 +20,8 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 _FAST = {"nogil": True, "fastmath": True, "error_model": "numpy"}
 COMPILING = (
-    "dask_odm compiles its loops for this machine, once: some seconds, now and where others are first used "
-    "('dask-odm warmup' does all of it beforehand)"
+    "Numba compiles code of dask_odm for this machine, once: some seconds now, and where other code is first used "
+    "('dask-odm warmup' compiles all of it beforehand)"
 )
 _lock = threading.RLock()
 

@@ -1,6 +1,6 @@
 """Models: immutable records that give values for raw rows and are stored without pickle, linear or of a kernel.
 
-With one machine, an output is its value. Machines of many classes are one against the rest, or one against one, which
+With one machine, an output is its value. Machines of many classes are one-vs-rest, or one-vs-one, which
 then vote. One-against-one machines come in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is
 the positive one. A class's score is the number of machines that vote for it. Ties are broken by confidence: the sum f
 of its machines' scores is added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
@@ -41,7 +41,7 @@ class Model(ABC):
     """A trained model: it gives values for every raw row, tasks carry it, and its record is written to a file.
 
     Nothing in it changes once it is made, and it does not know how it was found. It has an ``intercept`` (machines,),
-    float64. With ``pairs`` classes, machines are one against one, and an output is the score of a class; with 0, it is
+    float64. With ``pairs`` classes, machines are one-vs-one, and an output is the score of a class; with 0, it is
     that of a machine.
     """
 
@@ -305,7 +305,7 @@ class KernelModel(Model):
 def _used_machines(coefficients: Array) -> Array | slice:
     """Return the machines with a nonzero coefficient (machines, rows), or all if most have one.
 
-    One against one, few machines know the class of a tile's rows.
+    One-vs-one, few machines know the class of a tile's rows.
     """
     used = np.flatnonzero(coefficients.any(axis=1))
     return slice(None) if 2 * len(used) > len(coefficients) else used

@@ -10,7 +10,7 @@ probabilistic outputs*, 2007) do for his two numbers.
 A link is an array (2, p) of points: ascending decision values, and the log-odds there. Beyond its ends the first and
 the last line go on.
 
-One against one, the probabilities p of the classes minimise ``Σ_{i<j} (r_ji p_i − r_ij p_j)²``. Here r_ij is the
+One-vs-one, the probabilities p of the classes minimise ``Σ_{i<j} (r_ji p_i − r_ij p_j)²``. Here r_ij is the
 probability of class i among rows of i and j alone, by their machine (Wu, Lin and Weng, *Probability estimates for
 multi-class classification by pairwise coupling*, 2004, second method).
 """
