@@ -18,14 +18,18 @@ from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.targets import drawn_rows
 from dask_odm.errors import MemoryLimitError
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.user_kernels import Precomputed
+from dask_odm.learning.problem.losses import BandLoss, RowLosses
+from dask_odm.learning.problem.products import Products, RowProducts
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import KernelChoice
+from dask_odm.learning.training.recipe import rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.recipe import cell_bytes, rows_of_bytes
 from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
-from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.left_out import OF_MACHINE, left_out_values
+from dask_odm.methods.exact.recipe import NEWTON
+from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.left_out import kernel_leverages, left_out
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.settings import Cells
 from dask_odm.typing import Array
@@ -66,12 +70,12 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
     landmarks = Landmarks.of(sample.kernel, sample.scaled[drawn])
     landmarks.prepare()
     regions = chosen_cells(data, sample, fit.kernel, _region_rows(data, fit))
-    alone = replace(fit, own=None, loo=True, run=replace(fit.run, checkpoint=None, resume=False))
 
     def difference(region: tuple[MemoryData, float]) -> tuple[float, float]:
         rows, share = region
         odm = replace(fit.odm, lam=fit.odm.lam * rows.total_weight / data.total_weight)
-        return Context().run(_difference, rows, replace(alone, odm=odm), landmarks, share)  # nobody hears of its steps
+        # nobody hears of its steps
+        return Context().run(_difference, rows, replace(fit, odm=odm), landmarks, share)
 
     found = np.array(run_threads(difference, regions, CPU_COUNT))
     return float(found[:, 0].sum()), float(np.sqrt(found[:, 1].sum()))
@@ -88,22 +92,28 @@ def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: fl
     """Return what a region that stands for a ``share`` of all rows adds to the gain of cells, and to its variance."""
     if len(np.unique(region.y)) < 2:
         return 0.0, 0.0
-    features = landmarks.features(region.seen_by(fit.kernel).scaled[np.arange(region.rows)])
-    exact = _wrong(region, fit, region.X)
-    spanned = _wrong(region, replace(fit, kernel=KernelChoice("precomputed")), features @ features.T)
+    seen = region.seen_by(fit.kernel)
+    features = landmarks.features(seen.scaled[np.arange(region.rows)])
+    numbers = np.arange(region.rows, dtype=region.dtype)[:, None]
+    with rescaling_advised():
+        with seen.products(NEWTON) as products:
+            exact = _wrong(region, fit, products)
+        spanned = _wrong(region, fit, RowProducts(Precomputed(0.0, features @ features.T), numbers, 0, CPU_COUNT))
     each = region.weight * (spanned.astype(np.float64) - exact) * (share / region.total_weight)
     return float(each.sum()), float(np.square(each).sum())
 
 
-def _wrong(region: MemoryData, fit: ODMFit, given: Array) -> Array:
+def _wrong(region: MemoryData, fit: ODMFit, products: Products) -> Array:
     """Return which rows of a region exact machines get wrong if they are left out, (n,)."""
     codes = np.unique(region.y)
-    alone = replace(region, X=given, given=given, kept=np.arange(region.rows), factors=(1.0, 1.0))
+    loss = BandLoss(fit.odm, region.total_weight)
 
     def scores(code: float) -> Array:
-        machine = replace(alone, y=np.where(region.y == code, 1.0, -1.0))
-        found: Array = train_exact(machine, fit, left_out=left_out_values).attributes[OF_MACHINE][0]
-        return found
+        positive = region.y == code
+        losses = RowLosses(fit.odm, np.where(positive, 1.0, -1.0), region.weight)
+        solution = solve_exact(losses, products, fit.solver, threads=CPU_COUNT)
+        (values, leverages), _ = kernel_leverages(losses, products, solution.scores)
+        return left_out(loss, values, leverages, positive.astype(np.int8), region.weight)[0]
 
     if len(codes) == 2:
         best = (scores(codes[1]) > 0).astype(np.int64)

@@ -93,6 +93,15 @@ def test_landmarks_for_smooth_classes():
     assert chosen(with_landmarks(60, narrow(gamma=0.1)), X, y)[0] == "landmark"
 
 
+def test_groups_that_are_left_out_do_not_change_the_choice():
+    X, y = board(1200)
+    model = with_landmarks(60, narrow(loo=True))
+    run = FitRun.of(model)
+    data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
+    fit = model._settings(run)
+    assert gain_of_cells(data, replace(fit, groups=np.arange(1200) // 10)) == gain_of_cells(data, fit)
+
+
 @pytest.mark.parametrize(
     "limit", [{"memory_limit": "20 MB"}, {"kernel": lambda A, B: np.exp(A @ B.T)}], ids=["memory", "kernel"]
 )
