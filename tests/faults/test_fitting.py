@@ -182,6 +182,11 @@ def test_cells_search_by_leaving_one_out_with_one_kernel(more):
     raises("Cells that search with other options", lambda: model.fit(X, Y))
 
 
+def test_cells_that_search_leave_no_groups_out():
+    model = ODMClassifierCV(solver=Cells(20, settings="each"))
+    raises("Cells that search with other options", lambda: model.fit(X, Y, groups=np.arange(len(Y)) // 2))
+
+
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1.01, float("nan")])
 def test_an_alpha_out_of_range(bad, tmp_path):
     raises("alpha out of range", lambda: SaddleSVC(bad).fit(X, Y))

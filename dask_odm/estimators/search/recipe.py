@@ -162,9 +162,9 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
     """Train cells that search for themselves."""
-    if fit.cv is not None or fit.scorers is not None or len(axes.kernels) > 1:
+    if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.kernels) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
-                         "set cv and scoring to None, and name one kernel.")  # fmt: skip
+                         "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip
     classifier = fit.classifier(axes.kernels[0])
     own = replace(classifier._settings(fit.run), axes=axes)
     return classifier._trained(classifier._choose(own, data.rows, data.features), data, own)

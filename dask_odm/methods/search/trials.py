@@ -90,7 +90,7 @@ class TrialRows:
     weight: Array
     class_weights: tuple[float, ...]
     numbers: Array
-    groups: tuple[Array, int] | None = None  # numbers of the groups that are left out instead of rows, and their count
+    groups: Array | None = None  # numbers of the groups that are left out instead of rows, (n,), as of all rows
 
     @cached_property
     def machines(self) -> list[Machine]:
@@ -105,6 +105,14 @@ class TrialRows:
         if len(self.class_weights) == 2:
             return self.weight
         return self.weight * np.array(self.class_weights)[self.y.astype(np.int64)]
+
+    @cached_property
+    def own_groups(self) -> tuple[Array, int] | None:
+        """The groups numbered from 0 among those of the sample, and their count."""
+        if self.groups is None:
+            return None
+        names, places = np.unique(self.groups, return_inverse=True)
+        return places, len(names)
 
     @property
     def threads(self) -> int:
@@ -124,7 +132,7 @@ class TrialRows:
                 machines = [self._left_out(machine, settings, parts, sides) for machine in self.machines]
             out = np.flatnonzero(self.weight if parts is None else np.where(parts[1], self.weight, 0.0))
             values = np.stack([np.stack([each[out] for each in machine]) for machine in machines], axis=-1)
-            units = self.numbers if self.groups is None else self.groups[0]
+            units = self.numbers if self.groups is None else self.groups
             values = values[..., 0] if len(machines) == 1 else values
             found.append(LeftOut(values, codes[out], self.weight[out], units[out]))
         return found
@@ -143,8 +151,8 @@ class TrialRows:
         for problem, loss, w, sums in solved:
             hessian = sums.curvature + np.eye(problem.k)
             inverse = inverse_factor(hessian)
-            if self.groups is not None:
-                found.append(problem.without_groups(w, hessian, inverse, *self.groups))
+            if self.own_groups is not None:
+                found.append(problem.without_groups(w, hessian, inverse, *self.own_groups))
                 continue
             pairs = problem.leverages(w, inverse.astype(self.X.dtype), decisive=sides and len(self.machines) == 1)
             found.append(left_out(loss, pairs[0], pairs[1], machine[0], weight)[0])
@@ -178,7 +186,8 @@ class TrialRows:
 class LeftOut:
     """Decision ``values`` (settings, n) or (settings, n, classes) of left-out rows, their classes and weights.
 
-    ``units`` (n,) are the numbers of what is left out at a time, rows or groups.
+    ``units`` (n,) are the numbers of what is left out at a time, rows or groups, as of all rows. A group whose rows are
+    in several samples thus stays in one part.
     """
 
     values: Array
@@ -229,10 +238,7 @@ def trial_rows(
     ``groups`` are of all rows that were given.
     """
     held = data.held
-    own = None
-    if groups is not None:
-        names, places = np.unique(groups[held.kept], return_inverse=True)
-        own = places, len(names)
+    own = None if groups is None else groups[held.kept]
     rest = held.y, held.weight, held.class_weights, held.kept, own
     if choice.kernel == "linear":
         features = FeatureMap(

@@ -13,6 +13,7 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
+from dask_odm.methods.search.trials import LeftOut, Splits, trial_rows
 from dask_odm.solvers import Cells
 from small_stores import store_of
 
@@ -54,6 +55,18 @@ def test_of_many_equal_rows_some_are_tried():
     drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 100)
     assert [cell.rows for cell, _ in drawn] == [200] * TRIAL_CELLS, "nothing divides the 1,000 equal rows of a cell"
     assert sum(share for _, share in drawn) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_group_in_several_cells_is_one_unit():
+    """The nested score divides units into ten parts, and a group must not be in two of them."""
+    X, y = mixed_on_one_side()
+    groups = np.floor(4.0 * X[:, 0]).astype(int) + 20
+    data = MemoryData.of(FitRun(3), X, y, np.ones(len(y)), (1.0, 1.0))
+    cells = [cell for cell, _ in chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 500)]
+    assert len({frozenset(groups[cell.kept]) for cell in cells}) > 1, "cells have different groups"
+    tried = [trial_rows(cell, CHOICE, 30, data.run, leaves_one=True, groups=groups) for cell in cells]
+    found = LeftOut.joined([each.left_out([(1.0, 0.2, 0.3)], Splits(None, 3), sides=True)[0] for each in tried])
+    np.testing.assert_array_equal(found.units, groups[np.concatenate([cell.kept for cell in cells])])
 
 
 @pytest.mark.parametrize("cv", [None, 3])
