@@ -1,13 +1,14 @@
 """Breaks whatever a fit, an ingestion, a prediction or a model on disk stands on, thousands of times, and keeps count.
 
     python tests/faults/campaign.py [--tries 20] [--kinds "worker kills; stops"] [--minutes 10] [--out FILE]
+    python tests/faults/campaign.py --families "cells; newton of sparse rows" --kinds "client kills"
     python tests/faults/campaign.py --table --out FILE       # what was tried so far, as Markdown
     python tests/faults/campaign.py --again "corruptions" 17 # one try once more
 
 A try ends with the bits of the run that nothing disturbed, with one named error within its time, or it is a break:
-wrong bits, a hang, a raw exception, something half-written or left behind. Tries are told by kind, number and seed;
-those that are in FILE, a line of JSON each, are not made again, so that a campaign may be cut and go on. The status
-is 1 if anything broke.
+wrong bits, a hang, a raw exception, something half-written or left behind. Tries are told by kind, number, seed and
+families; those that are in FILE, a line of JSON each, are not made again, so that a campaign may be cut and go on. The
+status is 1 if anything broke.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ from tries import (  # noqa: E402
     worker_faults,
     writer_faults,
 )
-from tries.base import Kind, generator  # noqa: E402
+from tries.base import Kind, chosen, generator  # noqa: E402
 from tries.outcomes import ACCEPTED, BREAK, NAMED, SAME  # noqa: E402
+from tries.things import NAMES  # noqa: E402
 
 MODULES = (
     worker_faults,
@@ -67,12 +69,12 @@ PREPARATION_SECONDS = 300.0
 class Bench:
     """A process that makes tries of one kind, and that is killed with all it started where one does not end."""
 
-    def __init__(self, kind: Kind, folder: Path, seed: int) -> None:
-        self.kind, self.folder, self.seed = kind, folder, seed
+    def __init__(self, kind: Kind, folder: Path, seed: int, families: str = "") -> None:
+        self.kind, self.folder, self.seed, self.families = kind, folder, seed, families
         self._process: subprocess.Popen[str] | None = None
 
     def _begin(self) -> subprocess.Popen[str]:
-        environment = dict(os.environ)
+        environment = os.environ | {"CAMPAIGN_FAMILIES": self.families}
         if self.kind.preload:
             environment["LD_PRELOAD"] = str(system_calls.build(self.folder))
         command = [sys.executable, str(HERE / "campaign.py"), "--bench", self.kind.name, "--seed", str(self.seed)]
@@ -108,7 +110,8 @@ class Bench:
             found = {"outcome": BREAK, "fault": "", "detail": why}
             self.end()
         seconds = round(time.monotonic() - began, 2)
-        return {"kind": self.kind.name, "number": number, "seed": self.seed, **found, "seconds": seconds}
+        told = {"kind": self.kind.name, "number": number, "seed": self.seed, "families": self.families}
+        return {**told, **found, "seconds": seconds}
 
     def _said(self) -> str:
         return (self.folder / "bench.txt").read_text()[-600:]
@@ -185,16 +188,16 @@ def folder_of(path: str | None) -> Iterator[Path]:
 def run(options: argparse.Namespace, chosen: list[Kind]) -> None:
     """Make what is not in the file yet, kind by kind."""
     path = Path(options.out)
-    done = {(each["kind"], each["number"], each["seed"]) for each in records_of(path)}
+    done = {(each["kind"], each["number"], each["seed"], each.get("families", "")) for each in records_of(path)}
     end = time.monotonic() + 60 * options.minutes
     with folder_of(options.folder) as folder, path.open("a") as file:
         for kind in chosen:
             place = folder / kind.name.replace(" ", "-").replace(",", "")
             place.mkdir(exist_ok=True)
-            bench = Bench(kind, place, options.seed)
+            bench = Bench(kind, place, options.seed, options.families)
             try:
                 for number in range(options.piece[0], options.tries, options.piece[1]):
-                    if (kind.name, number, options.seed) in done:
+                    if (kind.name, number, options.seed, options.families) in done:
                         continue
                     if time.monotonic() > end:
                         return
@@ -206,10 +209,10 @@ def run(options: argparse.Namespace, chosen: list[Kind]) -> None:
                 bench.end()
 
 
-def again(name: str, number: int, seed: int, folder: str | None) -> int:
+def again(name: str, number: int, options: argparse.Namespace) -> int:
     """Make one try, and print what becomes of it."""
-    with folder_of(folder) as place:
-        bench = Bench(KINDS[name], place, seed)
+    with folder_of(options.folder) as place:
+        bench = Bench(KINDS[name], place, options.seed, options.families)
         try:
             found = bench.try_once(number)
         finally:
@@ -224,6 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", default="campaign.jsonl", help="finished tries, a line each")
     parser.add_argument("--tries", type=int, default=300, help="of each kind; the first few have every way of a fault")
     parser.add_argument("--kinds", help=f"some of, with semicolons between: {'; '.join(KINDS)}")
+    parser.add_argument("--families", default="", help=f"some of, with semicolons between: {'; '.join(NAMES)}")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--piece", type=_piece, default=(0, 1), metavar="I/N", help="one of N pieces, I from 0")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no try after so many")
@@ -232,13 +236,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--again", nargs=2, metavar=("KIND", "NUMBER"), help="one try once more")
     parser.add_argument("--bench", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if not chosen(NAMES, options.families):
+        parser.error(f"--families: none is called {options.families!r}")
     if options.bench:
         be_bench(KINDS[options.bench], Path(options.folder), options.seed)
         return 0
     if options.again:
-        return again(options.again[0], int(options.again[1]), options.seed, options.folder)
+        return again(options.again[0], int(options.again[1]), options)
     if not options.table:
-        run(options, _chosen(options.kinds))
+        run(options, _wanted(options.kinds))
     found = records_of(Path(options.out))
     print(table(found))
     print(breaks(found))
@@ -252,10 +258,9 @@ def _piece(text: str) -> tuple[int, int]:
     return i, n
 
 
-def _chosen(names: str | None) -> list[Kind]:
+def _wanted(names: str | None) -> list[Kind]:
     """The kinds that are named, or whose names begin with what is none's name; all that can be tried here."""
-    wanted = [each.strip() for each in names.split(";")] if names else [""]
-    found = [KINDS[name] for name in KINDS if any(name == e or (e not in KINDS and name.startswith(e)) for e in wanted)]
+    found = [KINDS[name] for name in chosen(KINDS, names)]
     return [kind for kind in found if not kind.preload or system_calls.build(Path(tempfile.mkdtemp()))]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import campaign
 import pytest
-from tries.base import generator
+from tries.base import chosen, generator
 from tries.outcomes import ACCEPTED, BREAK, NAMED, SAME, Outcome, describe, judge, with_leftovers
 from tries.processes import Process, answer_of
 
@@ -74,6 +74,28 @@ def test_a_campaign_goes_on_where_it_was_cut_and_pieces_are_all_of_it(tmp_path, 
     assert sorted(each["number"] for each in campaign.records_of(out)) == list(range(4))
     with pytest.raises(ValueError, match="3/3"):
         campaign._piece("3/3")
+
+
+def test_a_campaign_of_some_families(tmp_path, capsys):
+    out = tmp_path / "c.jsonl"
+    options = ["--out", str(out), "--folder", str(tmp_path), "--families", "cells in memory; dsvrg of sparse"]
+    kinds = ["--kinds", "client kills; corruptions", "--tries", "2"]
+    assert campaign.main([*options, *kinds]) == 0, capsys.readouterr()
+    found = [(each["kind"], each["fault"]) for each in campaign.records_of(out)]
+    names = ["cells in memory", "dsvrg of sparse rows"]
+    wanted = [*names, *(f"fitted by {name}" for name in names)]
+    assert len(found) == 4
+    assert all(text in fault for text, (_, fault) in zip(wanted, found, strict=True)), found
+    with pytest.raises(SystemExit):
+        campaign.main(["--families", "none"])
+    assert "none is called 'none'" in capsys.readouterr().err
+
+
+def test_names_that_are_chosen():
+    names = ["cells", "cells in memory", "newton"]
+    assert chosen(names, None) == chosen(names, " ; ") == names
+    assert chosen(names, "newton;cells;") == ["cells", "newton"]
+    assert chosen(names, "cell") == ["cells", "cells in memory"]
 
 
 def test_processes_are_killed_and_calls_fail(tmp_path, capsys):

@@ -155,7 +155,8 @@ class _LinearNewton(Newton[PrimalSums]):
             if not self.double:
                 self.double = True  # float32 has no digits left: take the same w again, in float64
                 return self.at(kept.x)
-        self.stuck = kept is at
+        # a step that rounding swallows leaves all as it was, and so would every one after it
+        self.stuck = kept is at or (self.double and np.array_equal(kept.x, at.x))
         return kept
 
 

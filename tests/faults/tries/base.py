@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +45,12 @@ def generator(seed: int, kind: str, number: int) -> np.random.Generator:
 def pick(rng: np.random.Generator, among: Sequence[T]) -> T:
     """One of some, whatever they are."""
     return among[int(rng.integers(len(among)))]
+
+
+def chosen(names: Collection[str], wanted: str | None) -> list[str]:
+    """Those that are wanted, with semicolons between, or that begin with what is none's name; all where nothing is."""
+    words = [each.strip() for each in (wanted or "").split(";") if each.strip()] or [""]
+    return [name for name in names if any(name == e or (e not in names and name.startswith(e)) for e in words)]
 
 
 def parts(number: int, *axes: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tries.base import Kind, parts, pick
-from tries.damage import NAMES, Readings, files_of
+from tries.damage import NAMES, Readings, files_of, learner
 from tries.outcomes import BREAK, SAME, Outcome
 
 
@@ -28,7 +28,8 @@ def mix(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
         for key in chosen:
             shutil.copyfile(other / key, path / key)
         fault = f"{how} of another generation: {one}"
-        fitting = name == "store.zarr" and number % 2 == 0
+        turn, rest = divmod(number // len(NAMES), 2)
+        fitting = learner(name, turn) if name in ("store.zarr", "sparse.zarr") and not rest else None
         outcome = readings.outcome(name, path, fault, expected=True, fitting=fitting)
         return Outcome(BREAK, outcome.fault, "read as good") if outcome.what == SAME else outcome
 

@@ -22,7 +22,7 @@ from dask_odm.estimators.saving import load_model
 from tries.base import Kind, parts
 from tries.outcomes import BREAK, Outcome, digest_arrays, judge, left_in, with_leftovers
 from tries.processes import Answer, Process, SeparateCluster, answer_of
-from tries.things import ON_WORKERS, Family, Things, fitted, fresh
+from tries.things import RUNS, Family, Things, fitted, fresh
 
 KILLS = ("one", "both at once", "the only worker", "two within a second")
 MOMENTS = ("time", "event")
@@ -188,7 +188,7 @@ def kill_kept_workers(folder: Path) -> Callable[[int, np.random.Generator], Outc
     bench = KeptWorkers(folder)
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
-        how, family, moment = parts(number, KILLS, [*ON_WORKERS, None], MOMENTS)
+        how, family, moment = parts(number, KILLS, RUNS, MOMENTS)
         return bench.kill(family, how, rng, at_event=moment == "event")
 
     return try_once

@@ -1,10 +1,11 @@
 """What faults hit: families of estimators, small stores, text, models, checkpoints, predictions, and operations.
 
-A new family joins by one line of `FAMILIES`.
+A new family joins by one line of `ALL_FAMILIES`.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from dask_odm.learning.parameters import SolverObject
 from dask_odm.methods.tree.partition_solver import warm_up
 from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, Cells, DiP, Exact, Landmark, Newton, Saddle
 from small_stores import store_of
+from tries.base import chosen
 from tries.outcomes import digest_arrays, digest_of
 from tries.processes import run
 
@@ -118,7 +120,8 @@ def _saddle(solver: str, in_memory: bool = False, **parameters: Any) -> Family:
 
 _THREE: dict[str, Any] = {"gamma": 0.5, "lam": 100.0, "random_state": 0}
 _SPARSE: dict[str, Any] = {"kernel": "linear", "solver": Newton(), "lam": 100.0, "random_state": 0}
-FAMILIES = [
+_SPARSE_RING = _SPARSE | {"solver": DSVRG(n_partitions=4), "max_iter": 6, "tol": 1e-12}
+ALL_FAMILIES = [
     _odm(Exact(), gamma=0.5),
     _odm(Landmark(40), gamma=0.5),
     _odm(Landmark(40, certify=True), gamma=0.5, name="certified landmark"),
@@ -136,6 +139,7 @@ FAMILIES = [
     _odm(DiP(4), gamma=0.5),
     _odm(DC(4), gamma=0.5),
     Family("newton of sparse rows", odm.ODMClassifier, _SPARSE, store="sparse.zarr"),
+    Family("dsvrg of sparse rows", odm.ODMClassifier, _SPARSE_RING, store="sparse.zarr"),
     Family("hulls of landmarks", odm.SaddleSVC, {"kernel": "rbf", "solver": MNP(30), "alpha": 0.95, "random_state": 0}),
     Family("clients of hulls", odm.SaddleSVC, {"solver": Saddle(n_clients=3), "max_iter": 20, "random_state": 0}),
     Family("one class", odm.OneClassODM, {"solver": Landmark(40), "gamma": 0.5, "random_state": 0}),
@@ -148,7 +152,12 @@ FAMILIES = [
         "map of a cube", odm.ODMClassifier, {"solver": Exact(), "lam": 100.0, "random_state": 0}, store="cube.zarr"
     ),
 ]
+BY_NAME = {family.name: family for family in ALL_FAMILIES}
+NAMES = [*BY_NAME, "predict"]
+_CHOSEN = chosen(NAMES, os.environ.get("CAMPAIGN_FAMILIES"))
+FAMILIES = [BY_NAME[name] for name in _CHOSEN if name in BY_NAME]
 ON_WORKERS = [family for family in FAMILIES if not family.in_memory]
+RUNS = [*ON_WORKERS, *([None] if "predict" in _CHOSEN else [])]  # None predicts
 
 
 def made_up(seed: int, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
@@ -230,7 +239,7 @@ def fitted(family: Family, store: Path, folder: Path, **more: Any) -> str:
 
 def checkpointed() -> Family:
     """Whose checkpoint is damaged and lied about."""
-    return next(family for family in FAMILIES if family.name == "sodm")
+    return BY_NAME["sodm"]
 
 
 def _make(folder: Path, seed: int) -> str:

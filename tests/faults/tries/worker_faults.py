@@ -21,7 +21,7 @@ from tries.base import Kind, parts
 from tries.kept_workers import KILLS, OnWorkers, count_of, hits_of
 from tries.outcomes import BREAK, Outcome, judge, with_leftovers
 from tries.processes import SETTINGS, answer_of
-from tries.things import ON_WORKERS, Family, fitted
+from tries.things import ON_WORKERS, RUNS, Family, fitted
 
 RETURN_SECONDS = 8.0  # that nannies have to bring workers back between two tries: Dask gives up some for good
 STOPPED_SECONDS = 3.0
@@ -97,7 +97,7 @@ class UnderNannies(OnWorkers):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        for family in (*ON_WORKERS, None):  # no fork once threads of a cluster run in this process
+        for family in RUNS:  # no fork once threads of a cluster run in this process
             self.expected(family)
         dask.config.set({**SETTINGS, **quick_settings(), "distributed.admin.large-graph-warning-threshold": "1GB"})
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
@@ -155,7 +155,7 @@ def kill_workers(folder: Path) -> Callable[[int, np.random.Generator], Outcome]:
     bench = UnderNannies(folder)
 
     def try_once(number: int, rng: np.random.Generator) -> Outcome:
-        how, family = parts(number, KILLS, [*ON_WORKERS, None])
+        how, family = parts(number, KILLS, RUNS)
         hits = hits_of(how, rng)
 
         def plan(usual: float) -> list[tuple[float, int, int]]:

@@ -317,6 +317,16 @@ def test_rows_too_large_make_no_solution_of_nan(size, exact):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_steps_that_rounding_swallows_are_not_repeated(dtype):
+    p = linear_problem(dtype=dtype)
+    X = p.X.copy()
+    X[0] *= X.dtype.type(1e24)  # no weight is small enough for this row, or large enough for the others
+    solution = solve(with_rows(p, X), tol=1e-6, max_iter=60, exact=False)
+    assert not solution.converged
+    assert solution.steps < 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("after", [1, 2, 4])
 def test_a_run_that_is_taken_up_ends_with_the_same_bits(dtype, after):
     rng = np.random.default_rng(5)
