@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.delayed import delayed
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -17,7 +16,7 @@ from sklearn.utils.validation import column_or_1d
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client, computed
+from dask_odm.engine.cluster import Cluster, active_client, computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
@@ -39,7 +38,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
-from dask_odm.models.predict import chunk_runs, count_chunk, count_chunks, label_block
+from dask_odm.models.predict import count_chunk, label_block
 from dask_odm.typing import Array
 
 
@@ -199,14 +198,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         check_features(self, store)
         model = self._for_tasks()
         if active_client() is not None:
-            held = delayed((model, store, self.classes_), traverse=False)  # sent to a worker once
-            runs = delayed(count_chunks, pure=False)
-            counts = list(chain.from_iterable(computed(*[runs(held, run) for run in chunk_runs(store)])))
+            chunks = [(i,) for i in range(store.n_chunks)]
+            counts = Cluster.present().map_chunks(count_chunk, chunks, "score", model, store, self.classes_)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
-            chunks = range(store.n_chunks)
+            counted = partial(count_chunk, model, store, self.classes_, threads=each)
             with single_threaded_blas:
-                counts = run_threads(lambda i: count_chunk(model, store, i, self.classes_, each), chunks, CPU_COUNT)
+                counts = run_threads(counted, range(store.n_chunks), CPU_COUNT)
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:

@@ -190,13 +190,9 @@ def label_block(scores: Array, classes: Array) -> Array:
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def count_chunks(shared: tuple[Model | ModelFile, Store, Array], chunks: range) -> list[tuple[float, float]]:
-    """Return `count_chunk` of every chunk of a run, with the model, the store and the classes that all runs share."""
-    model, store, classes = shared
-    return [count_chunk(model, store, i, classes, 1) for i in chunks]
-
-
-def count_chunk(model: Model | ModelFile, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
+def count_chunk(
+    model: Model | ModelFile, store: Store, classes: Array, i: int, threads: int = 1
+) -> tuple[float, float]:
     """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
     store.require_classes("score")
     with store_seen_from_here(store):
