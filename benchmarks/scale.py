@@ -1,6 +1,6 @@
 """What the engine costs with many workers: passes, cells and predictions whose tasks sleep instead of computing.
 
-    python benchmarks/scale.py [--workers 10 30 100] [--ways newton landmark] [--chunks 100] [--seconds 0.1]
+    python benchmarks/scale.py [--workers 100 300 1000] [--ways newton landmark] [--chunks 100] [--seconds 0.1]
 
 A scheduler of `distributed` has so many real workers of one thread, in a few processes of this machine, which speak
 TCP. The engine's own code gives them tasks over a store of 10,000 rows of 50 features a chunk. A chunk takes 100 ms of
@@ -8,8 +8,8 @@ sleep; there are 100 chunks for each worker, so 1,000 workers have 10⁹ rows. R
 
 join: what a fit asks all workers before it begins
 newton: sums of Newton over the weights of 50 features
-landmark: sums over 1,000 landmarks, with a sample of 3,000 rows, and two bits a row for the products that follow
-products: such a product, which takes two bits a row
+landmark: sums over 1,000 landmarks, with a sample of 3,000 rows; workers keep two bits a row for the products
+products: such a product, which takes the two bits a row of the last `landmark`
 cells: the shuffle to bins, and the solution of the bins
 score: the accuracy of a model
 predict: a value of every row, which the client takes chunk by chunk, as to write them
@@ -204,7 +204,7 @@ def measure(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[10, 30, 100])
+    parser.add_argument("--workers", type=int, nargs="+", default=[100, 300, 1000])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--chunks", type=int, default=100, help="chunks for each worker")
     parser.add_argument("--seconds", type=float, default=0.1, help="what a chunk takes")
@@ -233,6 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
                     titled = True
                 cells = ((f"{v:.3g}" if isinstance(v, float) else str(v), len(k)) for k, v in found.items())
                 print("  ".join(f"{text:>{width}}" for text, width in cells), flush=True)
+            KEPT.clear()
 
 
 if __name__ == "__main__":

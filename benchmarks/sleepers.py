@@ -34,10 +34,11 @@ from dask_odm.methods.cells.workers import CHOSEN, FIGURES, SolvedBin
 
 NOISE = np.random.default_rng(0).integers(0, 256, 1 << 23, np.uint8)  # which no compression makes smaller
 SLEPT: Counter[int] = Counter()  # milliseconds by thread, which is one worker
-# Many workers in a process share its memory, which says nothing of theirs.
+# Many workers in a process share its memory, which says nothing of theirs, and all look at the same loop and system.
 SETTINGS = UNPROFILED | {
     f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause", "terminate")
 }
+SETTINGS |= {"distributed.admin.tick.interval": "10s", "distributed.admin.system-monitor.interval": "60s"}
 
 
 def sleep(seconds: float) -> None:
