@@ -37,7 +37,7 @@ from unittest.mock import patch
 import numpy as np
 import sleepers
 from distributed import Client
-from sleepers import Everyone, Figures, Question, SleepingStore, ask, no_columns, noise, sleeping_cluster
+from sleepers import CHUNK_ROWS, Everyone, Figures, Question, SleepingStore, ask, no_columns, noise, sleeping_cluster
 
 from dask_odm.data.store.layout import Layout
 from dask_odm.data.store.statistics import TargetFacts
@@ -53,7 +53,7 @@ from dask_odm.methods.cells.workers import CellSettings
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.cell_model import CellTree
 
-CHUNK_ROWS, FEATURES, LANDMARKS = 10_000, 50, 1000
+FEATURES, LANDMARKS = 50, 1000
 SAMPLE_BYTES = 3 * LANDMARKS * (4 * FEATURES + 24)
 KEPT: dict[int, Any] = {}  # by number of chunks: what the last pass of `landmark` kept for `products`
 
@@ -128,7 +128,7 @@ class Unscaled:
 
 def score(store: SleepingStore, cluster: Cluster) -> None:
     fitted = SimpleNamespace(_for_tasks=lambda: noise(4 * LANDMARKS * FEATURES), classes_=np.arange(2))
-    with patch.object(mixins, "check_features"), patch.object(mixins, "count_chunk", sleepers.count_chunk):
+    with patch.object(mixins, "check_features"), patch.object(mixins, "ScoreQuery", sleepers.ScoreQuery):
         right, total = mixins.StoreClassifier._count_store(fitted, store)
     assert right == total == store.rows
 

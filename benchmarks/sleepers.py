@@ -32,6 +32,7 @@ from dask_odm.engine.workers import UNPROFILED
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.cells.workers import CHOSEN, FIGURES, SolvedBin
 
+CHUNK_ROWS = 10_000
 NOISE = np.random.default_rng(0).integers(0, 256, 1 << 23, np.uint8)  # which no compression makes smaller
 SLEPT: Counter[int] = Counter()  # milliseconds by thread, which is one worker
 # Many workers in a process share its memory, which says nothing of theirs, and all look at the same loop and system.
@@ -70,7 +71,10 @@ class SleepingStore(Store):
 
     def read_columns(self, i: int) -> StoreBlock:
         rows = self.chunk_slice(i)
-        return StoreBlock(np.empty((rows.stop - rows.start, 0)), None, None, rows.start)
+        return StoreBlock(np.empty((rows.stop - rows.start, 0)), np.empty(0), None, rows.start)
+
+    def require_classes(self, what: str) -> None:
+        """Its rows have no labels that are read."""
 
 
 def no_columns(block: StoreBlock) -> tuple[np.ndarray, np.ndarray]:
@@ -155,10 +159,16 @@ def values_of_chunks(model: Any, store: Store, chunks: range) -> np.ndarray:
     return np.concatenate([np.zeros(len(store.read(i).X), np.float32) for i in chunks])
 
 
-def count_chunk(model: Any, store: Store, classes: Any, i: int) -> tuple[float, float]:
-    """Sleep instead of counting the rows of a chunk that are predicted right."""
-    rows = float(len(store.read(i).X))
-    return rows, rows
+@dataclass(frozen=True, eq=False)
+class ScoreQuery:
+    """A query that counts all rows as predicted right."""
+
+    model: Any
+    store: Store
+    classes: Any
+
+    def of_blocks(self, blocks: Iterable[RowBlock]) -> list[tuple[float, float]]:
+        return [(CHUNK_ROWS, CHUNK_ROWS) for _ in blocks]
 
 
 # Processes ---------------------------------------------------------------------------------------------------------

@@ -233,7 +233,8 @@ def join_nodes(runs: Sequence[list[Node]]) -> list[Node]:
 
 def _join_apart(runs: Sequence[tuple[list[Node], Any]]) -> list[Node]:
     """Return `join_nodes` of runs that have kept values beside their nodes."""
-    return join_nodes([nodes for nodes, _ in runs])  # type: ignore[no-any-return]
+    found: list[Node] = join_nodes([nodes for nodes, _ in runs])
+    return found
 
 
 def _whole(runs: Sequence[list[Node]]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster, active_client, computed
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
@@ -38,7 +38,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
-from dask_odm.models.predict import count_chunk, label_block
+from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.typing import Array
 
 
@@ -196,15 +196,14 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     def _count_store(self, store: Store) -> tuple[float, float]:
         """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
         check_features(self, store)
-        model = self._for_tasks()
+        store.require_classes("score")
+        query = ScoreQuery(self._for_tasks(), store, self.classes_)
         if active_client() is not None:
-            chunks = [(i,) for i in range(store.n_chunks)]
-            counts = Cluster.present().map_chunks(count_chunk, chunks, "score", model, store, self.classes_)
+            counts = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
-            counted = partial(count_chunk, model, store, self.classes_, threads=each)
             with single_threaded_blas:
-                counts = run_threads(counted, range(store.n_chunks), CPU_COUNT)
+                counts = run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT)
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
