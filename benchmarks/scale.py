@@ -1,6 +1,6 @@
 """What the engine costs with many workers: passes, cells and predictions whose tasks sleep instead of computing.
 
-    python benchmarks/scale.py [--workers 10 30 100] [--ways newton landmark] [--chunks 100] [--seconds 0.1]
+    python benchmarks/scale.py [--workers 100 300 1000] [--ways newton landmark] [--chunks 100] [--seconds 0.1]
 
 A scheduler of `distributed` has so many real workers of one thread, in a few processes of this machine, which speak
 TCP. The engine's own code gives them tasks over a store of 10,000 rows of 50 features a chunk. A chunk takes 100 ms of
@@ -8,8 +8,8 @@ sleep; there are 100 chunks for each worker, so 1,000 workers have 10⁹ rows. R
 
 join: what a fit asks all workers before it begins
 newton: sums of Newton over the weights of 50 features
-landmark: sums over 1,000 landmarks, with a sample of 3,000 rows, and two bits a row for the products that follow
-products: such a product, which takes two bits a row
+landmark: sums over 1,000 landmarks, with a sample of 3,000 rows; workers keep two bits a row for the products
+products: such a product, which takes the two bits a row of the last `landmark`
 cells: the shuffle to bins, and the solution of the bins
 score: the accuracy of a model
 predict: a value of every row, which the client takes chunk by chunk, as to write them
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from unittest.mock import patch
 import numpy as np
 import sleepers
 from distributed import Client
-from sleepers import Everyone, Figures, Question, SleepingStore, ask, no_columns, noise, sleeping_cluster
+from sleepers import CHUNK_ROWS, Everyone, Figures, Question, SleepingStore, ask, no_columns, noise, sleeping_cluster
 
 from dask_odm.data.store.layout import Layout
 from dask_odm.data.store.statistics import TargetFacts
@@ -52,8 +53,9 @@ from dask_odm.methods.cells.workers import CellSettings
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.cell_model import CellTree
 
-CHUNK_ROWS, FEATURES, LANDMARKS = 10_000, 50, 1000
+FEATURES, LANDMARKS = 50, 1000
 SAMPLE_BYTES = 3 * LANDMARKS * (4 * FEATURES + 24)
+KEPT: dict[int, Any] = {}  # by number of chunks: what the last pass of `landmark` kept for `products`
 
 
 def sleeping_store(chunks: int, seconds: float) -> SleepingStore:
@@ -77,15 +79,14 @@ def newton(store: SleepingStore, cluster: Cluster) -> None:
 def landmark(store: SleepingStore, cluster: Cluster) -> None:
     query = Question(noise(4 * LANDMARKS * FEATURES), 8 * LANDMARKS + SAMPLE_BYTES, CHUNK_ROWS // 4)
     passes = StorePasses(store, cluster, no_columns)
-    passes.run(query, Question.sums, noise(8 * LANDMARKS), nbytes=SAMPLE_BYTES)
+    found = passes.run(query, Question.sums, noise(8 * LANDMARKS), nbytes=SAMPLE_BYTES, kept="kept")
+    KEPT[store.n_chunks] = found.kept
 
 
 def products(store: SleepingStore, cluster: Cluster) -> None:
     query = Question(noise(4 * LANDMARKS * FEATURES), 8 * LANDMARKS)
     passes = StorePasses(store, cluster, no_columns)
-    chunks = np.array_split(np.arange(store.n_chunks), passes.groups)
-    kept = [[noise(CHUNK_ROWS // 4) for _ in some] for some in chunks]
-    passes.run(query, Question.sums, noise(8 * LANDMARKS), of_groups=kept)
+    passes.run(query, Question.sums, noise(8 * LANDMARKS), of_groups=KEPT[store.n_chunks])
 
 
 def cells(store: SleepingStore, cluster: Cluster) -> None:
@@ -127,7 +128,7 @@ class Unscaled:
 
 def score(store: SleepingStore, cluster: Cluster) -> None:
     fitted = SimpleNamespace(_for_tasks=lambda: noise(4 * LANDMARKS * FEATURES), classes_=np.arange(2))
-    with patch.object(mixins, "check_features"), patch.object(mixins, "count_chunks", sleepers.count_chunks):
+    with patch.object(mixins, "check_features"), patch.object(mixins, "ScoreQuery", sleepers.ScoreQuery):
         right, total = mixins.StoreClassifier._count_store(fitted, store)
     assert right == total == store.rows
 
@@ -150,14 +151,31 @@ def idleness(pipes: list[Any], seconds: float = 3.0) -> float:
     return ask(pipes[:1], "found")[0]["cpu"] / seconds
 
 
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the block if it takes longer, as Ctrl-C raises KeyboardInterrupt."""
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def measure(
-    way: str, store: SleepingStore, cluster: Cluster, pipes: list[Any], own: Figures, idle: float
+    way: str, store: SleepingStore, cluster: Cluster, pipes: list[Any], own: Figures, idle: float, patience: float
 ) -> dict[str, Any]:
-    """Return the figures of one way."""
+    """Return the figures of one way; raise TimeoutError if it did not end within ``patience`` seconds."""
     ask(pipes, "reset")
     own.reset()
     began = time.perf_counter()
-    WAYS[way](store, cluster)
+    with interrupted_after(patience):
+        WAYS[way](store, cluster)
     seconds = time.perf_counter() - began
     client = own.found()
     scheduler, *workers = ask(pipes, "found")
@@ -186,11 +204,12 @@ def measure(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[10, 30, 100])
+    parser.add_argument("--workers", type=int, nargs="+", default=[100, 300, 1000])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--chunks", type=int, default=100, help="chunks for each worker")
     parser.add_argument("--seconds", type=float, default=0.1, help="what a chunk takes")
     parser.add_argument("--processes", type=int, default=4, help="that the workers share")
+    parser.add_argument("--patience", type=float, default=180, help="seconds after which a way is given up")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     own = Figures()
@@ -201,7 +220,11 @@ def main(arguments: list[str] | None = None) -> None:
             cluster = Cluster(client, count, 1, 2 << 30, 4 << 30)
             idle = idleness(pipes)
             for way in options.ways:
-                found = measure(way, store, cluster, pipes, own, idle)
+                try:
+                    found = measure(way, store, cluster, pipes, own, idle, options.patience)
+                except TimeoutError:
+                    print(f"{way}, {count} workers: not done after {options.patience:g} s", flush=True)
+                    continue
                 if options.json:
                     print(json.dumps(found), flush=True)
                     continue
@@ -210,6 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
                     titled = True
                 cells = ((f"{v:.3g}" if isinstance(v, float) else str(v), len(k)) for k, v in found.items())
                 print("  ".join(f"{text:>{width}}" for text, width in cells), flush=True)
+            KEPT.clear()
 
 
 if __name__ == "__main__":

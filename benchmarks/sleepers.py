@@ -32,12 +32,14 @@ from dask_odm.engine.workers import UNPROFILED
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.cells.workers import CHOSEN, FIGURES, SolvedBin
 
+CHUNK_ROWS = 10_000
 NOISE = np.random.default_rng(0).integers(0, 256, 1 << 23, np.uint8)  # which no compression makes smaller
 SLEPT: Counter[int] = Counter()  # milliseconds by thread, which is one worker
-# Many workers in a process share its memory, which says nothing of theirs.
+# Many workers in a process share its memory, which says nothing of theirs, and all look at the same loop and system.
 SETTINGS = UNPROFILED | {
     f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause", "terminate")
 }
+SETTINGS |= {"distributed.admin.tick.interval": "10s", "distributed.admin.system-monitor.interval": "60s"}
 
 
 def sleep(seconds: float) -> None:
@@ -69,7 +71,10 @@ class SleepingStore(Store):
 
     def read_columns(self, i: int) -> StoreBlock:
         rows = self.chunk_slice(i)
-        return StoreBlock(np.empty((rows.stop - rows.start, 0)), None, None, rows.start)
+        return StoreBlock(np.empty((rows.stop - rows.start, 0)), np.empty(0), None, rows.start)
+
+    def require_classes(self, what: str) -> None:
+        """Its rows have no labels that are read."""
 
 
 def no_columns(block: StoreBlock) -> tuple[np.ndarray, np.ndarray]:
@@ -154,10 +159,16 @@ def values_of_chunks(model: Any, store: Store, chunks: range) -> np.ndarray:
     return np.concatenate([np.zeros(len(store.read(i).X), np.float32) for i in chunks])
 
 
-def count_chunks(shared: Any, chunks: range) -> list[tuple[float, float]]:
-    """Sleep instead of counting the rows of a run of chunks that are predicted right."""
-    rows = [float(len(shared[1].read(i).X)) for i in chunks]
-    return [(each, each) for each in rows]
+@dataclass(frozen=True, eq=False)
+class ScoreQuery:
+    """A query that counts all rows as predicted right."""
+
+    model: Any
+    store: Store
+    classes: Any
+
+    def of_blocks(self, blocks: Iterable[RowBlock]) -> list[tuple[float, float]]:
+        return [(CHUNK_ROWS, CHUNK_ROWS) for _ in blocks]
 
 
 # Processes ---------------------------------------------------------------------------------------------------------

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from dask.core import flatten
-from dask.delayed import Delayed
 from numpy.typing import NDArray
 
 from dask_odm.data.readers.sources import is_of
@@ -33,7 +31,6 @@ from dask_odm.models.sets import sets, thresholds_of
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
-GRAPH_BLOCKS = 64  # blocks of a graph: whoever computes a block looks through the graph that it is in
 SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
@@ -129,16 +126,11 @@ def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
 
     A few are computed at a time, on workers ahead of what is asked for.
     """
-    keys = list(flatten(lazy.__dask_keys__()))
-    lazily: list[Delayed] = []
-    for i in range(0, len(keys), GRAPH_BLOCKS):
-        some = keys[i : i + GRAPH_BLOCKS]
-        graph = lazy.__dask_optimize__(lazy.dask, some)
-        lazily += [Delayed(key, graph) for key in some]
-    report(Progress(phase, 0, len(lazily)))
+    count = lazy.numblocks[0]
+    report(Progress(phase, 0, count))
     chunk = 0
-    for i, done in enumerate(computed_in_order(lazily)):
-        report(Progress(phase, i + 1, len(lazily)))
+    for i, done in enumerate(computed_in_order(lazy)):
+        report(Progress(phase, i + 1, count))
         at = 0
         while at < len(done):
             rows = store.chunk_slice(chunk)

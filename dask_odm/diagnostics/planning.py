@@ -218,26 +218,26 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     r = min(n, Landmark().n_landmarks)
     row = store.features, store.dtype.itemsize
     needed = span_pass_bytes(r, *row, start_rows(n, r))
-    kept = n / 4  # bytes of the curvatures of rows, two bits each
-    held = solver_bytes(r, store.features, n, store.dtype.itemsize) + kept
-    work = _by_passes(StorePasses(store, cluster), costs.passes, needed, SKETCH * r * drawn_bytes(*row), kept, held)
+    held = solver_bytes(r, store.features, n, store.dtype.itemsize)
+    passes = StorePasses(store, cluster)
+    work = _by_passes(passes, costs.passes, needed, SKETCH * r * drawn_bytes(*row), held, kept=True)
     drawing = proposal_bytes(store, -(-r // FIRST_STRIDE), store.dtype.itemsize, "uniform")
     return replace(work, task_bytes=max(work.task_bytes, drawing))
 
 
 def _by_passes(
-    passes: StorePasses, count: float, needed: PassBytes, nbytes: int, kept: float = 0.0, held: float = 0.0
+    passes: StorePasses, count: float, needed: PassBytes, nbytes: int, held: float = 0.0, *, kept: bool = False
 ) -> _Work:
-    """Return the work of so many passes with sums of ``nbytes`` and, of all rows together, ``kept`` bytes."""
+    """Return the work of so many passes with sums of ``nbytes``, and perhaps values that are ``kept`` on workers."""
     store = passes.store
     groups = groups_of(store)
-    levels = passes.levels(nbytes)
+    levels = passes.levels(nbytes, kept=kept)
     longest = max(groups[run.stop - 1].stop - groups[run.start].start for run in levels[0])
     rounds = -(-len(levels[0]) // passes.cluster.slots)
-    sent = kept + nbytes * sum(len(tree_nodes((0, g, 0) for g in run)) for run in levels[-1])
+    sent = nbytes * sum(len(tree_nodes((0, g, 0) for g in run)) for run in levels[-1])
     return _Work(
         rounds * longest / store.n_chunks,
-        round(count * sum(map(len, levels))),
+        round(count * (sum(map(len, levels)) + kept * len(levels[0]))),
         count * sent,
         passes.task_bytes(needed),
         held + sent,

@@ -21,9 +21,11 @@ from uuid import uuid4
 
 import dask
 import psutil
-from dask.base import compute, persist
+from dask.base import compute, normalize_token, persist
 from dask.callbacks import Callback as Callbacks
-from dask.delayed import Delayed, delayed
+from dask.core import flatten
+from dask.delayed import Delayed
+from dask.optimization import cull
 from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
@@ -32,6 +34,7 @@ from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.typing import Array
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -50,6 +53,7 @@ CGROUP_LIMITS = (
     "/sys/fs/cgroup/memory.low",
 )
 TRIM = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
+GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks through the graph that it is in
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
@@ -79,31 +83,41 @@ def computed(*lazy: Any) -> tuple[Any, ...]:
         return tuple(watch.results(client.compute(list(lazy))))
 
 
-def computed_in_order(lazy: Sequence[Any]) -> Iterator[Any]:
-    """Yield the values of ``lazy`` in order, as `computed` does, but a few of them at a time.
+def computed_in_order(lazy: Any) -> Iterator[Array]:
+    """Yield the blocks of a lazy array in order, as `computed` does, but a few of them at a time.
 
     A client's workers have two tasks for each thread, or more, ahead of what is asked for.
     """
     client = active_client()
     if client is None:
-        together = 2 * CPU_COUNT
-        for i in range(0, len(lazy), together):
-            yield from compute(*lazy[i : i + together])
+        for graph, keys in _parts(lazy, 2 * CPU_COUNT):
+            yield from compute(*[Delayed(key, graph) for key in keys])
         return
     watch = _watch(client)
     with watch.errors():
         workers = watch.identity()["workers"].values()
-        together = max(1, sum(worker["nthreads"] for worker in workers))
         started: deque[list[Any]] = deque()
         try:
-            for i in range(0, len(lazy), together):
-                started.append(client.compute(list(lazy[i : i + together])))
+            for graph, keys in _parts(lazy, max(1, sum(worker["nthreads"] for worker in workers))):
+                started.append(client.get(_NamedGraph(graph), keys, sync=False))
                 if len(started) > 2:
                     yield from _results_of(client, started.popleft())
             while started:
                 yield from _results_of(client, started.popleft())
         finally:  # a notebook keeps the traceback of an error, and with it the futures
             _release(chain.from_iterable(started))
+
+
+def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]]]:
+    """Yield graphs of so many blocks of a lazy array each, with their keys."""
+    keys = list(flatten(lazy.__dask_keys__()))
+    step = -(-GRAPH_BLOCKS // together) * together
+    for i in range(0, len(keys), step):
+        some = keys[i : i + step]
+        graph = dict(lazy.__dask_optimize__(lazy.dask, some))
+        for j in range(0, len(some), together):
+            own = some[j : j + together]
+            yield cull(graph, own)[0], own
 
 
 def _results_of(client: Client, futures: list[Any]) -> Iterator[Any]:
@@ -197,6 +211,17 @@ class Cluster:
         memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
         return cls(None, 1, threads, memory, memory)
 
+    @classmethod
+    def present(cls) -> Cluster:
+        """Return the active client's workers, or this process, for tasks of which none is refused for its memory."""
+        client = active_client()
+        if client is None:
+            return cls.local()
+        watch = _watch(client)
+        with watch.errors():
+            threads = [worker["nthreads"] for worker in watch.identity()["workers"].values()] or [1]
+        return cls(client, len(threads), max(threads), 0, 0)
+
     @property
     def slots(self) -> int:
         """Number of tasks that run at the same time."""
@@ -274,10 +299,21 @@ class Cluster:
         if self.client is None:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
+        with self._sending([task.key for task in tasks]), _large_graphs():
+            futures = self.client.compute(list(tasks))
+        yield from self.done(futures)
+
+    def started(self, graph: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+        """Start the tasks of a Dask graph on a client's workers, and return the futures of ``keys``."""
+        assert self.client is not None
+        with self._sending(keys), _large_graphs():
+            return list(self.client.get(_NamedGraph(graph), list(keys), sync=False))
+
+    def done(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of the futures of a client as they finish; raises ClusterError as `results`."""
+        assert self.client is not None
         # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
-        with self._sending([task.key for task in tasks]):
-            with _large_graphs():
-                futures = self.client.compute(list(tasks))
+        with self._sending([future.key for future in futures]):
             number = {future: i for i, future in enumerate(futures)}
             watch = _watch(self.client)
             for some in watch.completed(futures, GATHERED):
@@ -390,27 +426,50 @@ class Cluster:
         tasks = min(len(arguments), self.tasks)
         bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
         groups = [arguments[a:b] for a, b in pairwise(bounds)]
-        run = delayed(partial(_run_group, function), pure=False, traverse=False)
-        results: dict[int, list[Any]] = {}
         report(Progress(phase, 0, len(arguments)))
+        done = 0
+        results: dict[int, list[Any]] = {}
+        for i, result in self._run_groups([partial(_run_group, function, group) for group in groups], phase, shared):
+            results[i] = result
+            done += len(result)
+            report(Progress(phase, done, len(arguments)))
+        return [item for i in range(tasks) for item in results[i]]
+
+    def _run_groups(
+        self, calls: Sequence[Callable[[Any], Any]], phase: str, shared: tuple[Any, ...]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of ``call(shared)`` for each of ``calls``."""
+        if self.client is None:
+            return enumerate(run_threads(lambda call: call(shared), calls, self.threads))
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
         # Dask groups tasks by the words of their names. In a group of its own, what is shared does not draw the others
         # to the one worker that has it first.
-        sent = delayed(shared, name=f"{phase}-shared-{serial}", traverse=False)
-        started = [run(sent, group, dask_key_name=f"{phase}-{serial}-{i}") for i, group in enumerate(groups)]
-        for i, result in self.results(started):
-            results[i] = result
-            report(Progress(phase, sum(map(len, results.values())), len(arguments)))
-        return [item for i in range(tasks) for item in results[i]]
+        sent = f"{phase}-shared-{serial}"
+        tasks = {f"{phase}-{serial}-{i}": (call, sent) for i, call in enumerate(calls)}
+        return self.done(self.started(tasks | {sent: (partial(_together, *shared),)}, list(tasks)))
 
 
-def sent_bytes(question: Any) -> int:
-    """Return the bytes of the arrays that are sent with a question."""
+class _NamedGraph(dict[str, Any]):
+    """A Dask graph that is named after its first key, which no other graph has; it is sent as a plain dict.
+
+    Dask names a graph by a digest of all that is in it, for which the client takes longer than for all else.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+@normalize_token.register(_NamedGraph)
+def _name_of_graph(graph: _NamedGraph) -> str:
+    return next(iter(graph))
+
+
+def pickled(value: Any) -> bytes:
+    """Return ``value`` as Dask sends it to workers, of which `pickle.loads` makes it again."""
     from distributed.protocol.pickle import dumps
 
-    sizes: list[int] = []
-    dumps(question, buffer_callback=lambda buffer: sizes.append(buffer.raw().nbytes))
-    return sum(sizes)
+    found: bytes = dumps(value)
+    return found
 
 
 def _large_graphs() -> Any:
@@ -430,7 +489,7 @@ def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tu
 
 @worker_task
 def _run_group(
-    function: Callable[..., Any], shared: tuple[Any, ...], arguments: Sequence[tuple[Any, ...]]
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
 ) -> list[Any]:
     with single_threaded_blas:
         return [function(*shared, *a) for a in while_wanted(arguments)]

@@ -14,20 +14,21 @@ those of rows in memory that are cut into the same chunks.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from dask.delayed import delayed
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, sent_bytes, while_wanted
+from dask_odm.engine.cluster import Cluster, pickled, while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
@@ -40,22 +41,40 @@ CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; el
 SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
 RUN_PIECES = 16  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
+SENT_BYTES = 512 << 20  # the most bytes of questions that the scheduler sends with the tasks of a pass
 CLIENT_TASKS = 32  # the most tasks whose sums the client adds up, even if they are small
 JOINED = 8  # the tasks whose sums a worker adds up at a time
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
 
-def chunk_groups(n_chunks: int, most: int | None = None) -> list[range]:
+@dataclass(frozen=True)
+class ChunkGroups(Sequence[range]):
+    """A run of the groups into which chunks are cut, with ``numbers`` among all ``n_groups``; it is small to send."""
+
+    n_chunks: int
+    n_groups: int
+    numbers: range
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, i: Any) -> Any:
+        number = self.numbers[i]
+        if isinstance(number, range):
+            return replace(self, numbers=number)
+        return range(self.n_chunks * number // self.n_groups, self.n_chunks * (number + 1) // self.n_groups)
+
+
+def chunk_groups(n_chunks: int, most: int | None = None) -> ChunkGroups:
     """Return the groups of chunks, a power of two in number, whose sums are added; they depend on the store alone."""
     if most is None:
         most = n_chunks if n_chunks >= 4 * CHUNK_GROUPS else CHUNK_GROUPS
     count = 1 << (min(n_chunks, most).bit_length() - 1)
-    bounds = [n_chunks * g // count for g in range(count + 1)]
-    return [range(a, b) for a, b in pairwise(bounds)]
+    return ChunkGroups(n_chunks, count, range(count))
 
 
-def groups_of(store: Store) -> list[range]:
+def groups_of(store: Store) -> ChunkGroups:
     """Return the groups of chunks of a store, those of sparse rows with eight entries for each feature, or few."""
     entries = store.layout.entries
     if entries is None:
@@ -105,7 +124,8 @@ class StorePasses:
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
         sums = max(10, self.groups.bit_length() + 3) * needed.sums  # one per level of the tree, and those of blocks
-        return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work
+        kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots)  # of the last pass as well
+        return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work + kept
 
     def fits(self, needed: PassBytes) -> bool:
         """Return whether the tasks of such a pass fit the workers' memory."""
@@ -121,54 +141,83 @@ class StorePasses:
         query: Any,
         method: Callable[..., Any],
         *arguments: Any,
-        of_groups: Sequence[Any] = (),
+        of_groups: Any = (),
         nbytes: int | None = 0,
+        kept: str | None = None,
     ) -> Any:
         """Return a sum over all rows, see `Passes.run`. Large answers are added up on the workers, by the same tree."""
         groups = groups_of(self.store)
         shared = self.store, query, method, arguments, self.columns
         with Meter(PASS, self.rows, "rows") as meter:
-            runs, *joins = self.levels(nbytes)
-            told = [(a.start, groups[a.start : a.stop], of_groups[a.start : a.stop]) for a in runs]
-            if self.cluster.client is None:  # threads report progress
-                here: Callable[..., Any] = partial(sum_groups, *shared, meter=meter)
-                return _whole(run_threads(lambda a: here(*a), told, self.cluster.threads))
-            serial = uuid4().hex  # two fits at the same time must not share tasks, though they ask for the same
-            name = f"{type(query).__name__.lower()}-{method.__name__}-{serial}"
-            keys = [f"{name}-{a[0]}" for a in told]
-            if len(told) * sent_bytes((query, arguments)) > CLIENT_BYTES:  # it is sent once, and workers hand it on
-                asked = delayed(shared, name=f"asked-{name}", traverse=False)
-                calls = [delayed(partial(_sum_asked, sum_groups, a), pure=False, traverse=False) for a in told]
-                tasks = [call(asked, dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
-            else:
-                calls = [delayed(partial(sum_groups, *shared, *a), pure=False, traverse=False) for a in told]
-                tasks = [call(dask_key_name=key) for key, call in zip(keys, calls, strict=True)]
-            for _ in joins:
-                tasks = _joined(tasks, name)
-            parts = dict(meter.over(self.cluster.results(tasks), lambda _: self.rows // len(tasks)))
-            return _whole([parts[i] for i in range(len(tasks))])
+            if self.cluster.client is not None:
+                return self._run_by_workers(shared, of_groups, self.levels(nbytes, kept=kept is not None), kept, meter)
+            told = [(a.start, groups[a.start : a.stop], of_groups[a.start : a.stop]) for a in self.levels(nbytes)[0]]
+            # threads report progress
+            return _whole(run_threads(lambda a: sum_groups(*shared, *a, meter=meter), told, self.cluster.threads))
 
-    def levels(self, nbytes: int | None) -> list[list[range]]:
+    def _run_by_workers(
+        self, shared: tuple[Any, ...], of_groups: Any, levels: list[list[range]], kept: str | None, meter: Meter
+    ) -> Any:
+        """Return the sum that tasks make of the questions ``shared``, with futures of the values that are ``kept``.
+
+        All tasks are one graph, and the question is pickled once: the scheduler takes longer for small parts of tasks
+        than for many bytes.
+        """
+        groups = groups_of(self.store)
+        _, query, method, *_ = shared
+        # two fits at the same time must not share tasks, though they ask for the same
+        name = f"{type(query).__name__.lower()}-{method.__name__}-{uuid4().hex}"
+        held = isinstance(of_groups, KeptValues)
+        runs = of_groups.runs if held else levels[0]
+        question: Any = pickled(shared)
+        graph: dict[str, Any] = {}
+        if len(runs) * len(question) > SENT_BYTES:  # it is sent once, and workers hand it on
+            graph[f"asked-{name}"] = question
+            question = f"asked-{name}"
+        keys = [f"{name}-{a.start}" for a in runs]
+        for i, (key, a) in enumerate(zip(keys, runs, strict=True)):
+            part = slice(a.start, a.stop)
+            call = partial(_sum_asked, sum_groups, kept, a.start, groups[part], () if held else of_groups[part])
+            graph[key] = (call, question, of_groups.futures[i]) if held else (call, question)
+        apart = {} if kept is None else {f"kept-{key}": (itemgetter(1), key) for key in keys}
+        graph |= apart
+        for number in range(1, len(levels)):
+            parts = _neighbours(keys)
+            keys = [f"joined-{name}-{len(parts)}-{i}" for i in range(len(parts))]
+            join = join_nodes if number > 1 or kept is None else _join_apart
+            graph |= {key: (join, part) for key, part in zip(keys, parts, strict=True)}
+        futures = self.cluster.started(graph, [*keys, *apart])
+        with self.cluster.cancelled_on_error(futures):
+            done = self.cluster.done(futures[: len(keys)])
+            found = dict(meter.over(done, lambda _: self.rows // len(keys)))
+        total = _whole([found[i] for i in range(len(keys))])
+        return total if kept is None else replace(total, **{kept: KeptValues(runs, futures[len(keys) :])})
+
+    def levels(self, nbytes: int | None, *, kept: bool = False) -> list[list[range]]:
         """Return the runs of groups that the tasks of a pass sum, and then of those that join sums of ``nbytes``.
 
-        Runs are equal if their sums fit where they are joined.
+        Runs are equal if their sums fit where they are joined. Sums are joined in any case if values are ``kept``.
         """
         available, _ = self.cluster.share(self.cluster.slots)
         groups = self.groups
         nodes = 2 * groups.bit_length()
         aligned = 4 * JOINED * nodes * (nbytes or 0) > available
         levels = [group_runs(groups, self.cluster.slots, aligned=aligned)]
-        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nbytes)))
-        while len(levels[-1]) > most:
+        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nodes * nbytes)))
+        while len(levels[-1]) > most or len(levels) == kept:
             levels.append([range(runs[0].start, runs[-1].stop) for runs in _neighbours(levels[-1])])
         return levels
 
 
-def _joined(tasks: list[Any], name: str) -> list[Any]:
-    """Return fewer tasks, each of which joins the nodes of a few."""
-    join = delayed(join_nodes, pure=False)
-    parts = _neighbours(tasks)
-    return [join(part, dask_key_name=f"joined-{name}-{len(parts)}-{i}") for i, part in enumerate(parts)]
+@dataclass(frozen=True, eq=False)
+class KeptValues:
+    """Values of all groups that stay with the workers which found them, one future for each of the ``runs``.
+
+    They can only be handed back, as the ``of_groups`` of a later pass. If a worker is lost, they are found again.
+    """
+
+    runs: list[range]
+    futures: list[Any]
 
 
 def _neighbours(items: list[Any]) -> list[list[Any]]:
@@ -180,6 +229,12 @@ def _neighbours(items: list[Any]) -> list[list[Any]]:
 def join_nodes(runs: Sequence[list[Node]]) -> list[Node]:
     """Return the nodes of the tree of sums that neighbouring runs have together."""
     return tree_nodes(chain.from_iterable(runs))
+
+
+def _join_apart(runs: Sequence[tuple[list[Node], Any]]) -> list[Node]:
+    """Return `join_nodes` of runs that have kept values beside their nodes."""
+    found: list[Node] = join_nodes([nodes for nodes, _ in runs])
+    return found
 
 
 def _whole(runs: Sequence[list[Node]]) -> Any:
@@ -219,9 +274,24 @@ def sum_groups(
         )
 
 
-def _sum_asked(sums: Callable[..., list[Node]], told: tuple[Any, ...], asked: tuple[Any, ...]) -> list[Node]:
-    """Call ``sums``, which is `sum_groups`, with what is ``asked`` of all tasks of a pass."""
-    return sums(*asked, *told)
+def _sum_asked(
+    sums: Callable[..., list[Node]],
+    kept: str | None,
+    first: int,
+    groups: Sequence[range],
+    of_groups: Sequence[Any],
+    question: bytes,
+    held: Sequence[Any] = (),
+) -> Any:
+    """Call ``sums``, which is `sum_groups`, with the pickled ``question`` that all tasks of a pass are asked.
+
+    Returns the nodes, or a pair of these and of the values of all groups that are to be ``kept``.
+    """
+    nodes = sums(*pickle.loads(question), first, groups, held or of_groups)
+    if kept is None:
+        return nodes
+    values = tuple(chain.from_iterable(getattr(total, kept) for _, _, total in nodes))
+    return [(level, place, replace(total, **{kept: ()})) for level, place, total in nodes], values
 
 
 def _blocks(

@@ -49,6 +49,7 @@ class Patience:
     idle: float = 300.0  # for which workers may do nothing at all, though tasks are waited for
     restart: float = 30.0  # within which a nanny must end a silent worker: it takes 5, but Dask copes badly with less
     poll: float = 5.0  # between two checks of the cluster
+    poll_of_worker: float = 0.02  # at least, for each worker: what the scheduler tells of 1,000 is megabytes
 
 
 PATIENCE = Patience()
@@ -154,7 +155,7 @@ class Watch:
             return
         workers = self.identity()["workers"]
         now = time.monotonic()
-        self._due = now + PATIENCE.poll
+        self._due = now + max(PATIENCE.poll, PATIENCE.poll_of_worker * len(workers))
         if workers:
             self._inhabited = now
         elif now - self._inhabited > PATIENCE.workerless:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.delayed import delayed
 from dask.system import CPU_COUNT
 from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -17,7 +15,8 @@ from sklearn.utils.validation import column_or_1d
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client, computed
+from dask_odm.engine.cluster import Cluster, active_client, computed
+from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator, map_blocks
 from dask_odm.estimators.inputs.checks import (
@@ -39,7 +38,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
-from dask_odm.models.predict import chunk_runs, count_chunk, count_chunks, label_block
+from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.typing import Array
 
 
@@ -197,16 +196,14 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
     def _count_store(self, store: Store) -> tuple[float, float]:
         """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
         check_features(self, store)
-        model = self._for_tasks()
+        store.require_classes("score")
+        query = ScoreQuery(self._for_tasks(), store, self.classes_)
         if active_client() is not None:
-            held = delayed((model, store, self.classes_), traverse=False)  # sent to a worker once
-            runs = delayed(count_chunks, pure=False)
-            counts = list(chain.from_iterable(computed(*[runs(held, run) for run in chunk_runs(store)])))
+            counts = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
-            chunks = range(store.n_chunks)
             with single_threaded_blas:
-                counts = run_threads(lambda i: count_chunk(model, store, i, self.classes_, each), chunks, CPU_COUNT)
+                counts = run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT)
         return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:

@@ -105,11 +105,13 @@ class PassBytes:
     """Bytes that one task of a pass holds at its peak, besides the rows of a block.
 
     A task holds several sums of ``sums`` bytes each, ``row`` bytes for every row of a block, and ``work`` of buffers.
+    Of every row that it reads it keeps ``kept_bits`` bits for later passes.
     """
 
     sums: int
     row: int
     work: int
+    kept_bits: int = 0
 
 
 class Passes(Protocol):
@@ -135,8 +137,9 @@ class Passes(Protocol):
         query: Any,
         method: Callable[..., Any],
         *arguments: Any,
-        of_groups: Sequence[Any] = (),
+        of_groups: Any = (),
         nbytes: int | None = 0,
+        kept: str | None = None,
     ) -> Any:
         """Return the sum of ``method(query, blocks, *arguments)`` over all rows.
 
@@ -144,7 +147,9 @@ class Passes(Protocol):
         must sum a block in runs of that many rows from the first on, and may be given these runs as blocks. ``method``
         is one of its class, takes an iterable of `RowBlock`, and returns a sum that supports ``+``. ``of_groups`` has
         one more argument for each group, or is empty; ``nbytes`` are those of the answer, if it is large, and None if
-        it is a list of values of all rows, which no worker is to hold.
+        it is a list of values of all rows, which no worker is to hold. ``kept`` names an attribute of the answer, a
+        tuple with an item for each group, which may stay where the groups are: it can be handed back as ``of_groups``
+        of a later pass, and not be looked at if rows are `streamed`.
         """
         ...
 
@@ -191,8 +196,9 @@ class ThreadPasses:
         query: Any,
         method: Callable[..., Any],
         *arguments: Any,
-        of_groups: Sequence[Any] = (),
+        of_groups: Any = (),
         nbytes: int | None = 0,
+        kept: str | None = None,
     ) -> Any:
         more: Sequence[tuple[Any, ...]] = [(argument,) for argument in of_groups] or [()] * self.groups
         with single_threaded_blas, Meter(PASS, self.rows, "rows") as meter:

@@ -7,7 +7,7 @@ stay on disk.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +22,7 @@ from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.records import Record, read_record
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.models.cell_model import CellModel, ClusterModel
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.models.pair_model import PairModel
@@ -190,18 +191,25 @@ def label_block(scores: Array, classes: Array) -> Array:
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
-def count_chunks(shared: tuple[Model | ModelFile, Store, Array], chunks: range) -> list[tuple[float, float]]:
-    """Return `count_chunk` of every chunk of a run, with the model, the store and the classes that all runs share."""
-    model, store, classes = shared
-    return [count_chunk(model, store, i, classes, 1) for i in chunks]
+@dataclass(frozen=True, eq=False)
+class ScoreQuery:
+    """Weights of the rows of a labelled store that a model predicts right, and of all with a label. Tasks carry it."""
 
+    model: Model | ModelFile
+    store: Store
+    classes: Array
 
-def count_chunk(model: Model | ModelFile, store: Store, i: int, classes: Array, threads: int) -> tuple[float, float]:
-    """Return the weight of correctly predicted rows of chunk ``i``, and that of all its rows with a label."""
-    store.require_classes("score")
-    with store_seen_from_here(store):
-        block = store.read(i)
-    assert block.y is not None
-    weight = np.where(block.y < 0, 0.0, 1.0 if block.weight is None else block.weight)
-    right = label_block(values_of_block(model, block.X, threads), classes) == store.labels(block.y)
-    return float(weight[right].sum()), float(weight.sum())
+    def of_blocks(self, blocks: Iterable[RowBlock]) -> list[tuple[float, float]]:
+        """Return both weights of every block."""
+        with store_seen_from_here(self.store):
+            return [self._weights(block.X, block.y, block.weight, 1) for block in blocks]
+
+    def of_chunk(self, i: int, threads: int) -> tuple[float, float]:
+        """Return both weights of chunk ``i``."""
+        block = self.store.read(i)
+        return self._weights(block.X, *block.columns(), threads)
+
+    def _weights(self, X: Any, y: Array, weight: Array, threads: int) -> tuple[float, float]:
+        counted = np.where(y < 0, 0.0, weight if weight.size else 1.0)
+        right = label_block(values_of_block(self.model, X, threads), self.classes) == self.store.labels(y)
+        return float(counted[right].sum()), float(counted.sum())

@@ -142,9 +142,9 @@ def test_a_thousand_runs_are_about_as_long():
 
 
 def test_levels_are_the_tasks_that_a_scheduler_had():
-    """As `benchmarks/scale.py` counted them: 113 with 100 workers, and 343 with 300."""
+    """As `benchmarks/scale.py` counted them with 100 and 300 workers."""
     many = SimpleNamespace(layout=SimpleNamespace(entries=None), n_chunks=100_000)
-    for workers, tasks in ((10, 10), (100, 113), (300, 343)):
+    for workers, tasks in ((10, 10), (100, 113), (300, 343), (1000, 1141)):
         levels = StorePasses(many, Cluster(None, workers, 1, 2 << 30, 4 << 30)).levels(8 * 51**2)
         assert sum(map(len, levels)) == tasks
         for runs in levels:

@@ -257,7 +257,7 @@ class MachineProblem:
         query = self.query.of_machines(some)
         query = replace(query, span=replace(query.span, double=double))
         passes = self.exact if double else self.passes
-        return passes.run(query, MachineQuery.sums, A, nbytes=A.nbytes)
+        return passes.run(query, MachineQuery.sums, A, nbytes=A.nbytes, kept="outside")
 
     def samples(self, size: int, seed: int) -> ClassSamples:
         """Return up to ``size`` rows of every class, as the kernel sees them, drawn by their weights."""
@@ -278,4 +278,4 @@ def machine_pass_bytes(m: int, width: int, r: int, d: int) -> PassBytes:
     """Return the bytes that a task holds in a pass for ``m`` machines, of which ``width`` learn from the same class."""
     rows = tile_rows(r, 8)
     values = rows * (8 * r + 2 * 8 * (d + 10) + 8 * 8 * width)  # a tile in float64, its rows, margins and what follows
-    return PassBytes(8 * m * r, 40 + width, values + 8 * m * r + 3 * 8 * r * d)
+    return PassBytes(8 * m * r, 40 + width, values + 8 * m * r + 3 * 8 * r * d, 2 * width)

@@ -89,7 +89,7 @@ class SpanProblem:
         """Return loss, dual image and curvatures at ``a``, and a sample if ``draw`` asks for one."""
         if draw is None or self.rows is None:
             nbytes = 0 if draw is None else self._drawn_bytes(draw)
-            return self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes)
+            return self.passes.run(self.query, SpanQuery.sums, a, draw, nbytes=nbytes, kept="curvatures")
         total: SpanSums = self.passes.run(self.query, SpanQuery.sums, a, None)
         return replace(total, sample=self._draw(list(chain.from_iterable(total.curvatures)), draw))
 

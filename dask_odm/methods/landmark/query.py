@@ -288,7 +288,7 @@ def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
     """Return the bytes that a task holds in a pass over streamed rows for ``r`` landmarks, if it draws so many rows."""
     row = drawn_bytes(d, itemsize)
     work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
-    return PassBytes(8 * r + 2 * draw_size * row, 40, work)
+    return PassBytes(8 * r + 2 * draw_size * row, 40, work, 2)
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:

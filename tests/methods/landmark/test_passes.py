@@ -16,7 +16,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.store import Store
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.passes import StorePasses, chunk_groups
+from dask_odm.engine.passes import KeptValues, StorePasses, chunk_groups
 from dask_odm.events import IterationFinished
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
@@ -116,14 +116,28 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
         monkeypatch.setattr(passes, "CLIENT_BYTES", most)
         tracemalloc.start()
         try:
-            found = span.sums(np.zeros(20), Draw(size, 5))
+            found = span.support(np.zeros(20), Draw(size, 5))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        samples.append([found.loss, found.dual_image.tobytes(), *(part.tobytes() for part in found.sample.weighted())])
+        samples.append([part.tobytes() for part in found.weighted()])
     assert samples[0] == samples[1]
     assert peaks[0] < 6 * sample_bytes
     assert peaks[1] > 20 * sample_bytes, "what this is about"
+
+
+@pytest.mark.slow
+def test_curvatures_stay_with_the_workers_and_are_found_again(store, client):
+    query = SpanQuery(RBF(1.0, 0.3), rows(40)[0], BandLoss(ODMSettings(1e4, 0.3, 0.2), 1e3))
+    p = np.linspace(-1, 1, 40)
+    products = []
+    for cluster in (HERE, Cluster(client, 2, 1, 1 << 30, 1 << 30)):
+        span = SpanProblem.over_passes(query, StorePasses(store, cluster))
+        sums = span.sums(p)
+        products.append(span.product(sums, p).tobytes())
+    assert isinstance(sums.curvatures, KeptValues)
+    client.restart_workers(list(client.scheduler_info()["workers"])[:1])
+    assert [span.product(sums, p).tobytes(), products[0]] == [products[1]] * 2
 
 
 @pytest.mark.slow
