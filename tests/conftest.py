@@ -37,6 +37,7 @@ N_FEATURES = {
     "a7a.train": 123,
     "cadata": 8,
     "cod-rna": 8,
+    "covtype": 54,
     "cpusmall": 12,
     "ijcnn1.test": 22,
     "ijcnn1.train": 22,

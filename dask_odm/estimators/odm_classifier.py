@@ -34,7 +34,13 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
 from dask_odm.methods.odm_fit import LastFit, ODMFit
-from dask_odm.methods.recipes import choose_by_regions, choose_for_machines, choose_solver, is_linear
+from dask_odm.methods.recipes import (
+    choose_by_regions,
+    choose_for_machines,
+    choose_solver,
+    is_linear,
+    suits_narrow_cells,
+)
 from dask_odm.methods.settings import ODM_SOLVERS, Landmark
 from dask_odm.models.models import KernelModel, Model
 from dask_odm.models.pair_model import PairModel
@@ -218,13 +224,22 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         if self.solver == "auto":
-            many = len(data.class_weights) > 2
-            choice = choose_for_machines(choice, data, fit, self._scheme) if many else choice
-            choice, fit = choose_by_regions(choice, data, fit, pairs=many and self._scheme == "ovo")
+            choice, fit = choose_by_regions(self._suited(choice, data, fit), data, fit, pairs=self._has_pairs(data))
         trained = super()._trained(choice, data, fit)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         return trained
+
+    def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
+        """Return why a search should go on in cells, for "auto", or "" if landmarks suffice."""
+        return suits_narrow_cells(self._suited(choice, data, fit), data, fit, found, pairs=self._has_pairs(data))
+
+    def _suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
+        many = len(data.class_weights) > 2
+        return choose_for_machines(choice, data, fit, self._scheme) if many else choice
+
+    def _has_pairs(self, data: TrainingData) -> bool:
+        return len(data.class_weights) > 2 and self._scheme == "ovo"
 
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(solver_word(self.solver), fit, rows, features)

@@ -61,6 +61,8 @@ INSTEAD = "take kernel='linear' and solver='newton' or 'dsvrg', "  # for sparse 
 # Share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as long.
 # Cells of many classes are quicker than landmarks, and may get as many rows less right.
 WORTH = 0.003
+NARROWER = 8.0  # times the γ that a search over landmarks chose: few of these cannot show what a narrow kernel gains
+NOTHING = 0.05  # share of the rows outside the largest class, below which a search has found next to nothing
 EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
 
 
@@ -114,15 +116,42 @@ def choose_by_regions(
     """
     if choice.solver != "landmark" or not are_possible(data, fit, pairs=pairs):
         return choice, fit
-    # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
-    times = 0.5 * len(data.class_weights) if pairs else 1.0
-    with single_threaded_blas:
-        gain, deviation = gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)))
+    gain, deviation = _gain_in_regions(data, fit, pairs=pairs)
     least = 2.0 * deviation - WORTH if len(data.class_weights) > 2 else max(WORTH, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
     why = f"{choice.why}; in some regions, cells get {gain:.2%} ± {deviation:.2%} more of all rows right than landmarks"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
+
+
+def suits_narrow_cells(
+    choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float, *, pairs: bool = False
+) -> str:
+    """Return why cells with a narrower kernel than that of ``fit`` may take the place of landmarks, or "" if not.
+
+    Settings that were searched for over landmarks have a kernel that landmarks can follow. Cells may do better with
+    another, for which they have to search. ``found`` is the share of the rows outside the largest class that landmarks
+    get right beyond a constant.
+    """
+    if choice.solver != "landmark" or not are_possible(data, fit, pairs=pairs):
+        return ""
+    if found < NOTHING:
+        why = f"{choice.why}, and landmarks find next to nothing"
+    else:
+        gain, deviation = _gain_in_regions(data, fit, pairs=pairs, narrower=NARROWER)
+        if gain < max(WORTH, 2.0 * deviation):
+            return ""
+        more = f"with {NARROWER:g} times the γ, cells get {gain:.2%} ± {deviation:.2%} more of all rows right"
+        why = f"{choice.why}; in some regions, {more} than landmarks"
+    logger.info("solver='cells': %s", why)
+    return why
+
+
+def _gain_in_regions(data: TrainingData, fit: ODMFit, *, pairs: bool, narrower: float = 1.0) -> tuple[float, float]:
+    # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
+    times = 0.5 * len(data.class_weights) if pairs else 1.0
+    with single_threaded_blas:
+        return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:

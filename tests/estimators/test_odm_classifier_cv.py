@@ -13,6 +13,7 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
 from dask_odm.data.rows.targets import folds_of
+from dask_odm.datasets import make_chessboard
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
@@ -52,6 +53,20 @@ def test_the_model_is_that_of_the_settings_found(model):
     plain = ODMClassifier(scale="minmax", random_state=0, **model.best_params_).fit(X, Y)
     np.testing.assert_array_equal(model.decision_function(X), plain.decision_function(X))
     assert model.score(*rings(2000, seed=1)) > 0.95
+
+
+@pytest.mark.slow  # of too many rows for the whole kernel matrix
+def test_a_search_goes_on_in_cells_where_landmarks_find_nothing():
+    rows, y = make_chessboard(24_000, 5, n_squares=30)
+    found = ODMClassifierCV(random_state=0).fit(rows, y)
+    assert found.history_[0]["solver"] == "cells"
+    assert found.history_[0]["why"].endswith("and landmarks find next to nothing")
+    asked = ODMClassifierCV(solver="cells", random_state=0).fit(rows, y)
+    assert found.best_params_ == asked.best_params_
+    fresh, labels = make_chessboard(2000, 5, n_squares=30, start=24_000)
+    np.testing.assert_array_equal(found.decision_function(fresh), asked.decision_function(fresh))
+    landmarks = ODMClassifierCV(solver="landmark", random_state=0).fit(rows, y)
+    assert found.score(fresh, labels) > landmarks.score(fresh, labels) + 0.2
 
 
 def test_results_are_as_scikit_learn_has_them(model):

@@ -30,6 +30,7 @@ from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Split
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
+TINY = 1e-12
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 T = TypeVar("T", int, float)
 
@@ -127,8 +128,8 @@ class SearchFit:
         return ODMClassifier(**self.first.get_params(deep=False) | {"kernel": kernel, **parameters})
 
 
-def train_search(data: TrainingData, fit: SearchFit) -> Trained:
-    """Search for the best setting, and train all rows with it."""
+def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
+    """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = fit.classifier(kernel)
@@ -149,7 +150,12 @@ def train_search(data: TrainingData, fit: SearchFit) -> Trained:
     state = search.run()
     results = _results(state, trials, list(fit.scorers or ()))
     best = search.best
-    trained = trials.trained(Setting.of(state.history[best]))
+    setting = Setting.of(state.history[best])
+    if narrow := trials.narrow_cells(setting, state.history[best]["objective"]):
+        # some cells are searched within seconds, so that an interrupted search begins with them anew
+        run = replace(fit.run, checkpoint=None, resume=False)
+        return train_search(data, replace(fit, first=fit.classifier(setting.kernel, solver=Cells()), run=run), narrow)
+    trained = trials.trained(setting, why)
     trained.attributes.update(
         best_params_=results["params"][best],
         best_score_=state.history[best]["objective"],
@@ -280,9 +286,23 @@ class _Trials(SampleTrials):
         shares = weight[known] if weight.size else np.ones(known.sum())
         return self._score(left[rows][known], (y[known] == 1).astype(np.int64), shares)
 
-    def trained(self, setting: Setting) -> Trained:
-        """Train all rows with a setting."""
+    def narrow_cells(self, setting: Setting, score: float) -> str:
+        """Return why cells have to be searched, too, with narrower kernels, or "" if they need not.
+
+        ``score`` is the best over landmarks. Cells are searched for accuracy by single rows only, which is compared.
+        """
+        given = self._fit.cv, self._fit.scorers, self._groups
+        if self._fit.first.solver != "auto" or any(each is not None for each in given):
+            return ""
         classifier, choice, fit = self._chosen(setting)
+        counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
+        largest = counts.max() / counts.sum()
+        return classifier._narrow_cells(choice, self._data, fit, (score - largest) / max(1.0 - largest, TINY))
+
+    def trained(self, setting: Setting, why: str = "") -> Trained:
+        """Train all rows with a setting; ``why`` says why its solver was taken."""
+        classifier, choice, fit = self._chosen(setting)
+        choice = replace(choice, why=why) if why else choice
         return classifier._trained(choice, self._data, replace(fit, groups=self._groups if fit.loo else None))
 
     def _chosen(self, setting: Setting) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:

@@ -60,8 +60,11 @@ def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> boo
     return True
 
 
-def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
-    """Return what share of all rows cells get right and landmarks do not, as estimated, and its standard deviation."""
+def gain_of_cells(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tuple[float, float]:
+    """Return what share of all rows cells get right and landmarks do not, as estimated, and its standard deviation.
+
+    The γ of cells is ``narrower`` times that of landmarks.
+    """
     count = fit.own.n_landmarks
     most = SAMPLED * count
     # the first of the rows that a tree of cells is grown on; twice as many from a store, whose number varies
@@ -75,7 +78,7 @@ def gain_of_cells(data: TrainingData, fit: ODMFit) -> tuple[float, float]:
         rows, share = region
         odm = replace(fit.odm, lam=fit.odm.lam * rows.total_weight / data.total_weight)
         # nobody hears of its steps
-        return Context().run(_difference, rows, replace(fit, odm=odm), landmarks, share)
+        return Context().run(_difference, rows, replace(fit, odm=odm), landmarks, share, narrower)
 
     found = np.array(run_threads(difference, regions, CPU_COUNT))
     return float(found[:, 0].sum()), float(np.sqrt(found[:, 1].sum()))
@@ -88,15 +91,20 @@ def _region_rows(data: TrainingData, fit: ODMFit) -> int:
     return min(Cells().most_rows(pairs=False), max(1, found))
 
 
-def _difference(region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float) -> tuple[float, float]:
+def _difference(
+    region: MemoryData, fit: ODMFit, landmarks: Landmarks, share: float, narrower: float
+) -> tuple[float, float]:
     """Return what a region that stands for a ``share`` of all rows adds to the gain of cells, and to its variance."""
     if len(np.unique(region.y)) < 2:
         return 0.0, 0.0
     seen = region.seen_by(fit.kernel)
     features = landmarks.features(seen.scaled[np.arange(region.rows)])
     numbers = np.arange(region.rows, dtype=region.dtype)[:, None]
+    kernel = fit.kernel
+    if narrower != 1.0:
+        kernel = replace(kernel, gamma=narrower * seen.kernel.parameters()["gamma"])
     with rescaling_advised():
-        with seen.products(NEWTON) as products:
+        with region.seen_by(kernel).products(NEWTON) as products:
             exact = _wrong(region, fit, products)
         spanned = _wrong(region, fit, RowProducts(Precomputed(0.0, features @ features.T), numbers, 0, CPU_COUNT))
     each = region.weight * (spanned.astype(np.float64) - exact) * (share / region.total_weight)

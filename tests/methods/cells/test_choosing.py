@@ -18,7 +18,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.methods.cells import choosing
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
-from dask_odm.methods.recipes import RECIPES, choose_by_regions
+from dask_odm.methods.recipes import RECIPES, choose_by_regions, suits_narrow_cells
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
@@ -133,3 +133,26 @@ def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
         assert model.fit(store).history_[0]["why"] == first["why"]
     asked = narrow(solver=Landmark(50)).fit(X, y).history_[0]
     assert (asked["solver"], asked["why"]) == ("landmark", "asked for")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "narrow"),
+    [
+        ("covtype", {"gamma": 0.3, "lam": 100.0, "upsilon": 0.0125, "theta": 0.3}, True),
+        ("susy_sub30k", {"gamma": 0.23, "lam": 100.0, "upsilon": 0.0125, "theta": 0.6}, False),
+    ],
+)
+def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm, name, settings, narrow):
+    """With settings that a search over landmarks chooses: covtype needs a narrower kernel, susy does not."""
+    X, y = load_svm(name)
+    rows = np.random.default_rng(0).permutation(len(y))[:24_000]
+    X, y = X[rows], np.where(y[rows] > 0, 1.0, -1.0)
+    model = ODMClassifier(**settings | {"lam": settings["lam"] * len(y)}, scale="minmax", random_state=0)
+    run = FitRun.of(model)
+    data = MemoryData.of(run, X, y, np.ones(len(y)), (1.0, 1.0))
+    why = suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.6)
+    assert bool(why) == narrow
+    assert "with 8 times the γ, cells get" in why or not narrow
+    assert suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.01).endswith(
+        "landmarks find next to nothing"
+    )
