@@ -91,7 +91,7 @@ class _Part:
 class LabelledCube:
     """A cube with the places of its labelled rows, whose features are still to be read.
 
-    ``words`` are the meanings of labels that are codes, by their text. ``name`` is that of the labels, if they have one.
+    ``words`` are the meanings of labels that are codes, by their text. ``name`` is that of the labels, or None.
     """
 
     cube: Cube
