@@ -96,6 +96,15 @@ def test_a_store(way, tmp_path):
     np.testing.assert_allclose(model.loo_decision_function_[known], plain.loo_decision_function_, atol=1e-3)
 
 
+def test_groups_where_auto_compares_cells_with_landmarks(monkeypatch):
+    """Beyond "exact", regions of the data are fitted before the fit; they have no groups."""
+    monkeypatch.setattr("dask_odm.methods.recipes.EXACT_WORK", 0)
+    X, y, groups = grouped(1200, 240)
+    model = ODMClassifier(**KERNEL, scale="minmax").fit(X, y, groups=groups)
+    assert "in some regions, cells get" in model.history_[0]["why"]
+    assert len(model.loo_group_scores_) == len(np.unique(groups))
+
+
 def test_a_search_finds_what_is_best_on_new_groups():
     """A narrow kernel learns the groups by heart: left out singly, rows make it look best."""
     rng = np.random.default_rng(1)
