@@ -153,6 +153,17 @@ def test_blocks_of_places():
             bad()
 
 
+def test_blocks_of_one_row_are_told_of():
+    """Such as of a size in pixels for coordinates in metres."""
+    cube = xr.DataArray(np.zeros((4, 6)), {"y": 50.0 - 10.0 * np.arange(4), "x": 20.0 * np.arange(6)}, ["y", "x"])
+    told = r"size=\{'y': 5, 'x': 5\} hold one row.* neighbours are 10 along 'y' and 20 along 'x' apart"
+    with pytest.warns(UserWarning, match=told) as warned:
+        assert len(np.unique(spatial_blocks(cube, {"y": 5, "x": 5}))) == 24
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="size=5.0 hold one row.* neighbours are 14.1 apart"):
+        spatial_blocks([[10.0 * i, 10.0 * i] for i in range(20)], 5.0)
+
+
 def test_pixels_left_out_singly_are_told_of_once(caplog):
     rng = np.random.default_rng(0)
     places = {"y": np.arange(12) * 5.0, "x": np.arange(12) * 5.0}
