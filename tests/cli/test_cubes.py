@@ -125,6 +125,10 @@ def test_a_map_that_gis_programs_open(folder, tmp_path):
     names = (tmp_path / "map.vrt").read_text()
     assert re.findall("<Category ?/?>(?:(.*?)</Category>)?", names) == ["", "", "", "3", "4"]
     run("predict", folder / "model.zarr", folder / "scene.zarr", tmp_path / "map.tif", status=2)
+    run("fit", folder / "scene.zarr", tmp_path / "m.zarr", "--labels", folder / "only.zarr", "--loo", *SETTINGS)
+    run("predict", tmp_path / "m.zarr", folder / "scene.zarr", tmp_path / "proba.tif", "--proba")
+    with rasterio.open(tmp_path / "proba.tif") as file:
+        assert file.descriptions == ("3", "4")
 
 
 def test_a_sample_is_stored(folder, tmp_path):
