@@ -41,7 +41,8 @@ def spatial_blocks(coordinates: Any, size: Any) -> Any:
     coordinates : array-like of shape (n, k), or DataArray, or Dataset
         Places of the rows. For an xarray object, the coordinates of the dimensions that ``size`` names are used.
     size : float, array-like of shape (k,), or dict
-        Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``.
+        Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``. A block
+        should be several times wider than the distance over which places are alike, since its border cuts fields.
 
     Returns
     -------
