@@ -136,16 +136,17 @@ def skip_inherited(app: Any, what: str, name: str, member: Any, skip: bool, opti
     return None if str(module).startswith("dask_odm") else True
 
 
-def escape_names(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Escape the underscores at which names end in lines of attributes, of which numpydoc escapes one a line."""
+def mend_lines(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Make links to pages, and escape underscores at the ends of attributes' names: numpydoc escapes one a line."""
     for number, line in enumerate(lines):
         if line.lstrip().startswith("**"):
             lines[number] = re.sub(r"(?<=\w)_(?=[,)\s])", r"\\_", line)
+        lines[number] = re.sub(r"``docs/(\w+)\.md``", r":doc:`/\1`", lines[number])
 
 
 def setup(app: Any) -> None:
     """Connect the functions above to Sphinx."""
     app.connect("source-read", read_page)
     app.connect("include-read", read_included)
-    app.connect("autodoc-process-docstring", escape_names, priority=600)  # after numpydoc
+    app.connect("autodoc-process-docstring", mend_lines, priority=600)  # after numpydoc
     app.connect("autodoc-skip-member", skip_inherited)

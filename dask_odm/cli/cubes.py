@@ -159,6 +159,8 @@ def _write_tiff(found: Any, target: str) -> None:
     from dask_odm.data.storage.staging import owned_file
 
     found = found.transpose(*(d for d in found.dims if d in _COLUMNS), ...)  # bands first
+    if "class" in found.dims:
+        found = found.assign_attrs(long_name=tuple(map(str, found["class"].values.tolist())))  # names of the bands
     try:
         with owned_file(target) as new:
             found.rio.to_raster(new, driver="GTiff", compress="deflate", tiled=True)

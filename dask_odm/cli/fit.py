@@ -24,7 +24,15 @@ from dask_odm.estimators.registry import by_word
 from dask_odm.events import CheckpointOpened, listen
 
 groups_option = click.option(
-    "--groups", metavar="FILE", help="NumPy file (.npy) of a group for each row: leave-one-out leaves out groups."
+    "--groups",
+    metavar="FILE",
+    help="NumPy file (.npy) of a group for each row, or for each point: leave-one-out leaves out groups.",
+)
+blocks_option = click.option(
+    "--blocks",
+    metavar="NAME=LENGTH,…",
+    help="Leave out blocks of places, so long along each dimension, such as y=1500,x=1500: for a cube, or a store of "
+    "its pixels.",
 )
 
 
@@ -32,6 +40,7 @@ groups_option = click.option(
 @click.argument("store")
 @click.argument("model")
 @groups_option
+@blocks_option
 @click.option("--start", metavar="MODEL", help="Start from what this model found in the rows that come first.")
 @cube_options
 @place_options
@@ -55,6 +64,7 @@ def fit(**given: Any) -> None:
 @click.argument("store")
 @click.argument("model")
 @groups_option
+@blocks_option
 @cube_options
 @place_options
 @overwrite_option
@@ -79,6 +89,7 @@ def _learn(
     overwrite: bool,
     as_json: bool,
     groups: str | None = None,
+    blocks: str | None = None,
     start: str | None = None,
     **given: Any,
 ) -> None:
@@ -95,7 +106,7 @@ def _learn(
     learner = kind(**parameters_of(kind, given, classes))
     if start is not None:
         learner = _started(start, learner)
-    more = {} if groups is None else {"groups": _groups(groups, learner)}
+    more = {} if groups is blocks is None else {"groups": _groups(groups, blocks, source, learner)}
     target.prepare(learner)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
@@ -119,19 +130,50 @@ def _learn(
     if gap is not None:
         unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
+    if facts["loo_score"] is not None:
+        text += f"score of left-out rows {facts['loo_score']:.4f}, "
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
 
 
-def _groups(path: str, learner: Any) -> Any:
-    """Return the group of each row from a NumPy file; raise InputError if it has none, or the learner takes none."""
+def _groups(path: str | None, blocks: str | None, source: tuple[Any, ...], learner: Any) -> Any:
+    """Return the group of each row, from a NumPy file or by ``blocks`` of places.
+
+    Raises InputError if the file has none, rows have no places, or the learner takes none.
+    """
     import numpy as np
 
     if "groups" not in signature(learner.fit).parameters:
-        raise InputError(f"--groups: a {type(learner).__name__} leaves out no groups.")
+        raise InputError(f"--groups, --blocks: a {type(learner).__name__} leaves out no groups.")
+    if blocks is not None:
+        if path is not None:
+            raise click.UsageError("--groups and --blocks exclude each other.")
+        return _blocks(blocks, *source)
+    assert path is not None
+    if len(source) > 1 and hasattr(source[1], "dims"):
+        raise click.UsageError("--groups is for rows of a store, or points; for an image of labels, give --blocks.")
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"--groups: '{path}' is not a NumPy file of one entry for each row: {error}") from error
+
+
+def _blocks(text: str, X: Any, y: Any = None) -> Any:
+    """Return the block of each row of a cube with an image of labels or points, or of a store with places."""
+    import pandas as pd
+
+    try:
+        sizes = {name: float(length) for name, length in (each.split("=") for each in text.split(","))}
+    except ValueError as error:
+        raise click.UsageError("--blocks takes lengths along dimensions, such as y=1500,x=1500.") from error
+    if hasattr(y, "dims"):
+        return odm.spatial_blocks(X, sizes)
+    if y is None:
+        at = odm.open_store(X).coords
+        y = pd.DataFrame({name: at[f"at_{name}"].to_numpy() for name in sizes if f"at_{name}" in at})
+    missing = [name for name in sizes if name not in y]
+    if missing:
+        raise InputError(f"--blocks: there are no places of the rows along {', '.join(missing)}.")
+    return odm.spatial_blocks(y[list(sizes)], list(sizes.values()))
 
 
 def _started(path: str, learner: Any) -> Any:

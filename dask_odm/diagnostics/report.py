@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.cubes.beside import variable_beside
 from dask_odm.data.ingest import ingest
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.storage.staging import owned_file
@@ -34,6 +35,7 @@ from dask_odm.diagnostics.plotting import (
 from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.cards import facts_of
+from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.html import MOST_LINES, heading, table
 from dask_odm.typing import Array
 
@@ -96,9 +98,11 @@ def report(
     else:
         beside = list(_of_map(map_of(model, store)))
         if y is not None:
+            X, y = variable_beside(store, y, "y")
+            X = with_features_of(X, model)
             with scratch_folder() as folder:
                 target = "classes" if hasattr(model, "classes_") else "real"
-                rows = ingest((store, y), os.path.join(folder, "rows.zarr"), target=target, allow_large=True)
+                rows = ingest((X, y), os.path.join(folder, "rows.zarr"), target=target, allow_large=True)
                 beside += _of_rows(model, replace(rows, title="the labelled cells of a cube"), importance)
     text = page(f"{type(model).__name__} on {name}", [*_learned(model), *beside, *_steps(model)])
     try:

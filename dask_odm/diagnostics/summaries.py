@@ -64,6 +64,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "support_rows": None if support is None else len(support),
         "solver": f"{chosen['solver']}: {chosen['why']}" if "solver" in chosen else None,
         "dual_gap": getattr(model, "dual_gap_", None),
+        "loo_score": getattr(model, "loo_score_", None),
         "history": history,
         "bytes": folder_bytes(path),
     }
@@ -85,9 +86,8 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 def search_facts(model: Any) -> dict[str, Any]:
     """Return what a search found and, unless the model was loaded from a file, tried; empty for other models."""
     tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
-    return {
-        name: getattr(model, f"{name}_") for name in ("best_params", "best_score", *tried) if hasattr(model, f"{name}_")
-    }
+    names = ("best_params", "best_score", "nested_score", *tried)
+    return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
 
 
 def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
@@ -102,8 +102,10 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
         for name, value in facts["best_params"].items()
     )
     tried = facts["cv_results"]
-    score = facts["best_score"]
-    text = f"found {best}: {score:.4f} of left-out rows right, the best of {len(tried['params'])} trials\n"
+    text = (
+        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {len(tried['params'])} trials "
+        f"(nested score {facts['nested_score']:.4f})\n"
+    )
     if not drawn or min(tried["n_resources"]) == facts["rows"]:
         return text
     return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.spatial import KDTree
 
 from dask_odm.data.readers.sources import is_of
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.typing import Array
+
+NEARLY_ALL = 0.9  # share of the blocks that hold one row, above which their size is taken for a mistake
+MOST_ASKED = 1000  # rows whose nearest neighbour is looked up for a warning
 
 
 def numbered(groups: Any) -> Array:
@@ -36,7 +41,8 @@ def spatial_blocks(coordinates: Any, size: Any) -> Any:
     coordinates : array-like of shape (n, k), or DataArray, or Dataset
         Places of the rows. For an xarray object, the coordinates of the dimensions that ``size`` names are used.
     size : float, array-like of shape (k,), or dict
-        Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``.
+        Length of a block along each coordinate, in its units. For an xarray object ``{dimension: length}``. A block
+        should be several times wider than the distance over which places are alike, since its border cuts fields.
 
     Returns
     -------
@@ -48,19 +54,31 @@ def spatial_blocks(coordinates: Any, size: Any) -> Any:
     InputError
         A length that is not positive, coordinates that are not numbers, or a dimension without coordinates.
 
+    Warns
+    -----
+    UserWarning
+        Nearly all blocks hold one row, as if rows were left out singly.
+
     Examples
     --------
     >>> from dask_odm import spatial_blocks
     >>> spatial_blocks([[0.0, 0.0], [4.0, 1.0], [12.0, 1.0]], size=10.0).tolist()
     [0, 0, 1]
     """
-    if is_of(coordinates, "xarray", "DataArray", "Dataset"):
-        return _of_dimensions(coordinates, size)
+    is_xarray = is_of(coordinates, "xarray", "DataArray", "Dataset")
+    return _of_dimensions(coordinates, size) if is_xarray else _of_places(coordinates, size)
+
+
+def _of_places(coordinates: Any, size: Any) -> Array:
     places: Array = as_input_error(lambda: np.asarray(coordinates, dtype=np.float64))
     places = places[:, None] if places.ndim == 1 else places
     if places.ndim != 2:
         raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")
-    return _numbers(_cells(places, size))
+    found = _numbers(_cells(places, size))
+    if _are_single(found):
+        nearest = KDTree(places).query(places[:MOST_ASKED], k=2)[0][:, 1]
+        _warn_of_single(size, f"{np.median(nearest):.3g}")
+    return found
 
 
 def _of_dimensions(given: Any, size: Any) -> Any:
@@ -75,6 +93,9 @@ def _of_dimensions(given: Any, size: Any) -> Any:
     along = [_cells(each[:, None], [length]) for each, length in zip(places, size.values(), strict=True)]
     grids = np.meshgrid(*(each[:, 0] for each in along), indexing="ij")
     found = _numbers(np.column_stack([grid.ravel() for grid in grids])).reshape(grids[0].shape)
+    if _are_single(found.ravel()):
+        steps = {name: np.ptp(each) / max(1, len(each) - 1) for name, each in zip(size, places, strict=True)}
+        _warn_of_single(dict(size), " and ".join(f"{step:.3g} along {name!r}" for name, step in steps.items()))
     return xr.DataArray(found, {name: given[name] for name in size}, list(size), name="group")
 
 
@@ -92,3 +113,18 @@ def _cells(places: Array, size: Any) -> Array:
 def _numbers(cells: Array) -> Array:
     found: Array = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
     return found
+
+
+def _are_single(groups: Array) -> bool:
+    """Return whether nearly all groups are of one row."""
+    counts = np.bincount(groups)
+    return len(counts) > 1 and float((counts == 1).mean()) > NEARLY_ALL
+
+
+def _warn_of_single(size: Any, steps: str) -> None:
+    warnings.warn(
+        f"nearly all blocks of size={size!r} hold one row, so that rows are left out singly. A size is in the units of "
+        f"the coordinates, and neighbours are {steps} apart; a block should be many times wider.",
+        UserWarning,
+        stacklevel=4,
+    )

@@ -158,8 +158,6 @@ class MixingClassifier(StoreClassifier):
 
         Parameters
         ----------
-        X, y, sample_weight : as every estimator takes them
-            Rows in memory, lazy arrays or a store.
         shard : array-like, Series, dask array or Series, or DataArray of shape (n,)
             The shard of each row, a number or a word. None: ``shard_feature`` names it, or rows are dealt at random.
 
@@ -170,7 +168,7 @@ class MixingClassifier(StoreClassifier):
         Raises
         ------
         InputError, MemoryLimitError, StoreError
-            As `fit` of every estimator; also fewer than two shards, a shard without rows, or only shards of one class
+            As `ODMClassifier.fit`; also fewer than two shards, a shard without rows, or only shards of one class
             each.
         """
         self._publish(*self._train(X, y, sample_weight, shard=shard))

@@ -75,7 +75,9 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
 
     def predict(self, X: Any, *, decode: bool = False) -> Any:
-        """Return the class label of every row, in the form of `decision_function`; a DataArray is named "y".
+        """Return the class label of every row, in the form of `decision_function`.
+
+        A DataArray is named "y", and a map of a cube "prediction".
 
         Parameters
         ----------
@@ -256,7 +258,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         """Return the predicted value of every row, (n,), or (n, targets) for several targets.
 
         The result has the form of the rows: a NumPy array for rows in memory, a DataArray named "y" for xarray, a lazy
-        dask array for a store or dask rows, and a map for a cube.
+        dask array for a store or dask rows, and a map named "prediction" for a cube.
 
         Parameters
         ----------

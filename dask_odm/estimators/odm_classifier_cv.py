@@ -147,8 +147,6 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
 
         Parameters
         ----------
-        X, y, sample_weight
-            As `ODMClassifier.fit` takes them.
         groups : array-like of shape (n,), DataArray, str or None
             Group of each row. With ``cv=None``, each group is left out in turn, in closed form. If ``cv`` is a splitter
             such as scikit-learn's `GroupKFold`, it gets the groups. For a cube, a DataArray over some or all dimensions

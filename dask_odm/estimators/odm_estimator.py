@@ -65,7 +65,7 @@ def advise_groups() -> None:
     """Say, once, that scores of single rows with coordinates are flattered by their neighbours."""
     logger.warning(
         "Rows have coordinates, and are left out singly: their neighbours stay, so that scores may be too good for "
-        "new places. Give groups, such as dask_odm.spatial_blocks makes."
+        "new places. Give groups, such as blocks of places: dask_odm.spatial_blocks, --blocks in a shell."
     )
 
 
@@ -121,8 +121,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
 
         Parameters
         ----------
-        X, y, sample_weight
-            As `StoreEstimator.fit` takes them.
         groups : array-like of shape (n,), DataArray, str or None
             With ``loo``, the group of each row, such as a patient, a field or a station. The left-out value of a row is
             then that of the model without any row of its group, in closed form. Score and probabilities follow from
@@ -137,8 +135,12 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         Raises
         ------
         InputError
-            As `StoreEstimator.fit`; groups without ``loo``, fewer than two groups, or groups for another number of
-            rows.
+            Parameters or data that cannot be learned from; groups without ``loo``, fewer than two groups, or groups for
+            another number of rows.
+        MemoryLimitError
+            The fit would exceed the memory limit of a worker.
+        StoreError
+            A damaged store.
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self

@@ -151,8 +151,6 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
 
         Parameters
         ----------
-        X, sample_weight
-            As `StoreEstimator.fit` takes them.
         y : ignored
             Except for a cube: there, the rows with a label are learned from.
 
@@ -163,7 +161,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         Raises
         ------
         InputError, MemoryLimitError, StoreError
-            As `StoreEstimator.fit`.
+            As `ODMClassifier.fit`.
         """
         self._publish(*self._train(X, y, sample_weight))
         return self

@@ -28,7 +28,8 @@ def with_parameters(cls: type[C]) -> type[C]:
     """Make a class a dataclass of its parameters, for scikit-learn's `get_params` and `set_params`.
 
     Parameters of a base are documented and constrained there, unless the class does it anew: its docstring gets their
-    entries, and `_parameter_constraints` theirs. In the signature those of the class come first.
+    entries, and `_parameter_constraints` theirs. In the signature those of the class come first. A `fit` of its own
+    gets the entries of a base's `fit`, too.
     """
     made: Any = dataclass(eq=False, repr=False)(cls)
     bases = made.__mro__
@@ -48,6 +49,13 @@ def with_parameters(cls: type[C]) -> type[C]:
         entries |= parameter_entries(vars(base).get("__doc__"))
     made._parameter_constraints = {name: constraints[name] for name in names if name in constraints}
     made.__doc__ = _with_entries(cleandoc(cls.__doc__ or ""), [entries[name] for name in names if name in entries])
+    fit = vars(made).get("fit")
+    if fit is not None:
+        told: dict[str, str] = {}
+        for base in reversed(bases):
+            told |= parameter_entries(getattr(vars(base).get("fit"), "__doc__", None))
+        taken = [told[name] for name in signature(fit).parameters if name in told]
+        fit.__doc__ = _with_entries(cleandoc(fit.__doc__ or ""), taken)
     return made
 
 

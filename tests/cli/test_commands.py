@@ -368,6 +368,7 @@ def test_groups_are_left_out_and_a_curve_is_told(tmp_path):
         X.astype(np.float32), y, groups=field
     )
     assert fields.loo_score_ == expected.loo_score_ < rows.loo_score_ - 0.2
+    assert json.loads(run("info", tmp_path / "b.zarr", "--json").stdout)["loo_score"] == fields.loo_score_
     told = json.loads(run("curve", tmp_path / "a.zarr", store, "--json").stdout)
     assert [count for count, _ in told["points"]] == [40, 80, 160, 320]
     assert told["points"][-1][1] == pytest.approx(rows.loo_score_, abs=1e-12)

@@ -12,7 +12,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner, Result
 
-from dask_odm import ODMClassifier, load_model
+from dask_odm import ODMClassifier, load_model, spatial_blocks
 from dask_odm.cli import main
 from dask_odm.data.store.store import Store
 from small_cubes import BANDS, labels_of, plain_rows, scene
@@ -125,6 +125,10 @@ def test_a_map_that_gis_programs_open(folder, tmp_path):
     names = (tmp_path / "map.vrt").read_text()
     assert re.findall("<Category ?/?>(?:(.*?)</Category>)?", names) == ["", "", "", "3", "4"]
     run("predict", folder / "model.zarr", folder / "scene.zarr", tmp_path / "map.tif", status=2)
+    run("fit", folder / "scene.zarr", tmp_path / "m.zarr", "--labels", folder / "only.zarr", "--loo", *SETTINGS)
+    run("predict", tmp_path / "m.zarr", folder / "scene.zarr", tmp_path / "proba.tif", "--proba")
+    with rasterio.open(tmp_path / "proba.tif") as file:
+        assert file.descriptions == ("3", "4")
 
 
 def test_a_sample_is_stored(folder, tmp_path):
@@ -133,6 +137,20 @@ def test_a_sample_is_stored(folder, tmp_path):
     assert store.classes == (3, 4)
     assert store.class_counts == (5, 5)
     assert [name for name, _ in store.layout.coordinates] == ["y", "x"]
+
+
+@pytest.mark.parametrize("kind", ["an image", "points", "a store"])
+def test_blocks_of_places_are_left_out(folder, tmp_path, kind):
+    source = folder / "scene.zarr"
+    labels = ("--labels", folder / ("points.csv" if kind == "points" else "only.zarr"))
+    if kind == "a store":
+        run("ingest", source, tmp_path / "rows.zarr", *labels, "--dtype", "float64")
+        source, labels = tmp_path / "rows.zarr", ()
+    run("fit", source, tmp_path / "m.zarr", *labels, *SETTINGS, "--loo", "--blocks", "y=30,x=40")
+    blocks = spatial_blocks(scene(), {"y": 30, "x": 40})
+    expected = ODMClassifier(lam=100, scale="minmax", tol=1e-6, loo=True)
+    expected.fit(scene(), labels_of("codes")[0], groups=blocks)
+    np.testing.assert_allclose(load_model(tmp_path / "m.zarr").loo_group_scores_, expected.loo_group_scores_)
 
 
 BAD = {
@@ -156,6 +174,17 @@ BAD = {
     ),
     "a map over a map": (("predict", "model.zarr", "scene.zarr", "only.zarr"), "pass --overwrite to replace it"),
     "options of rows": (("predict", "model.zarr", "scene.zarr", "m.zarr", "--label", "a"), "are for files of rows"),
+    "groups of an image": (
+        ("fit", "scene.zarr", "m.zarr", "--labels", "only.zarr", "--loo", "--groups", "g.npy"),
+        "--groups is for rows of a store, or points; for an image of labels, give --blocks",
+    ),
+    "blocks without lengths": (
+        ("fit", "scene.zarr", "m.zarr", "--labels", "only.zarr", "--loo", "--blocks", "y,x"), "such as y=1500,x=1500",
+    ),
+    "blocks along another dimension": (
+        ("fit", "scene.zarr", "m.zarr", "--labels", "points.csv", "--loo", "--blocks", "lat=3"),
+        "there are no places of the rows along lat",
+    ),
     "not a cube": (("predict", "model.zarr", "broken.nc", "m.zarr"), "xarray cannot open it as a cube"),
 }  # fmt: skip
 

@@ -159,6 +159,14 @@ class TestCubes:
         assert page.headings[:4] == ["What was learned", "Map", "How good it is", "By class"]
         assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(cube, labels), abs=1e-4)
 
+    @pytest.mark.parametrize("named", [True, False])
+    def test_labels_and_more_among_the_variables(self, tmp_path, named):
+        """Features are those of the model, as in `predict`."""
+        cube = scene().to_dataset("band").assign(landcover=labels_of("codes")[0], scl=("y", np.ones(9)))
+        model = odm.ODMClassifier(lam=100, scale="minmax").fit(scene(), labels_of("codes")[0])
+        page = reported(model, cube, tmp_path, y="landcover" if named else cube.landcover, importance=False)
+        assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(cube, "landcover"), abs=1e-4)
+
     def test_some_cells_of_many_more_dimensions_and_hostile_names(self, tmp_path, monkeypatch):
         monkeypatch.setattr(maps, "MOST_CELLS", 100)
         rng = np.random.default_rng(0)

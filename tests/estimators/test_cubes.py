@@ -521,6 +521,16 @@ def test_the_projected_memory_of_a_map_is_that_of_its_tasks(split):
     assert 0.4 * projected < peak < projected
 
 
+def with_labels() -> xr.Dataset:
+    return scene().to_dataset("band").assign(landcover=labels_of("floats")[0])
+
+
+def test_a_feature_that_is_only_named_as_the_labels():
+    """An older map of the same name may be learned from."""
+    labels, older = labels_of("floats")[0], scene().to_dataset("band").assign(landcover=scene()[0].drop_vars("band"))
+    assert ODMClassifier(**SETTINGS).fit(older, labels).feature_names_in_.tolist() == [*BANDS, "landcover"]
+
+
 BAD = {
     "plain labels": (lambda: (scene(), np.zeros((9, 10))), "X must have two dimensions.*as a DataArray"),
     "no labels": (lambda: (scene(), labels_of("floats")[0].where(False)), "y has no labels"),
@@ -551,6 +561,14 @@ BAD = {
     ),
     "points in cells that are there twice": (
         lambda: (scene().assign_coords(x=[1, 1, *range(8)]), points("floats")), "along 'x' occur more than once",
+    ),
+    "labels among the features": (
+        lambda: (with_labels(), with_labels()["landcover"].where(lambda y: y > 1)),
+        r"y is also a feature of X, 'landcover', .* fit\(X, 'landcover'\), or leave the feature out: X.drop_vars",
+    ),
+    "points of labels among the features": (
+        lambda: (with_labels().chunk(y=4), points("floats").rename(columns={"cover": "landcover"})),
+        "y is also a feature of X, 'landcover'",
     ),
     "negative weights": (lambda: (scene(), labels_of("floats")[0], -xr.ones_like(labels_of("floats")[0])), "egative"),
 }  # fmt: skip

@@ -96,6 +96,15 @@ def test_a_store(way, tmp_path):
     np.testing.assert_allclose(model.loo_decision_function_[known], plain.loo_decision_function_, atol=1e-3)
 
 
+def test_groups_where_auto_compares_cells_with_landmarks(monkeypatch):
+    """Beyond "exact", regions of the data are fitted before the fit; they have no groups."""
+    monkeypatch.setattr("dask_odm.methods.recipes.EXACT_WORK", 0)
+    X, y, groups = grouped(1200, 240)
+    model = ODMClassifier(**KERNEL, scale="minmax").fit(X, y, groups=groups)
+    assert "in some regions, cells get" in model.history_[0]["why"]
+    assert len(model.loo_group_scores_) == len(np.unique(groups))
+
+
 def test_a_search_finds_what_is_best_on_new_groups():
     """A narrow kernel learns the groups by heart: left out singly, rows make it look best."""
     rng = np.random.default_rng(1)
@@ -142,6 +151,17 @@ def test_blocks_of_places():
                 lambda: spatial_blocks([["a"]], 1.0)):  # fmt: skip
         with pytest.raises(InputError):
             bad()
+
+
+def test_blocks_of_one_row_are_told_of():
+    """Such as of a size in pixels for coordinates in metres."""
+    cube = xr.DataArray(np.zeros((4, 6)), {"y": 50.0 - 10.0 * np.arange(4), "x": 20.0 * np.arange(6)}, ["y", "x"])
+    told = r"size=\{'y': 5, 'x': 5\} hold one row.* neighbours are 10 along 'y' and 20 along 'x' apart"
+    with pytest.warns(UserWarning, match=told) as warned:
+        assert len(np.unique(spatial_blocks(cube, {"y": 5, "x": 5}))) == 24
+    assert warned[0].filename == __file__
+    with pytest.warns(UserWarning, match="size=5.0 hold one row.* neighbours are 14.1 apart"):
+        spatial_blocks([[10.0 * i, 10.0 * i] for i in range(20)], 5.0)
 
 
 def test_pixels_left_out_singly_are_told_of_once(caplog):

@@ -87,3 +87,5 @@ def test_estimators_document_every_parameter_once(name):
     entries = parameter_entries(getdoc(estimator))
     assert list(entries) == list(signature(estimator).parameters)
     assert [getdoc(estimator).count(f"\n{name} : ") for name in ("dtype", "memory_limit", "callbacks")] == [1, 1, 1]
+    of_fit = [name for name in parameter_entries(getdoc(estimator.fit)) if name in signature(estimator.fit).parameters]
+    assert of_fit == list(signature(estimator.fit).parameters)[1:]

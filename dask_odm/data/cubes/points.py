@@ -51,7 +51,7 @@ def at_points(X: xr.DataArray | xr.Dataset, points: pd.DataFrame) -> tuple[Any, 
         )
     at = {name: xr.DataArray(_cells(X, name, points[name]), dims=POINT) for name in along}
     found = X.drop_vars(POINT, errors="ignore").isel(at)
-    return found, xr.DataArray(points[labels[0]].to_numpy(), dims=POINT)
+    return found, xr.DataArray(points[labels[0]].to_numpy(), dims=POINT, name=labels[0])
 
 
 def along_points(column: Any) -> Any:

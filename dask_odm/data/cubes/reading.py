@@ -91,12 +91,13 @@ class _Part:
 class LabelledCube:
     """A cube with the places of its labelled rows, whose features are still to be read.
 
-    ``words`` are the meanings of labels that are codes, by their text.
+    ``words`` are the meanings of labels that are codes, by their text. ``name`` is that of the labels, or None.
     """
 
     cube: Cube
     parts: tuple[_Part, ...]
     words: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
 
     @classmethod
     def beside(cls, cube: Cube, y: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
@@ -109,7 +110,7 @@ class LabelledCube:
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
         if y.dtype.kind in "iu" and nodata_of(y) is None and "flag_values" not in y.attrs:
             found._warn_of_zeros()
-        return replace(found, words=words_of(y.attrs))
+        return replace(found, words=words_of(y.attrs), name=None if y.name is None else str(y.name))
 
     @classmethod
     def of(cls, cube: Cube, labels: Any, nodata: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
@@ -176,18 +177,31 @@ class LabelledCube:
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
         """Read the labelled rows in the order of the blocks, so many blocks at once as have 16 MiB of them.
 
-        How many miss a feature is logged at the end. Raises InputError if all do.
+        How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """
         missing = 0
+        same = self._named_as_labels()
         for parts in self._batches():
             read = _computed([part.read(self.cube.blocks) for part in parts], compute)
             rows = [part.rows(self.cube.shape, *each) for part, each in zip(parts, read, strict=True)]
             missing += sum(each.missing for each in rows)
-            yield LabelledRows.joined(rows)
+            joined = LabelledRows.joined(rows)
+            same = [j for j in same if np.array_equal(joined.X[:, j], joined.y)]
+            yield joined
         if missing == self.count:
             raise InputError(f"all {missing} rows of X that have a label miss a feature (NaN, infinity or nodata).")
+        if same:
+            raise InputError(
+                f"y is also a feature of X, {self.name!r}, which a model would copy. Give that name in place of y, "
+                f"fit(X, {self.name!r}), or leave the feature out: X.drop_vars({self.name!r}), --features in a shell."
+            )
         if missing:
             logger.info("%d of %d labelled rows of the cube miss a feature, and are left out", missing, self.count)
+
+    def _named_as_labels(self) -> list[int]:
+        """Return the places of features that are named as the labels; there is one at most."""
+        names = self.cube.feature_names
+        return [] if names is None or self.name is None else np.flatnonzero(names == self.name).tolist()
 
     def _batches(self) -> Iterator[list[_Part]]:
         """Yield the blocks that are read at once."""

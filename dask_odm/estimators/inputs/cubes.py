@@ -46,7 +46,7 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
         X, y = at_points(X, y)
         weight, groups = along_points(weight), along_points(groups)
     if model is not None:
-        X = _with_features_of(X, model)
+        X = with_features_of(X, model)
     _require_words(X)
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(model) or ())
     if model is not None:
@@ -72,11 +72,29 @@ def require_blocks(cube: Cube, task_bytes: Callable[[int], int], cluster: Cluste
 
 def cube_to_predict(X: Any, model: Any) -> Cube:
     """Return a cube whose features are those of a fitted estimator; raise InputError if they cannot be told."""
-    X = _with_features_of(X, model)
+    X = with_features_of(X, model)
     features = feature_dimensions(X, model)
     cube = cube_of(X, [d for d in X.dims if d not in features], features)
     check_features(model, cube)
     return cube if model.dtype is None else cube.astype(model.dtype)
+
+
+def with_features_of(X: Any, model: Any) -> Any:
+    """Return ``X`` with the features of a fitted estimator alone, in its order, as far as their names tell them.
+
+    Of a Dataset these are variables, and of a DataArray entries of its one dimension of features.
+    """
+    if not hasattr(model, "feature_names_in_"):
+        return X
+    names = [str(name) for name in model.feature_names_in_]
+    if isinstance(X, xr.Dataset):
+        first = {name: names.index(found) for name in X.data_vars if (found := _first_of(str(name), names)) is not None}
+        return X[sorted(first, key=lambda name: first[name])] if first else X
+    for d in X.dims:
+        known = names_along(X, d) or []
+        if known != names and set(names) <= set(known) and len(set(known)) == len(known):
+            return X.isel({d: [known.index(name) for name in names]})
+    return X
 
 
 def feature_dimensions(X: xr.DataArray | xr.Dataset, model: Any) -> tuple[Hashable, ...]:
@@ -121,24 +139,6 @@ def _named_dimension(X: xr.DataArray, model: Any) -> Hashable | None:
     wanted = list(model.feature_names_in_)
     named = [d for d in X.dims if names_along(X, d) == wanted]
     return named[0] if len(named) == 1 else None
-
-
-def _with_features_of(X: Any, model: Any) -> Any:
-    """Return ``X`` with the features of a fitted estimator alone, in its order, as far as their names tell them.
-
-    Of a Dataset these are variables, and of a DataArray entries of its one dimension of features.
-    """
-    if not hasattr(model, "feature_names_in_"):
-        return X
-    names = [str(name) for name in model.feature_names_in_]
-    if isinstance(X, xr.Dataset):
-        first = {name: names.index(found) for name in X.data_vars if (found := _first_of(str(name), names)) is not None}
-        return X[sorted(first, key=lambda name: first[name])] if first else X
-    for d in X.dims:
-        known = names_along(X, d) or []
-        if known != names and set(names) <= set(known) and len(set(known)) == len(known):
-            return X.isel({d: [known.index(name) for name in names]})
-    return X
 
 
 def _first_of(variable: str, names: list[str]) -> str | None:

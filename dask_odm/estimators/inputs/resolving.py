@@ -258,7 +258,8 @@ def _of_cube(
         if groups is not None:
             raise InputError(
                 "groups are for labelled rows that are read into memory (Dask's setting dask_odm.read-into-memory); "
-                "draw some by dask_odm.ingest(…, per_class=…), and give groups of the rows of that store."
+                "draw some by dask_odm.ingest(…, per_class=…), --per-class in a shell, and give groups of the rows of "
+                "that store."
             )
         return LargeCube(labelled, names)
     rows = labelled.read(computed)

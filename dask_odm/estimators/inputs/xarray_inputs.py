@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from dask_odm.data.cubes.cube import listed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import warn_column
 from dask_odm.typing import Array
@@ -23,18 +24,12 @@ def columns_of(X: xr.DataArray | xr.Dataset, y: Any, weight: Any) -> tuple[xr.Da
     if isinstance(X, xr.DataArray):
         return X, y, weight
     if "X" not in X:
-        raise InputError(f"the Dataset has no variable 'X' of rows; it has {sorted(map(str, X))}. {_way_to_x(X)}")
+        held = listed(X.data_vars)
+        raise InputError(
+            f"the Dataset has no variable 'X' of rows; it has {held}. Say which one holds the labels: fit(dataset, "
+            "'name of the labels'), or pass labels beside it, fit(dataset, labels)."
+        )
     return X["X"], X.get("y"), X.get("weight")
-
-
-def _way_to_x(dataset: xr.Dataset) -> str:
-    tables = [name for name, v in dataset.data_vars.items() if v.ndim == 2]
-    if tables:
-        return f"Rename it: dataset.rename({{{tables[0]!r}: 'X'}}), and the labels to 'y'."
-    return (
-        "Put the features together: xarray.Dataset({'X': dataset[[names of features]].to_dataarray('feature'), "
-        "'y': dataset[name of labels]})."
-    )
 
 
 def sample_dimension(X: xr.DataArray, y: Any, weight: Any, model: Any) -> Any:

@@ -237,11 +237,11 @@ def test_rows_without_a_label_do_not_count(rows, model):
 BAD = {
     "no X but a table": (
         lambda X, y: (xr.Dataset({"rows": (("s", "f"), X), "y": ("s", y)}),),
-        r"rename\(\{'rows': 'X'",
+        r"no variable 'X' of rows; it has 'rows', 'y'\. Say which one holds the labels: fit\(dataset, ",
     ),
     "no X but columns": (
         lambda X, y: (xr.Dataset({"a": ("s", X[:, 0]), "y": ("s", y)}),),
-        r"to_dataarray\('feature'\)",
+        r"it has 'a', 'y'\. Say which one",
     ),
     "three dimensions": (lambda X, y: (array(X.reshape(9, 10, 3), "r", "c", "b"), y), "must have two dimensions"),
     "labels of another dimension": (lambda X, y: (array(X, "a", "b"), array(y, "c")), "y must share one dimension"),
@@ -271,13 +271,10 @@ def test_bad_input_is_an_input_error(rows, what):
         ODMClassifier().fit(*make(*rows))
 
 
-def test_the_way_to_x_leads_there(rows, model):
+@pytest.mark.parametrize("form", ["columns", "a table"])
+def test_the_name_of_the_labels_leads_there(rows, model, form):
     X, y = rows
-    table = xr.Dataset({"a": ("s", X[:, 0]), "b": ("s", X[:, 1]), "c": ("s", X[:, 2]), "label": ("s", y)})
-    together = xr.Dataset({"X": table[["a", "b", "c"]].to_dataarray("feature"), "y": table["label"]})
-    fitted = ODMClassifier(**SETTINGS).fit(together)
-    np.testing.assert_allclose(fitted.decision_function(table_of(X)), model.decision_function(X), atol=1e-10)
-
-
-def table_of(X) -> pd.DataFrame:
-    return pd.DataFrame(X, columns=["a", "b", "c"])
+    columns = {name: ("s", X[:, j]) for j, name in enumerate("abc")} if form == "columns" else {"rows": (("s", "f"), X)}
+    dataset = xr.Dataset({**columns, "label": ("s", y)})
+    fitted = ODMClassifier(**SETTINGS).fit(dataset, "label")
+    np.testing.assert_allclose(fitted.decision_function(dataset), model.decision_function(X), atol=1e-10)
