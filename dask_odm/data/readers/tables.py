@@ -150,6 +150,13 @@ class TableSource:
         return column_name(i, self.feature_names) if at is None else self._columns.name(at)
 
     @property
+    def label_twins(self) -> list[str]:
+        """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
+        names, label = self._columns.names, self._columns.label
+        stem, underscore, _ = ("", "", "") if names is None or label is None else names[label].rpartition("_")
+        return [name for name in self.feature_names or () if underscore and name.startswith(f"{stem}_")]
+
+    @property
     def left_out(self) -> list[str]:
         """Names of the columns that are left out, if columns have names."""
         return [] if self._columns.names is None else [self._columns.names[i] for i in self._columns.dropped]
