@@ -40,6 +40,9 @@ _HINTS = {
     "categories, as by pandas.get_dummies(frame, columns=[{names}]) with dtype=float",
     "boolean": "make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)",
     "date": "make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')",
+    "feature": "encode strings and categories as for the fit, as by pandas.get_dummies(frame, columns=[{names}]) with "
+    "dtype=float",
+    "stranger": "leave out what is no feature of the model, as by frame.drop(columns=[{names}])",
     "other": "convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out",
 }
 
