@@ -259,7 +259,8 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
 @judged
 @cube_options
 @click.argument("out")
-@click.option("--importance/--no-importance", default=None, help="Tell which features matter; by default, if few.")
+@click.option("--importance/--no-importance", default=None,
+              help="Tell which features matter; by default, if rows × features² are at most 20 million.")  # fmt: skip
 @overwrite_option
 @json_option
 def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, overwrite: bool,

@@ -296,16 +296,21 @@ def _append(
 
 
 def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> None:
-    """Log what was decided about labels by default: that they are real, or that they are the last column."""
+    """Log what was decided about labels by default: that they are real, or that they are the last column.
+
+    A last column of two values is most likely the labels, unless it seems to be one of several that encode another.
+    """
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
             "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
         )  # fmt: skip
     found = len(set(encoder.classes()))
-    if source.label_is_guessed and (encoder.is_real or found != 2):
+    twins = source.label_twins if source.label_is_guessed else []
+    if source.label_is_guessed and (encoder.is_real or found != 2 or twins):
         what = "targets" if encoder.is_real else "labels"
         held = "" if encoder.is_real else f", which holds {found} different value{'s' * (found > 1)}"
+        held += f", and {twins[0][:60]!r} is a feature" if twins else ""
         logger.warning(
             "%s: the %s are the last column, %s%s; if it is another, name that by label= (--label).",
             source.description, what, source.label_name, held

@@ -73,8 +73,8 @@ def report(
         Labels or targets of cells of the cube, as `fit` takes them. Without them, the page does not say how good the
         map is.
     importance : bool or None, default=None
-        Whether to compute the importance of features, which predicts the rows twice for each feature. None: if there
-        are few features.
+        Whether to compute the importance of features, which predicts the rows twice for each feature. None: if rows ×
+        features² are at most 20 million.
     overwrite : bool, default=False
         Replace a file that exists.
 
@@ -121,7 +121,7 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
     keeps = store.rows <= MOST_MARGINS
     found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
     few = store.rows * store.features**2 <= MOST_VALUES
-    possible = hasattr(model, "classes_") or model._model.outputs == 1
+    possible = not store.is_sparse and (hasattr(model, "classes_") or model._model.outputs == 1)
     needed = few and possible if importance is None else importance
     yield from _scores(model, found, store)
     yield from _of_groups(model)
@@ -129,29 +129,40 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
         yield from _of_classes(model, found)
     if needed:
         yield from _of_features(permutation_importance(model, store, n_repeats=2))
+    elif importance is None and possible:
+        yield heading("Which features matter")
+        size = f"{store.rows:,} rows × {store.features:,}² features"
+        yield f"<p>Not computed, as {size} are more than {MOST_VALUES:,}; importance=True (--importance) does.</p>"
 
 
 # Sections ----------------------------------------------------------------------------------------------------------
 
 
 def _learned(model: Any) -> Iterable[str]:
-    """Yield what was learned, and how: solver, certificate, time, and parameters that are not the defaults."""
+    """Yield what was learned, and how: solver, certificate, time, kernel, scaling, and parameters not the defaults."""
     yield heading("What was learned")
     yield table([], [fact for fact in facts_of(model) if fact[1] is not None])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
-    other = [(name, value) for name, value in given.items() if repr(value) != repr(defaults[name])]
+    other = [
+        (name, value)
+        for name, value in given.items()
+        if name in ("kernel", "scale") or repr(value) != repr(defaults[name])
+    ]
     best = list(getattr(model, "best_params_", {}).items())
     if other or best:
-        yield "<p>Parameters that are not the defaults, and settings that were found:</p>"
+        yield "<p>Kernel and scaling, other parameters that are not the defaults, and settings that were found:</p>"
         yield table(["parameter", "value"], [*other, *best])
 
 
 def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
     """Yield the scores on the store beside that of the training rows, left out."""
     facts = found.facts()
+    if isinstance(found, Evaluation):
+        facts["largest_class"] = float(found.confusion.sum(axis=1).max()) / found.rows
     named = {
         "accuracy": "Accuracy",
+        "largest_class": "Share of the largest class",
         "weighted_accuracy": "Accuracy by row weights" if store.has_weight else None,
         "balanced_accuracy": "Balanced accuracy",
         "auc": "Area under the ROC curve",

@@ -30,6 +30,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
     solver = first.get("solver")
     support = model._model.support.shape[0] if isinstance(model._model, KernelModel) else None
     one_machine = "machine" not in last
+    searched = hasattr(model, "best_params_")
     return [
         ("Learned by", ": ".join(filter(None, (solver, first.get("why")))) or None),
         ("Classes", ", ".join(map(str, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None),
@@ -39,7 +40,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
         ("Objective", last.get("objective") if one_machine else None),
         ("Score of the training rows, left out", getattr(model, "loo_score_", None)),
-        ("Seconds", last.get("seconds")),
+        ("Seconds of the last fit, without the search" if searched else "Seconds", last.get("seconds")),
         ("Passes over the rows", last.get("passes")),
     ]
 

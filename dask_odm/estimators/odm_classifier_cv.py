@@ -62,8 +62,10 @@ class ODMClassifierCV(ODMEstimator):
     refit : str or None, default=None
         Name of the score that decides, if there are several. None: the first.
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
-        Solver of the last fit: "auto", "exact", "landmark", "newton" or "sodm", or an object of `dask_odm.solvers`.
-        With a `Landmark` object, trials use at most ``n_landmarks``. Of several `Landmark` objects, the best is chosen.
+        Solver of the last fit: "auto", "exact", "landmark", "cells", "newton" or "sodm", or an object of
+        `dask_odm.solvers`. With a `Landmark` object, trials use at most ``n_landmarks``. Of several `Landmark` objects,
+        the best is chosen. With "cells", settings are tried on three cells. "auto" tries all settings over landmarks,
+        and compares cells with landmarks at the best of them only.
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
     scale : {"minmax", "standard"} or None, default="minmax"
@@ -78,11 +80,13 @@ class ODMClassifierCV(ODMEstimator):
         ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. By default,
         `ODMClassifier` does not scale: also pass it ``scale=search.scale``.
     best_score_ : float
-        Score of ``best_params_`` on the larger sample. With several scores, it is the one that decides. Since it is the
-        best of many, it is too optimistic.
+        Score of ``best_params_`` in the last stage of the search: on the larger sample, or on all rows. With several
+        scores, it is the one that decides. Since it is the best of many, it is too optimistic for models of that stage.
+        The last fit may have more rows and landmarks, and so be better.
     nested_score_ : float
-        The same score without this optimism: each split, or each tenth of the rows if they are left out one by one, is
-        scored with the setting that is best on the others. nan if the others have no rows of some class.
+        Score without this optimism, always on the larger sample: each split, or each tenth of the rows if they are left
+        out one by one, is scored with the setting that is best on the others. nan if the others have no rows of some
+        class. Quote it for at most 8,000 rows, and ``loo_score_`` for more, or best the score of rows held out.
     best_index_ : int
         Index of ``best_params_`` in ``cv_results_``.
     cv_results_ : dict of arrays

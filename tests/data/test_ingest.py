@@ -394,6 +394,13 @@ def test_real_data(tmp_path, data_dir, load_svm, name):
     [
         ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
         ("1,2,3\n3,4,3\n", {}, "the last column, column 3, which holds 1 different value;"),
+        (
+            "u,k_no,k_yes\n1,0,1\n3,1,0\n",
+            {},
+            "the last column, column 'k_yes', which holds 2 different values, and 'k_no' is a feature;",
+        ),
+        ("u,k_no,k_yes\n1,0,1\n3,1,0\n", {"label": "k_yes"}, None),
+        ("u,k_yes\n1,1\n3,0\n", {}, None),
         ("u,v,w\n1,2,3\n3,4,5\n", {}, None),
         ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": "w"}, None),
         ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {"label": 1}, None),

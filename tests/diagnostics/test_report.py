@@ -53,6 +53,10 @@ def test_two_classes(store, tmp_path):
     ]  # fmt: skip
     assert page.tags.count("svg") == 6
     assert page.cells[page.cells.index("Accuracy") + 1] == f"{found.accuracy:.4g}"
+    largest = found.confusion.sum(axis=1).max() / 300
+    assert page.cells[page.cells.index("Share of the largest class") + 1] == f"{largest:.4g}"
+    assert page.cells[page.cells.index("kernel") + 1] == "rbf"  # though it is the default
+    assert page.cells[page.cells.index("scale") + 1] == "minmax"
     assert page.cells[page.cells.index("Score of the training rows, left out") + 1] == f"{model.loo_score_:.4g}"
     assert set(HOSTILE) <= set(page.cells)
     assert {"yes <b>", "no & more"} <= set(page.cells)
@@ -201,6 +205,16 @@ def test_many_classes_cells_one_class_and_regressors(tmp_path):
     page = reported(odm.MDDRidge().fit(real), real, tmp_path)
     assert "R²" in page.cells
     assert page.tags.count("svg") == 2
+
+
+def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("dask_odm.diagnostics.report.MOST_VALUES", 100)
+    model = odm.ODMClassifierCV(gammas=[1.0], lams=[10.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
+    page = reported(model, store, tmp_path)
+    assert "Which features matter" in page.headings
+    said = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"Not computed, as 300 rows × {store.features}² features are more than 100" in said
+    assert "Seconds of the last fit, without the search" in page.cells
 
 
 def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):

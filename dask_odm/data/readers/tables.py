@@ -40,6 +40,9 @@ _HINTS = {
     "categories, as by pandas.get_dummies(frame, columns=[{names}]) with dtype=float",
     "boolean": "make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)",
     "date": "make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')",
+    "feature": "encode strings and categories as for the fit, as by pandas.get_dummies(frame, columns=[{names}]) with "
+    "dtype=float",
+    "stranger": "leave out what is no feature of the model, as by frame.drop(columns=[{names}])",
     "other": "convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out",
 }
 
@@ -148,6 +151,13 @@ class TableSource:
         """Return the name of a feature in messages."""
         at = self._columns.text
         return column_name(i, self.feature_names) if at is None else self._columns.name(at)
+
+    @property
+    def label_twins(self) -> list[str]:
+        """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
+        names, label = self._columns.names, self._columns.label
+        stem, underscore, _ = ("", "", "") if names is None or label is None else names[label].rpartition("_")
+        return [name for name in self.feature_names or () if underscore and name.startswith(f"{stem}_")]
 
     @property
     def left_out(self) -> list[str]:

@@ -173,8 +173,8 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     """Check rows in memory for prediction, with ``options`` of `check_array`, and return finite floats (n, d)."""
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
     # `validate_data`'s order of checks: names, values, then the number of features
-    rows = rows_of(X)
-    _check_feature_names(estimator, rows, reset=False)
+    rows = rows_of(X, getattr(estimator, "feature_names_in_", ()))
+    _check_names(estimator, rows)
     checked: Array = check_array(rows, input_name="X", **given)
     names = getattr(estimator, "feature_names_in_", None)
     require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
@@ -187,7 +187,7 @@ def check_features(estimator: Any, source: Any) -> None:
     """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
     names = source.feature_names
     if names is not None and hasattr(estimator, "feature_names_in_"):
-        _check_feature_names(estimator, pd.DataFrame(columns=list(map(str, names))), reset=False)
+        _check_names(estimator, pd.DataFrame(columns=list(map(str, names))))
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(
@@ -201,6 +201,16 @@ def check_features(estimator: Any, source: Any) -> None:
             f"{source.name} has other weights of words than the texts of the fit: predict the texts themselves, or "
             "ingest them by the model's text_recipe_."
         )
+
+
+def _check_names(estimator: Any, rows: Any) -> None:
+    """Raise InputError if rows with names have other features than those of the fit."""
+    try:
+        _check_feature_names(estimator, rows, reset=False)
+    except ValueError as error:
+        hint = "If they encode categories: encode these rows, too, and add a column of 0 for each that is missing.\n"
+        is_encoded = "_" in str(error).partition("yet now missing")[2]
+        raise InputError(f"{error}{hint if is_encoded else ''}") from error
 
 
 def check_senders(shard: Any) -> tuple[Array, Array] | None:

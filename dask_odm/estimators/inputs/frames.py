@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,16 +33,17 @@ def is_frame(X: Any) -> bool:
     return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
-def rows_of(X: Any) -> Any:
+def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     """Return a frame with numeric columns, or rows of another kind as they are.
 
-    Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape.
+    Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape. The names of the
+    features of a model, ``known``, tell which columns to encode for it, and which to leave out.
     """
     if issparse(X):
         require_entries_within(X)
     if not isinstance(X, pd.DataFrame):
         return X
-    _require_numbers(X)
+    _require_numbers(X, known)
     return X.astype(np.float64) if any(map(types.is_object_dtype, X.dtypes)) else X
 
 
@@ -99,9 +101,12 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
     return X.drop(columns=name), X[name]
 
 
-def dask_rows(frame: Any) -> Any:
-    """Return a dask DataFrame of numbers as a dask array of floats, with chunk sizes if the frame knows them."""
-    _require_numbers(frame._meta)
+def dask_rows(frame: Any, known: Sequence[str] = ()) -> Any:
+    """Return a dask DataFrame of numbers as a dask array of floats, with chunk sizes if the frame knows them.
+
+    ``known`` are as in `rows_of`.
+    """
+    _require_numbers(frame._meta, known)
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
 
@@ -143,9 +148,15 @@ def warn_column() -> None:
     )
 
 
-def _require_numbers(frame: pd.DataFrame) -> None:
+def _require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
     """Raise InputError, as `ingest` does, for columns without numbers."""
-    kinds = [(f"column {frame.columns[j]!r}", *pandas_kind(frame.iloc[:, j])) for j in _without_numbers(frame)]
+    kinds = []
+    for j in _without_numbers(frame):
+        name = frame.columns[j]
+        kind, dtype = pandas_kind(frame.iloc[:, j])
+        if len(known) and name not in known:
+            kind = "feature" if any(each.startswith(f"{name}_") for each in known) else "stranger"
+        kinds.append((f"column {name!r}", kind, dtype))
     refuse_kinds("X", kinds, otherwise="")
 
 

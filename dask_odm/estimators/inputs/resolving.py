@@ -188,7 +188,8 @@ def resolve(
         return _of_xarray(X, y, sample_weight, model)
     if is_dask_frame(X):
         names = as_input_error(lambda: _get_feature_names(X._meta))
-        return replace(_aligned(dask_rows(X), y, sample_weight), feature_names=names)
+        rows = dask_rows(X, getattr(model, "feature_names_in_", ()))
+        return replace(_aligned(rows, y, sample_weight), feature_names=names)
     if is_of(X, "dask.array", "Array"):
         return _aligned(X, y, sample_weight)
     return Given(X, y, sample_weight)

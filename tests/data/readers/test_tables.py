@@ -143,6 +143,11 @@ def test_columns_without_numbers(columns, message):
     ("source", "options", "message"),
     [
         (_frame(), {"label": "z"}, "the DataFrame: no label column 'z'; the columns are a, b, Label, c, w"),
+        (
+            pd.get_dummies(_frame().assign(z="yes"), dtype=float),
+            {"label": "z"},
+            r"no label column 'z'; the columns are .*; 'z_yes' seems to encode it: encode other columns only",
+        ),
         (_frame(), {"weight": "z"}, "no weight column 'z'"),
         (_frame(), {"label": 9}, "no label column 9; there are 5 columns"),
         (_frame(), {"n_features": 2}, "the DataFrame: 4 features, but n_features is 2"),

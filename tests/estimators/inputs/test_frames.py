@@ -78,9 +78,27 @@ def test_columns_that_are_no_numbers(frame, rows, backend, kind):
     make, dtype, way_out = COLUMNS[kind]
     bad = BACKENDS[backend](frame.assign(colour=make(90)))
     model = ODMClassifier().fit(frame, rows[1])
-    for call in (lambda: ODMClassifier().fit(bad, rows[1]), lambda: model.predict(bad)):
-        with pytest.raises(InputError, match=rf"column 'colour' \(.*({dtype}).*\) holds no numbers; .*{way_out}"):
+    leave_out = r"leave out what is no feature of the model, as by frame\.drop\(columns=\['colour'\]\)"
+    for call, hint in (
+        (lambda: ODMClassifier().fit(bad, rows[1]), way_out),
+        (lambda: model.predict(bad), leave_out),
+    ):
+        with pytest.raises(InputError, match=rf"column 'colour' \(.*({dtype}).*\) holds no numbers; .*{hint}"):
             call()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_columns_to_encode_are_those_that_the_model_knows(frame, rows, backend):
+    raw = frame.assign(colour=np.where(rows[1] > 0, "red", "blue"), answer="yes")
+    encoded = pd.get_dummies(raw.drop(columns="answer"), columns=["colour"], dtype=float)
+    model = ODMClassifier().fit(encoded, rows[1])
+    hints = r"get_dummies\(frame, columns=\['colour'\]\).*; leave out .*drop\(columns=\['answer'\]\)\.$"
+    with pytest.raises(InputError, match=hints):
+        model.predict(BACKENDS[backend](raw))
+    with pytest.raises(InputError, match=r"now missing:\n- colour_red\nIf .* a column of 0 for each that is missing"):
+        model.predict(BACKENDS[backend](encoded.drop(columns="colour_red")))
+    with pytest.raises(InputError, match=r"now missing:\n- length\n$"):
+        model.predict(BACKENDS[backend](encoded.drop(columns="length")))
 
 
 def test_every_such_column_is_named(frame, rows):
