@@ -64,8 +64,8 @@ class ODMClassifierCV(ODMEstimator):
     solver : str, solver object, or sequence of `dask_odm.solvers.Landmark`, default="auto"
         Solver of the last fit: "auto", "exact", "landmark", "cells", "newton" or "sodm", or an object of
         `dask_odm.solvers`. With a `Landmark` object, trials use at most ``n_landmarks``. Of several `Landmark` objects,
-        the best is chosen. With "cells", settings are tried on three cells. "auto" tries all settings over landmarks,
-        and compares cells with landmarks at the best of them only.
+        the best is chosen. With "cells", settings are tried on three cells. "auto" tries settings over landmarks, and
+        then on cells if a narrower kernel gains there.
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
     scale : {"minmax", "standard"} or None, default="minmax"
