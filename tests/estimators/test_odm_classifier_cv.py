@@ -12,10 +12,11 @@ from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
-from dask_odm.data.rows.targets import folds_of
+from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
+from dask_odm.methods.search.trials import Splits
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -90,6 +91,15 @@ def test_folds_are_those_of_refits():
     part = search_of(cv=0.3).fit(X, Y)
     assert "split0_test_score" in part.cv_results_
     assert "split1_test_score" not in part.cv_results_
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_a_share_is_that_share_of_every_sample(share):
+    numbers = np.arange(40_000)
+    for count in (2000, 8000, 40_000):
+        inside, outside = Splits(share, 3).parts(numbers[drawn_rows(numbers, count, 3)], 0)
+        assert (inside ^ outside).all()
+        assert outside.mean() == pytest.approx(share, abs=0.04)
 
 
 def test_splits_may_be_masks():

@@ -27,7 +27,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.linalg.rows import ArrayRows, uniforms_of
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
@@ -67,7 +67,8 @@ class Splits:
         if isinstance(self.cv, int):
             outside = folds_of(numbers, self.cv, self.seed) == k
         else:
-            outside = uniforms_of(numbers, self.seed) < self.cv
+            # by the lower half of the hash: samples have the rows of the smallest upper halves
+            outside = folds_of(numbers, 1 << 32, self.seed) < self.cv * (1 << 32)
         return ~outside, outside
 
     def divide(self, numbers: Array) -> bool:
