@@ -8,6 +8,7 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.sparse import csr_array
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
@@ -16,7 +17,8 @@ from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
-from dask_odm.methods.search.trials import Splits
+from dask_odm.methods.search import trials
+from dask_odm.methods.search.trials import Splits, TrialRows
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -228,6 +230,24 @@ def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(mon
     monkeypatch.setattr(search_samples, "TUNING", tuning)
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
     assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0])
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+def test_trials_of_wide_sparse_rows_have_the_columns_of_their_rows(scale, lowest, monkeypatch):
+    rng = np.random.default_rng(0)
+    few = np.where(rng.random((200, 40)) < 0.2, rng.uniform(lowest, 1.0, (200, 40)), 0.0)
+    labels = (few @ rng.normal(size=40) > 0).astype(int)
+    wide = csr_array((few[few != 0], np.nonzero(few)[1] * 100, np.cumsum([0, *(few != 0).sum(axis=1)])), (200, 5000))
+    seen = []
+    monkeypatch.setattr(
+        trials, "TrialRows", lambda features, *rest: seen.append(features.d) or TrialRows(features, *rest)
+    )
+    found = search_of(kernel="linear", cv=3, scale=scale).fit(wide, labels)
+    assert set(seen) == {40}
+    narrow = search_of(kernel="linear", cv=3, scale=scale).fit(csr_array(few), labels)
+    for name in ("mean_test_score", "param_lam"):
+        np.testing.assert_allclose(found.cv_results_[name], narrow.cv_results_[name], atol=0.01)
 
 
 def test_what_few_errors_cannot_tell_is_not_tried():
