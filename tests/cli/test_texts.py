@@ -56,6 +56,11 @@ def test_predictions_of_a_file_are_those_of_its_texts(folder):
     assert run("predict", folder / "model.zarr", folder / "text.zarr", "-").stdout.split() == expected
 
 
+def test_text_that_is_no_json_is_refused(folder):
+    refused = run("predict", folder / "model.zarr", "-", "-", text="Stir and simmer\n", status=2)
+    assert 'Texts are lines of JSON, such as {"text": "…"}.' in refused.stderr
+
+
 def test_texts_are_judged(folder):
     model = load_model(folder / "model.zarr")
     accuracy = accuracy_score(TOPICS, model.predict(TEXTS))
