@@ -17,7 +17,7 @@ from dask_odm.cli.cluster import Place, cluster, place_options, retire
 from dask_odm.cli.cubes import CubeOptions, cube_options, is_cube, open_cube, write_map
 from dask_odm.cli.fit import fit, search
 from dask_odm.cli.plan import plan
-from dask_odm.cli.rows import Judged, RowOptions, judged, row_options
+from dask_odm.cli.rows import Judged, RowOptions, judged, require_there, row_options
 from dask_odm.cli.shell import Commands, Size, emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
@@ -106,6 +106,7 @@ def info(path: str, as_json: bool) -> None:
     from dask_odm.diagnostics.summaries import checkpoint_facts, listing, model_facts, search_facts, store_facts
     from dask_odm.progress import format_history
 
+    require_there(path)
     kind = read_kind(path)
     if kind == "model":
         model = odm.load_model(path)
@@ -147,6 +148,7 @@ def verify(path: str, as_json: bool) -> None:
 
     from dask_odm.data.store.records import read_kind, read_record
 
+    require_there(path)
     with progress_shown() as seconds:
         kind = read_kind(path)
         found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)

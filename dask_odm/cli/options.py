@@ -141,7 +141,8 @@ def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
     if words and several:
         return {"type": OneOrMore(click.Choice(words)), "metavar": f"[{'|'.join(words)}],…"}
     if words:
-        return {"type": click.Choice(words)}
+        hidden = None in constraints and signature(owner).parameters[name].default is not None
+        return {"type": WordOrNone([*words, "none"]) if hidden else click.Choice(words)}
     return {"type": OneOrMore(click.FLOAT, listed=True)} if several else None
 
 
@@ -161,6 +162,14 @@ class OneOrMore(click.ParamType):
             return value
         found = [self.kind.convert(each, param, ctx) for each in value.split(",")]
         return found if self.listed or len(found) > 1 else found[0]
+
+
+class WordOrNone(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """Option type: one of some words, or "none" for None, which is not the default."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        return None if found == "none" else found
 
 
 class NumberOrText(click.ParamType):

@@ -64,10 +64,7 @@ class RowOptions:
         if not is_files(source):
             if self != RowOptions():
                 raise click.UsageError(f"{_OPTIONS} are for files, not stores.")
-            from dask_odm.data.storage.locations import is_address
-
-            if not is_address(source) and not os.path.exists(source):
-                raise StoreError(f"'{source}' does not exist; check the path.")
+            require_there(source)
             yield Store.open(source)
             return
         from dask_odm.data.ingest import MissingValuesError
@@ -195,6 +192,14 @@ def _label_among(columns: list[str], where: str) -> str:
 
 def _some(columns: list[str], most: int = 5) -> str:
     return ", ".join(map(repr, columns[:most])) + (" …" if len(columns) > most else "")
+
+
+def require_there(path: str) -> None:
+    """Raise StoreError if nothing is at a path of this machine."""
+    from dask_odm.data.storage.locations import is_address
+
+    if not is_address(path) and not os.path.exists(path):
+        raise StoreError(f"'{path}' does not exist; check the path.")
 
 
 def is_files(source: str) -> bool:

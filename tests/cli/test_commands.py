@@ -211,8 +211,8 @@ def test_errors_are_one_line(made, tmp_path):
     assert "bad.csv, line 3" in refused("ingest", tmp_path / "bad.csv", new)
     assert "nothing.csv" in refused("ingest", tmp_path / "nothing.csv", new)
     assert "exists; pass --overwrite" in refused("ingest", tmp_path / "bad.csv", train)
-    assert "does not exist" in refused("info", tmp_path / "nothing.zarr")
-    assert "does not exist" in refused("verify", tmp_path / "nothing.zarr")
+    for command in ("info", "verify"):
+        assert "nothing.zarr' does not exist; check the path." in refused(command, tmp_path / "nothing.zarr")
     assert "is a model, not a store" in refused("fit", model, new)
     assert "is a store, not a model" in refused("predict", train, train, tmp_path / "p.csv")
     assert "must end in .csv or .zarr, which tells the format, or be - for stdout" in refused(

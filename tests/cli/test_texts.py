@@ -56,6 +56,19 @@ def test_predictions_of_a_file_are_those_of_its_texts(folder):
     assert run("predict", folder / "model.zarr", folder / "text.zarr", "-").stdout.split() == expected
 
 
+def test_a_search_may_leave_words_unscaled(folder):
+    asked = ("search", folder / "text.zarr", folder / "found.zarr", "--kernel", "linear", "--random-state", 0)
+    run(*asked, "--scale", "none", "--cv", 0.2, "--lams", "100,1000")
+    found = load_model(folder / "found.zarr")
+    assert found.scale is None
+    assert found.score(TEXTS, TOPICS) > 0.9
+
+
+def test_text_that_is_no_json_is_refused(folder):
+    refused = run("predict", folder / "model.zarr", "-", "-", text="Stir and simmer\n", status=2)
+    assert 'Texts are lines of JSON, such as {"text": "…"}.' in refused.stderr
+
+
 def test_texts_are_judged(folder):
     model = load_model(folder / "model.zarr")
     accuracy = accuracy_score(TOPICS, model.predict(TEXTS))

@@ -8,15 +8,18 @@ import dask
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.sparse import csr_array
 from sklearn.model_selection import GroupKFold, StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main
-from dask_odm.data.rows.targets import folds_of
+from dask_odm.data.rows.targets import drawn_rows, folds_of
 from dask_odm.datasets import make_chessboard
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress
 from dask_odm.methods.search import samples as search_samples
+from dask_odm.methods.search import trials
+from dask_odm.methods.search.trials import Splits, TrialRows
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -105,6 +108,15 @@ def test_folds_are_those_of_refits():
     part = search_of(cv=0.3).fit(X, Y)
     assert "split0_test_score" in part.cv_results_
     assert "split1_test_score" not in part.cv_results_
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_a_share_is_that_share_of_every_sample(share):
+    numbers = np.arange(40_000)
+    for count in (2000, 8000, 40_000):
+        inside, outside = Splits(share, 3).parts(numbers[drawn_rows(numbers, count, 3)], 0)
+        assert (inside ^ outside).all()
+        assert outside.mean() == pytest.approx(share, abs=0.04)
 
 
 def test_splits_may_be_masks():
@@ -233,6 +245,24 @@ def test_few_rows_are_tried_over_more_landmarks_where_all_of_some_are_needed(mon
     monkeypatch.setattr(search_samples, "TUNING", tuning)
     assert set(search_of().fit(*NOISY).cv_results_["iter"]) == {0, 1, 2}
     assert set(search_of(solver=Landmark(8)).fit(*NOISY).cv_results_["iter"]) == {0, 1}  # the last fit has no more
+
+
+@pytest.mark.parametrize("lowest", [0.0, -1.0])
+@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
+def test_trials_of_wide_sparse_rows_have_the_columns_of_their_rows(scale, lowest, monkeypatch):
+    rng = np.random.default_rng(0)
+    few = np.where(rng.random((200, 40)) < 0.2, rng.uniform(lowest, 1.0, (200, 40)), 0.0)
+    labels = (few @ rng.normal(size=40) > 0).astype(int)
+    wide = csr_array((few[few != 0], np.nonzero(few)[1] * 100, np.cumsum([0, *(few != 0).sum(axis=1)])), (200, 5000))
+    seen = []
+    monkeypatch.setattr(
+        trials, "TrialRows", lambda features, *rest: seen.append(features.d) or TrialRows(features, *rest)
+    )
+    found = search_of(kernel="linear", cv=3, scale=scale).fit(wide, labels)
+    assert set(seen) == {40}
+    narrow = search_of(kernel="linear", cv=3, scale=scale).fit(csr_array(few), labels)
+    for name in ("mean_test_score", "param_lam"):
+        np.testing.assert_allclose(found.cv_results_[name], narrow.cv_results_[name], atol=0.01)
 
 
 def test_what_few_errors_cannot_tell_is_not_tried():

@@ -94,6 +94,14 @@ def test_what_is_no_text_is_named(saved, text):
         load_model(saved).predict(["a text", text])
 
 
+def test_a_text_that_is_in_no_list_is_refused(saved):
+    model = load_model(saved)
+    with pytest.raises(InputError, match=r"X is a string, but there is no such path: pass a list of texts"):
+        model.predict("just one text " * 100)
+    with pytest.raises(InputError, match=r"pass its column of texts, X\['body'\]"):
+        model.predict(pd.DataFrame({"body": OTHERS}))
+
+
 LIES = {
     "weights below 1": lambda content, arrays: arrays.update(idf=arrays["idf"] * 0.1),
     "weights that are no numbers": lambda content, arrays: arrays.update(idf=arrays["idf"] * np.nan),

@@ -262,7 +262,10 @@ def detect_format(path: str) -> str:
         return "libsvm"
     if any(separator in line for separator in (b",", b";", b"\t", b"|")):
         return "csv"
-    raise InputError(f"{path}: neither name nor first line tells the format; give format= (--format).")
+    raise InputError(
+        f"{path}: neither name nor first line tells the format; give format= (--format). Texts are lines of JSON, such "
+        'as {"text": "…"}.'
+    )
 
 
 def _expanded(item: str | os.PathLike[str]) -> list[str]:

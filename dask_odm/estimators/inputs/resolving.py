@@ -16,6 +16,7 @@ from sklearn.utils.validation import _get_feature_names
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
+from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -163,6 +164,8 @@ def resolve(
     if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
     a block of a lazy cube exceeds a worker's memory or ``memory_limit``.
     """
+    if hasattr(model, "text_recipe_"):
+        _refuse_single_texts(X, model)
     if isinstance(X, str | os.PathLike | Store):
         _no_extras(y, sample_weight, "a store")
         return X if isinstance(X, Store) else Store.open(X)
@@ -221,6 +224,15 @@ def resolve_training(
     X, y, *weight = computed(*resolved.columns)
     rows = _named(X, resolved.feature_names)
     return Given(rows, y, weight[0] if weight else None, resolved.feature_dimension)
+
+
+def _refuse_single_texts(X: Any, model: Any) -> None:
+    """Raise InputError for a text, or a table with a column of texts, in place of a list of texts."""
+    if isinstance(X, str) and not is_address(X) and not os.path.exists(X):
+        raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
+    column = model.text_recipe_.column
+    if isinstance(X, pd.DataFrame) and column in X.columns:
+        raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{column!r}].")
 
 
 def _no_extras(y: Any, sample_weight: Any, what: str) -> None:

@@ -47,6 +47,7 @@ from dask_odm.methods.landmark.recipe import (
     landmark_count,
     landmarks_of_last,
     left_out,
+    memory_advice,
     nystrom_problem,
     require_suited,
     short_warning,
@@ -241,5 +242,5 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
             needed = max(needed, data.held_bytes() + descent)
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
-    here.require(needed, 1, f"{m} machines over {r} landmarks", "Use a smaller n_landmarks, or more memory.")
+    here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data))
     return here.memory - needed

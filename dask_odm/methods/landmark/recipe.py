@@ -117,6 +117,13 @@ def landmark_count(data: TrainingData, fit: ODMFit) -> int:
     return count
 
 
+def memory_advice(data: TrainingData) -> str:
+    """Return what to do if landmarks do not fit; those of sparse rows are dense, and may be a million wide."""
+    if data.is_sparse:
+        return "Rows are sparse, as of texts: use kernel='linear' (--kernel linear), or a smaller n_landmarks."
+    return "Use a smaller n_landmarks, or more memory."
+
+
 def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     """Return the number of landmarks, and the bytes of this process that Newton leaves for kernel values.
 
@@ -126,7 +133,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
-    here.require(needed, 1, f"Newton over {count} landmarks", "Use a smaller n_landmarks, or more memory.")
+    here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data))
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed

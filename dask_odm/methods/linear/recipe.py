@@ -52,7 +52,7 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     if fit.loo and not (problem.k <= EXACT_FEATURES if exact is None else exact):
         raise InputError(
             f"leaving rows out needs the Hessian of the features, and {problem.k} are too many: take fewer than "
-            f"{EXACT_FEATURES} features, or workers with more memory, or loo=False where it is a choice."
+            f"{EXACT_FEATURES} features, or workers with more memory, or hold rows out (--test-size) instead of loo."
         )
     return _solve_path(problem, features, data, fit, exact)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
+from scipy.sparse import issparse
 
 from dask_odm.data.rows.targets import folds_of
 from dask_odm.errors import InputError
@@ -27,7 +28,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.linalg.rows import ArrayRows, uniforms_of
+from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
@@ -67,7 +68,8 @@ class Splits:
         if isinstance(self.cv, int):
             outside = folds_of(numbers, self.cv, self.seed) == k
         else:
-            outside = uniforms_of(numbers, self.seed) < self.cv
+            # by the lower half of the hash: samples have the rows of the smallest upper halves
+            outside = folds_of(numbers, 1 << 32, self.seed) < self.cv * (1 << 32)
         return ~outside, outside
 
     def divide(self, numbers: Array) -> bool:
@@ -241,14 +243,14 @@ def trial_rows(
     own = None if groups is None else groups[held.kept]
     rest = held.y, held.weight, held.class_weights, held.kept, own
     if choice.kernel == "linear":
-        features = FeatureMap(
-            data.features, choice.bias, None if choice.scale is None else choice.scaling(data.statistics())
-        )
+        features = FeatureMap(data.features, choice.bias)
         if leaves_one and features.k > EXACT_FEATURES:
             raise InputError(
                 f"{features.k} features are too many to leave out row by row; choose cv=5, or a validation part."
             )
-        return TrialRows(features, held.X, *rest)
+        if choice.scale is not None:
+            features = replace(features, scaling=choice.scaling(data.statistics(), sparse=issparse(held.X)))
+        return TrialRows(*_without_empty_columns(features, held.X), *rest)
     seen = data.seen_by(choice)
     count = min(count, data.rows)
     data.cluster.require(
@@ -261,6 +263,24 @@ def trial_rows(
         rows = ArrayRows(seen.scaled) if isinstance(seen.scaled, np.ndarray) else seen.scaled
         values = coordinates(landmarks, rows, seen.scaled.dtype, CPU_COUNT)
     return TrialRows(FeatureMap(values.shape[1], 0.0), values, *rest)
+
+
+def _without_empty_columns(features: FeatureMap, X: Any) -> tuple[FeatureMap, Any]:
+    """Return features and rows of a linear kernel without the columns that are 0 in all of these rows, if sparse.
+
+    Weights of those are 0. A sample of texts has few of all the words that its vectors of weights would be made of.
+    """
+    if not issparse(X):
+        return features, X
+    scaling: Any = features.scaling
+    used = np.bincount(X.indices, minlength=features.d) > 0
+    used[0] = True  # there is a feature even if all rows are 0
+    if scaling is not None:
+        used |= scaling.shift != 0
+    seen = np.flatnonzero(used)
+    if scaling is not None:
+        scaling = replace(scaling, shift=scaling.shift[seen], factor=scaling.factor[seen])
+    return replace(features, d=len(seen), scaling=scaling), X[:, seen]
 
 
 def trial_bytes(rows: int, landmarks: int) -> int:
