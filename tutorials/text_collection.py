@@ -70,9 +70,10 @@ print(f"{X.nnz / X.shape[0]:.0f} entries in a row of {X.shape[1]:,} features")
 # -------
 #
 # With far more features than rows a linear kernel can do all that another one can, and its memory is that of the
-# entries. Each desk is learned against the others.
+# entries. Each desk is learned against the others. ``lam`` is the price of all losses together, so it grows with the
+# rows: as many as there are is a good start for texts.
 
-clf = odm.ODMClassifier("linear", lam=100, random_state=0).fit(place / "train.zarr")
+clf = odm.ODMClassifier("linear", lam=train.rows, random_state=0).fit(train)
 print(f"certificate: at most {clf.dual_gap_:.0e} of the objective is left to gain")
 for name in ("train", "test"):
     print(f"{name}: {clf.score(place / f'{name}.zarr'):.1%} of the letters right")
@@ -122,6 +123,7 @@ folder.cleanup()
 # ----------------
 #
 # * The model takes texts: ``clf.predict(["..."])``, and ``dask-odm predict`` does so from a shell (:doc:`/text`).
-# * A search for ``lam`` by folds: ``ODMClassifierCV("linear", cv=5)``.
+# * A search by folds: ``ODMClassifierCV("linear", scale=None, cv=5)``, or a few values of ``lam`` and letters that were
+#   held out (:doc:`/text`).
 # * A store that is larger than memory is learned from block by block; two workers read 20 million entries in .4 s a
 #   pass (:doc:`/benchmarks`, at *The linear kernel over a sparse store*).
