@@ -12,6 +12,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
+from dask_odm.cli.fit import fit, search
+
 ROOT = Path(__file__).resolve().parent.parent
 
 project = "dask_odm"
@@ -90,6 +92,19 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }
+
+
+def with_estimator_options(command: Any) -> None:
+    """Give a command the options of its default estimator, which it makes only when it reads a command line."""
+    context = command.make_context(command.name, ["STORE", "MODEL"])
+    command.params = [each for each in command.get_params(context) if each.name != "help"]
+    for each in command.params:
+        if getattr(each, "help", None):
+            each.help = re.sub(r"(?<=\w)_(?!\w)", r"\_", each.help)  # else the end of a link
+
+
+for command in (fit, search):
+    with_estimator_options(command)
 
 # Files beside docs/ that have a page of the site; elsewhere such a link opens the file itself.
 PAGES = {

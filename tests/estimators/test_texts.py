@@ -11,7 +11,7 @@ from sklearn.svm import LinearSVC
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store.records import read_record, write_record
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.mdd_ridge import MDDRidge
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saving import load_model
@@ -100,6 +100,15 @@ def test_a_text_that_is_in_no_list_is_refused(saved):
         model.predict("just one text " * 100)
     with pytest.raises(InputError, match=r"pass its column of texts, X\['body'\]"):
         model.predict(pd.DataFrame({"body": OTHERS}))
+
+
+@pytest.mark.parametrize("topics", [TOPICS, np.unique(TOPICS, return_inverse=True)[1] % 2], ids=["many", "two"])
+def test_landmarks_that_do_not_fit_point_at_the_linear_kernel(topics):
+    rows = pipeline(2**20).fit_transform(TEXTS)
+    with pytest.raises(
+        MemoryLimitError, match=r"Rows are sparse, as of texts: use kernel='linear' \(--kernel linear\)"
+    ):
+        ODMClassifier(solver="landmark", memory_limit="600MB").fit(rows, topics)
 
 
 LIES = {
