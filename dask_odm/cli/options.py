@@ -164,7 +164,7 @@ class OneOrMore(click.ParamType):
         return found if self.listed or len(found) > 1 else found[0]
 
 
-class WordOrNone(click.Choice):  # type: ignore[type-arg]  # generic from click 8.2 on
+class WordOrNone(click.Choice):
     """Option type: one of some words, or "none" for None, which is not the default."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -250,7 +250,8 @@ def trial_rows(
             )
         if choice.scale is not None:
             features = replace(features, scaling=choice.scaling(data.statistics(), sparse=issparse(held.X)))
-        return TrialRows(*_without_empty_columns(features, held.X), *rest)
+        features, X = _without_empty_columns(features, held.X)
+        return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)
     count = min(count, data.rows)
     data.cluster.require(
