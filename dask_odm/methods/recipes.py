@@ -139,7 +139,7 @@ def suits_narrow_cells(
         why = f"{choice.why}, and landmarks find next to nothing"
     else:
         gain, deviation = _gain_in_regions(data, fit, pairs=pairs, narrower=NARROWER)
-        if gain < max(WORTH, 2.0 * deviation):
+        if gain < max(WORTH, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
         more = f"with {NARROWER:g} times the γ, cells get {gain:.2%} ± {deviation:.2%} more of all rows right"
         why = f"{choice.why}; in some regions, {more} than landmarks"
