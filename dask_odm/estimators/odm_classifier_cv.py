@@ -86,7 +86,8 @@ class ODMClassifierCV(ODMEstimator):
     nested_score_ : float
         Score without this optimism, always on the larger sample: each split, or each tenth of the rows if they are left
         out one by one, is scored with the setting that is best on the others. nan if the others have no rows of some
-        class. Quote it for at most 8,000 rows, and ``loo_score_`` for more, or best the score of rows held out.
+        class. Quote it for at most 8,000 rows, or with groups, and ``loo_score_`` for more; best is the score of
+        rows held out.
     best_index_ : int
         Index of ``best_params_`` in ``cv_results_``.
     cv_results_ : dict of arrays
