@@ -108,7 +108,7 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
     names = ("count_groups", "scatter", "seal")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
-        patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, saved_support=sleepers.saved_support),
+        patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, read_support=sleepers.read_support),
         patch.object(shuffle.StoredPartitions, "remove"),
     ):
         solved: dict[int, Any] = {}

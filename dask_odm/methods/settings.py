@@ -177,8 +177,7 @@ class DiP(_Tree):
 
 @with_parameters
 class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's feature space, found again at every level of the
-    tree.
+    """Divide and conquer: partitions are clusters in the kernel's feature space, new ones at every level of the tree.
 
     If the tree ends early, a row is predicted by the model of the cluster with the nearest mean, as in DC-SVM's early
     prediction. This is for two classes only. A cluster of m of the M rows learns with the same ``lam``, like any
