@@ -52,7 +52,7 @@ def timed(what: str, nbytes: int, call: Callable[[], Any]) -> Any:
     began = time.perf_counter()
     found = call()
     seconds = time.perf_counter() - began
-    print(f"{what:<34} {seconds:>7.2f} s {nbytes / seconds / 1e6:>8.1f} MB/s", flush=True)
+    print(f"{what:<34} {seconds:>7.2f} s {nbytes / seconds / 1e6:>8.3g} MB/s", flush=True)
     return found
 
 
