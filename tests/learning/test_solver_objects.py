@@ -282,9 +282,7 @@ def test_an_option_of_another_solver_names_the_solver(store, tmp_path):
 
 def test_help_shows_every_option_and_its_solvers():
     shown = " ".join(run("fit", "--help").split())
-    assert (
-        "--n-landmarks INTEGER Number of landmarks. (--solver landmark; default 1000.)" in shown
-    )
+    assert "--n-landmarks INTEGER Number of landmarks. (--solver landmark; default 1000.)" in shown
     assert "(--solver sodm, cascade, dip, dc, dsvrg.)" in shown
     assert "--certify / --no-certify" in shown
     assert "--n-clients" not in shown
