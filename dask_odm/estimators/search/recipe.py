@@ -30,7 +30,6 @@ from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Split
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
-TINY = 1e-12
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 T = TypeVar("T", int, float)
 
@@ -297,7 +296,8 @@ class _Trials(SampleTrials):
         classifier, choice, fit = self._chosen(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
         largest = counts.max() / counts.sum()
-        return classifier._narrow_cells(choice, self._data, fit, (score - largest) / max(1.0 - largest, TINY))
+        found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
+        return classifier._narrow_cells(choice, self._data, fit, found)
 
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""
