@@ -309,13 +309,20 @@ def _multiply_four(
 
 
 @inlined
-def _dealt(rows: Any) -> Any:
-    """Return ``rows`` in an order in which every four consecutive ones come from the four quarters.
+def _dealt(u: Any, n: int, chosen: bool) -> Any:
+    """Return the rows of a tile, or those where ``u`` is not 0 if ``chosen``, the four quarters in turns.
 
     A stored tile is then read as four sequential streams. Reading four neighbours at a time takes twice as long.
+    NumPy's `arange` and `flatnonzero` would take Numba half a second to compile.
     """
-    order = rows.copy()
-    quarter = rows.size // 4
+    rows = np.empty(n, np.int64)
+    size = 0
+    for i in range(n):
+        if not chosen or u[i] != 0:
+            rows[size] = i
+            size += 1
+    order = rows[:size].copy()
+    quarter = size // 4
     for i in range(quarter):
         for q in range(4):
             order[4 * i + q] = rows[q * quarter + i]
@@ -379,7 +386,7 @@ def tile_loop(narrow: bool) -> Callable[..., None]:
         zero = left.dtype.type(0)
         entries = np.zeros(4 * size, left.dtype)
         sums = np.zeros(m if mode & BACKWARD else 0, left.dtype)
-        rows = _dealt(np.flatnonzero(u) if task == BACKWARD else np.arange(n))
+        rows = _dealt(u, n, task == BACKWARD)
         source = tile if stored else entries
         u0 = zero
         u1 = zero
