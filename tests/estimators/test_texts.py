@@ -94,6 +94,18 @@ def test_what_is_no_text_is_named(saved, text):
         load_model(saved).predict(["a text", text])
 
 
+@pytest.mark.parametrize("held", [list, tuple, np.array, lambda x: np.array(x, object)])
+def test_texts_in_lists_of_their_own_are_refused(saved, held):
+    with pytest.raises(InputError, match=r"X, text 0: .*a text.* is no text; each text must be one string"):
+        load_model(saved).predict(held([["a text"], ["another"]]))
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, np.nan])
+def test_a_missing_first_text_is_refused(saved, missing):
+    with pytest.raises(InputError, match="X, text 0: is missing; give the empty string"):
+        load_model(saved).predict([missing, "a text"])
+
+
 def test_a_text_that_is_in_no_list_is_refused(saved):
     model = load_model(saved)
     with pytest.raises(InputError, match=r"X is a string, but there is no such path: pass a list of texts"):
