@@ -114,6 +114,13 @@ def test_a_text_that_is_in_no_list_is_refused(saved):
         model.predict(pd.DataFrame({"body": OTHERS}))
 
 
+def test_probabilities_that_need_too_many_features_point_at_calibrate(saved):
+    model = load_model(saved)
+    with pytest.raises(InputError, match=rf"{SIZE:,} features are too many for loo=True. After calibrate"):
+        model.predict_proba(OTHERS)
+    assert model.calibrate(OTHERS, OTHER_TOPICS).predict_set(OTHERS, 0.9).any()
+
+
 @pytest.mark.parametrize("topics", [TOPICS, np.unique(TOPICS, return_inverse=True)[1] % 2], ids=["many", "two"])
 def test_landmarks_that_do_not_fit_point_at_the_linear_kernel(topics):
     rows = pipeline(2**20).fit_transform(TEXTS)
