@@ -114,6 +114,14 @@ def test_a_text_that_is_in_no_list_is_refused(saved):
         model.predict(pd.DataFrame({"body": OTHERS}))
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_standard_texts_are_told_to_be_too_long_for_their_lam(stored, caplog):
+    ODMClassifier("linear", lam=300, max_iter=1).fit(stored)
+    assert "mean ‖x‖²" not in caplog.text
+    ODMClassifier("linear", lam=300, max_iter=1, scale="standard").fit(stored)
+    assert caplog.text.count("with lam=300 the fit may take long. Texts need no scaling (scale=None") == 1
+
+
 def test_probabilities_that_need_too_many_features_point_at_calibrate(saved):
     model = load_model(saved)
     with pytest.raises(InputError, match=rf"{SIZE:,} features are too many for loo=True. After calibrate"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+
+LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
 
 
 def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
@@ -76,7 +79,21 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
         return None
     statistics = data.statistics()
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    return fit.kernel.scaling(statistics, sparse=data.is_sparse)
+    scaling = fit.kernel.scaling(statistics, sparse=data.is_sparse)
+    length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
+    if data.is_sparse and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+        _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
+    return scaling
+
+
+@cache
+def _advise_lam(scale: str, lam: float, length: float, better: float) -> None:
+    """Say, once for all machines, that scaled sparse rows are too long for their λ."""
+    logger.warning(
+        "scale=%r makes rare features large, so that rows have a mean ‖x‖² of %.4g: with lam=%g the fit may take long. "
+        "Texts need no scaling (scale=None, --scale none); else take a smaller lam, of about %g.",
+        scale, length, lam, better,
+    )  # fmt: skip
 
 
 def _solve_path(
