@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
 from dask_odm.data.ingest import ingest
@@ -112,6 +113,17 @@ def test_a_text_that_is_in_no_list_is_refused(saved):
         model.predict("just one text " * 100)
     with pytest.raises(InputError, match=r"pass its column of texts, X\['body'\]"):
         model.predict(pd.DataFrame({"body": OTHERS}))
+
+
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_scaled_texts_take_the_same_sweeps_as_rows_that_were_scaled_before(scale):
+    rows = pipeline(SIZE).fit_transform(TEXTS)
+    make = MaxAbsScaler() if scale == "minmax" else StandardScaler(with_mean=False)
+    model = ODMClassifier("linear", lam=1.0, scale=scale, random_state=0).fit(rows, TOPICS)
+    plain = ODMClassifier("linear", lam=1.0, random_state=0).fit(make.fit_transform(rows), TOPICS)
+    assert [step["passes"] for step in model.history_] == [step["passes"] for step in plain.history_]
+    np.testing.assert_allclose(model.coef_ * make.scale_, plain.coef_, atol=1e-9)
+    np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.learning.newton import PrimalSolution
@@ -25,6 +23,7 @@ from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, linear_leve
 from dask_odm.methods.linear.routes import (
     forms_hessian,
     read_sparsely,
+    scaling_asked_for,
     solve_in_span,
     solve_thin,
     span_of_few_rows,
@@ -35,8 +34,6 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-
-LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
 
 
 def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
@@ -71,29 +68,6 @@ def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
         forms = False
     passes.require(problem.pass_bytes("full" if forms else "diagonal"))
     return forms
-
-
-def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
-    """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
-    if fit.kernel.scale is None:
-        return None
-    statistics = data.statistics()
-    fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    scaling = fit.kernel.scaling(statistics, sparse=data.is_sparse)
-    length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
-    if data.is_sparse and fit.odm.lam * length > LARGE_LAM * data.total_weight:
-        _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
-    return scaling
-
-
-@cache
-def _advise_lam(scale: str, lam: float, length: float, better: float) -> None:
-    """Say, once for all machines, that scaled sparse rows are too long for their λ."""
-    logger.warning(
-        "scale=%r makes rare features large, so that rows have a mean ‖x‖² of %.4g: with lam=%g the fit may take long. "
-        "Texts need no scaling (scale=None, --scale none); else take a smaller lam, of about %g.",
-        scale, length, lam, better,
-    )  # fmt: skip
 
 
 def _solve_path(
