@@ -262,7 +262,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
 @cube_options
 @click.argument("out")
 @click.option("--importance/--no-importance", default=None,
-              help="Tell which features matter; by default, if rows × features² are at most 20 million.")  # fmt: skip
+              help="Tell which features matter; by default of up to 141, by some rows if they are many.")  # fmt: skip
 @overwrite_option
 @json_option
 def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, overwrite: bool,

@@ -42,7 +42,9 @@ class Importance:
         return self.importances.std(axis=1)
 
 
-def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0) -> Importance:
+def permutation_importance(
+    model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0, max_samples: int | None = None
+) -> Importance:
     """Compute how much the score of a model on a store falls if one feature is taken from random other rows.
 
     The score is the accuracy, or R² for a regressor. Rows are read and predicted a chunk at a time, on the workers of
@@ -60,6 +62,8 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
         How often each feature is taken from other rows.
     random_state : int, default=0
         Seed for drawing the other rows, at most 10,000 of the store.
+    max_samples : int or None, default=None
+        About how many rows of the store to judge by, drawn at random; it reads all of them. None: all.
 
     Returns
     -------
@@ -68,7 +72,7 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
     Raises
     ------
     InputError
-        No store; no labels or targets; other features; several targets; no repeats.
+        No store; no labels or targets; other features; several targets; no repeats or samples.
     StoreError
         A damaged store.
     """
@@ -79,6 +83,8 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
         )
     if n_repeats < 1:
         raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
+    if max_samples is not None and max_samples < 1:
+        raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
     resolved = model._resolve(store)
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
@@ -97,7 +103,8 @@ def permutation_importance(model: Any, store: Any, *, n_repeats: int = 5, random
     if not len(drawn):
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
-    shared = model._for_tasks(), resolved, classes, near, drawn, n_repeats, random_state
+    share = 1.0 if max_samples is None else max_samples / resolved.rows
+    shared = model._for_tasks(), resolved, classes, near, drawn, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -119,9 +126,10 @@ def chunk_losses(
     drawn: Array,
     n_repeats: int,
     seed: int,
+    share: float,
     chunk: int,
 ) -> tuple[Array, Array]:
-    """Return losses (1 + d · n_repeats,) of a chunk's rows, and sums of weights, weighted y and weighted y². A task.
+    """Return losses (1 + d · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y and y². A task.
 
     The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first loss is of the rows
     as they are. Sums of real targets are of what these have above ``near``, so that no digits are lost.
@@ -130,6 +138,8 @@ def chunk_losses(
         block = store.read(chunk)
     assert block.y is not None
     known = np.flatnonzero(block.y >= 0 if classes is not None else block.y == block.y)
+    if share < 1.0:
+        known = known[np.random.default_rng([seed, n_repeats, chunk]).random(len(known)) < share]
     X = block.X[known]
     y = store.labels(block.y[known])
     weight = np.ones(len(known)) if block.weight is None else block.weight[known]

@@ -40,6 +40,7 @@ from dask_odm.html import MOST_LINES, heading, table
 from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
+FEWEST_ROWS = 1000  # drawn rows by which importance is judged: their accuracy is within some 3 % of that of all rows
 MOST_MARGINS = 5_000_000  # rows whose margins are held
 
 
@@ -73,8 +74,8 @@ def report(
         Labels or targets of cells of the cube, as `fit` takes them. Without them, the page does not say how good the
         map is.
     importance : bool or None, default=None
-        Whether to compute the importance of features, which predicts the rows twice for each feature. None: if rows ×
-        features² are at most 20 million.
+        Whether to compute the importance of features, which predicts the rows twice for each feature. None: by so many
+        rows, drawn at random, that rows × features² are at most 20 million; not at all if they were fewer than 1000.
     overwrite : bool, default=False
         Replace a file that exists.
 
@@ -120,19 +121,26 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
     """Yield how well a model predicts the rows of a store."""
     keeps = store.rows <= MOST_MARGINS
     found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
-    few = store.rows * store.features**2 <= MOST_VALUES
+    most = None if importance else MOST_VALUES // store.features**2
+    most = None if most is None or most >= store.rows else most
     possible = not store.is_sparse and (hasattr(model, "classes_") or model._model.outputs == 1)
-    needed = few and possible if importance is None else importance
+    needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
     yield from _scores(model, found, store)
     yield from _of_groups(model)
     if isinstance(found, Evaluation):
         yield from _of_classes(model, found)
     if needed:
-        yield from _of_features(permutation_importance(model, store, n_repeats=2))
+        of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
+        yield from _of_features(permutation_importance(model, store, n_repeats=2, max_samples=most), of)
     elif importance is None and possible:
         yield heading("Which features matter")
-        size = f"{store.rows:,} rows × {store.features:,}² features"
-        yield f"<p>Not computed, as {size} are more than {MOST_VALUES:,}; importance=True (--importance) does.</p>"
+        yield (
+            f"<p>Not computed, as it takes a while with {store.features:,} features; importance=True (--importance) "
+            "computes it.</p>"
+        )
+    elif importance is None and store.is_sparse:
+        yield heading("Which features matter")
+        yield "<p>Not computed, as the rows are sparse; ingest some of them with sparse=False (--no-sparse).</p>"
 
 
 # Sections ----------------------------------------------------------------------------------------------------------
@@ -374,10 +382,10 @@ def _steps(model: Any) -> Iterable[str]:
     yield table(columns, [tuple(each.get(name) for name in columns) for each in steps])
 
 
-def _of_features(found: Importance) -> Iterable[str]:
-    """Yield which features matter."""
+def _of_features(found: Importance, of: str) -> Iterable[str]:
+    """Yield which features matter; ``of`` says of which rows, if not of all."""
     yield heading("Which features matter")
-    yield f"<p>What a score of {found.score:.4f} loses if a feature is taken from other rows.</p>"
+    yield f"<p>What a score of {found.score:.4f}{of} loses if a feature is taken from other rows.</p>"
     yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std

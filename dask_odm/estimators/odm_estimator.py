@@ -30,6 +30,7 @@ from dask_odm.estimators.shared_parameters import PolynomialParameters
 from dask_odm.learning.parameters import (
     with_parameters,
 )
+from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
@@ -53,9 +54,16 @@ class _NeedsLink:
         if model is None:
             return self._method
         if not (hasattr(model, "probability_link_") if hasattr(model, "classes_") else model.loo):
+            way_out = "fit it with loo=True (--loo)."
+            if hasattr(model, "text_recipe_") and model.n_features_in_ >= EXACT_FEATURES:
+                way_out = (
+                    f"and texts of {model.n_features_in_:,} features are too many for loo=True. After calibrate(X, y) "
+                    "with rows that were held out (dask-odm calibrate), predict_set (--sets) says which classes are "
+                    "plausible. Or ingest the texts with n_features=1024 (--hash 1024), and fit with loo=True (--loo)."
+                )
             raise NoProbabilitiesError(
                 f"{self._method.__name__} needs leave-one-out scores, which this {type(model).__name__} is fitted "
-                "without; fit it with loo=True (--loo)."
+                f"without; {way_out}"
             )
         return MethodType(self._method, model)
 

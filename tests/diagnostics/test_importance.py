@@ -49,6 +49,15 @@ def test_it_is_that_of_scikit_learn(rows, model, store):
     assert found.feature_names == NAMES
 
 
+def test_of_some_rows_it_is_about_that_of_all(model, store):
+    found = odm.permutation_importance(model, store, n_repeats=5, max_samples=1000)
+    expected = odm.permutation_importance(model, store, n_repeats=5)
+    np.testing.assert_allclose(found.importances_mean, expected.importances_mean, atol=0.03)
+    assert found.score != expected.score
+    with pytest.raises(InputError, match=r"max_samples must be at least 1, or None. Got 0 instead"):
+        odm.permutation_importance(model, store, max_samples=0)
+
+
 def test_of_a_linear_regression_it_is_twice_the_share_of_the_variance(tmp_path):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(4000, 3)).astype(np.float32)

@@ -213,8 +213,18 @@ def test_importance_that_is_left_out_is_told(store, tmp_path, monkeypatch):
     page = reported(model, store, tmp_path)
     assert "Which features matter" in page.headings
     said = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f"Not computed, as 300 rows × {store.features}² features are more than 100" in said
+    assert f"Not computed, as it takes a while with {store.features} features; importance=True" in said
     assert "Seconds of the last fit, without the search" in page.cells
+
+
+def test_importance_is_that_of_some_of_many_rows(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("dask_odm.diagnostics.report.MOST_VALUES", 200 * store.features**2)
+    monkeypatch.setattr("dask_odm.diagnostics.report.FEWEST_ROWS", 200)
+    model = odm.ODMClassifier().fit(*rows())
+    reported(model, store, tmp_path)
+    assert "of some 200 drawn rows (importance=True" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    reported(model, store, tmp_path, importance=True)
+    assert "drawn rows" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):

@@ -306,6 +306,28 @@ def test_a_model_of_plain_rows_maps_a_cube():
     np.testing.assert_allclose(model.decision_function(scene().chunk(x=3)), expected, atol=1e-10)
 
 
+@pytest.mark.parametrize("form", [lambda c: c, lambda c: c.to_dataset("band"), lambda c: c.chunk(y=4)])
+def test_a_model_of_samples_maps_a_cube_whose_features_span_two_dimensions(form, tmp_path):
+    cube = form(seasons())
+    labels = labels_of("floats")[0]
+    expected = ODMClassifier(**SETTINGS).fit(cube, labels)
+    store = ingest((cube, labels), tmp_path / "samples.zarr")
+    rows = store.read_rows(np.arange(store.rows))
+    of_table = ODMClassifier(**SETTINGS).fit(pd.DataFrame(rows.X, columns=store.feature_names), store.labels(rows.y))
+    for model in (ODMClassifier(**SETTINGS).fit(store), of_table):
+        xr.testing.assert_allclose(model.decision_function(cube), expected.decision_function(cube), atol=1e-3)
+        assert model.score(cube, labels) == pytest.approx(expected.score(cube, labels), abs=0.03)
+    with pytest.raises(InputError, match="time=2025-03-01"):
+        of_table.predict(cube.assign_coords(time=TIMES + pd.Timedelta(days=365)))
+
+
+def test_features_without_names_that_span_two_dimensions_are_refused():
+    model = ODMClassifier(**SETTINGS).fit(np.random.default_rng(0).normal(size=(20, 6)), np.arange(20) % 2)
+    with pytest.raises(InputError, match=r"If several hold them, stack these in the order of the fit: X.stack"):
+        model.predict(seasons())
+    assert model.predict(seasons().stack(feature=("time", "band"))).dims == ("y", "x")
+
+
 def test_many_chunks_of_features_give_no_warning():
     cube = open_data_cube().chunk(y=9, x=10)
     model = ODMClassifier(**SETTINGS).fit(cube, labels_of("floats")[0])

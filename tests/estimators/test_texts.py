@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
 from dask_odm.data.ingest import ingest
@@ -94,12 +95,50 @@ def test_what_is_no_text_is_named(saved, text):
         load_model(saved).predict(["a text", text])
 
 
+@pytest.mark.parametrize("held", [list, tuple, np.array, lambda x: np.array(x, object)])
+def test_texts_in_lists_of_their_own_are_refused(saved, held):
+    with pytest.raises(InputError, match=r"X, text 0: .*a text.* is no text; each text must be one string"):
+        load_model(saved).predict(held([["a text"], ["another"]]))
+
+
+@pytest.mark.parametrize("missing", [None, pd.NA, np.nan])
+def test_a_missing_first_text_is_refused(saved, missing):
+    with pytest.raises(InputError, match="X, text 0: is missing; give the empty string"):
+        load_model(saved).predict([missing, "a text"])
+
+
 def test_a_text_that_is_in_no_list_is_refused(saved):
     model = load_model(saved)
     with pytest.raises(InputError, match=r"X is a string, but there is no such path: pass a list of texts"):
         model.predict("just one text " * 100)
     with pytest.raises(InputError, match=r"pass its column of texts, X\['body'\]"):
         model.predict(pd.DataFrame({"body": OTHERS}))
+
+
+@pytest.mark.parametrize("scale", ["minmax", "standard"])
+def test_scaled_texts_take_the_same_sweeps_as_rows_that_were_scaled_before(scale):
+    rows = pipeline(SIZE).fit_transform(TEXTS)
+    make = MaxAbsScaler() if scale == "minmax" else StandardScaler(with_mean=False)
+    model = ODMClassifier("linear", lam=1.0, scale=scale, random_state=0).fit(rows, TOPICS)
+    plain = ODMClassifier("linear", lam=1.0, random_state=0).fit(make.fit_transform(rows), TOPICS)
+    assert [step["passes"] for step in model.history_] == [step["passes"] for step in plain.history_]
+    np.testing.assert_allclose(model.coef_ * make.scale_, plain.coef_, atol=1e-9)
+    np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_standard_texts_are_told_to_be_too_long_for_their_lam(stored, caplog):
+    ODMClassifier("linear", lam=300, max_iter=1).fit(stored)
+    assert "mean ‖x‖²" not in caplog.text
+    ODMClassifier("linear", lam=300, max_iter=1, scale="standard").fit(stored)
+    assert caplog.text.count("with lam=300 the fit may take long. Texts need no scaling (scale=None") == 1
+
+
+def test_probabilities_that_need_too_many_features_point_at_calibrate(saved):
+    model = load_model(saved)
+    with pytest.raises(InputError, match=rf"{SIZE:,} features are too many for loo=True. After calibrate"):
+        model.predict_proba(OTHERS)
+    assert model.calibrate(OTHERS, OTHER_TOPICS).predict_set(OTHERS, 0.9).any()
 
 
 @pytest.mark.parametrize("topics", [TOPICS, np.unique(TOPICS, return_inverse=True)[1] % 2], ids=["many", "two"])

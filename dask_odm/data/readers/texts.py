@@ -39,7 +39,7 @@ def count_words(texts: Iterable[Any], n_features: int, place: Callable[[int], st
             encoded.append(b"")
         else:
             said = f"{shown(str(text))} ({type(text).__name__})"
-            raise InputError(f"{place(i)}: {said} is no text; the column of texts holds strings.")
+            raise InputError(f"{place(i)}: {said} is no text; each text must be one string.")
     n = len(encoded)
     lengths = np.fromiter(map(len, encoded), np.int64, n)
     data = np.frombuffer(b" ".join([*encoded, b""]), np.uint8)
@@ -126,10 +126,16 @@ def _mixed(block: Any) -> Any:
 
 
 def is_texts(X: Any) -> bool:
-    """Return whether ``X`` is texts in memory: a list, tuple, array or Series whose first item is a string."""
-    if isinstance(X, np.ndarray | pd.Series):
-        return X.ndim == 1 and len(X) > 0 and isinstance(X.iloc[0] if isinstance(X, pd.Series) else X[0], str)
-    return isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], str)
+    """Return whether ``X`` is meant as texts in memory: a list, tuple, array or Series that begins with no number.
+
+    Its first item is a string, a missing value, or by mistake a list of these, which `count_words` refuses.
+    """
+    if not isinstance(X, list | tuple | np.ndarray | pd.Series) or len(X) == 0:
+        return False
+    first = X.iloc[0] if isinstance(X, pd.Series) else X[0]
+    if isinstance(first, list | tuple | np.ndarray) and len(first):
+        return isinstance(first[0], str) or first[0] is None
+    return isinstance(first, str) or (pd.api.types.is_scalar(first) and bool(pd.isna(first)))
 
 
 def rows_of_texts(texts: Iterable[Any], recipe: TextRecipe) -> Any:

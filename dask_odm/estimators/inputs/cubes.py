@@ -48,7 +48,7 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
     if model is not None:
         X = with_features_of(X, model)
     _require_words(X)
-    cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(model) or ())
+    cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(X, model) or ())
     if model is not None:
         check_features(model, cube)
     found = LabelledCube.beside(cube, y, {"weight": weight, "groups": groups}, computed)
@@ -100,11 +100,11 @@ def with_features_of(X: Any, model: Any) -> Any:
 def feature_dimensions(X: xr.DataArray | xr.Dataset, model: Any) -> tuple[Hashable, ...]:
     """Return the dimensions of ``X`` that hold features of a fitted estimator.
 
-    They are the one whose coordinates are the names of the features; else those of the fit; else "feature"; else the
-    only one with as many entries as there are features. In a Dataset without those of the fit, only the variables are
-    features.
+    They are the one whose coordinates are the names of the features; else those of the fit, or in the names of its
+    features; else "feature"; else the only one with as many entries as there are features. In a Dataset without those
+    of the fit, only the variables are features.
     """
-    of_fit = _of_fit(model)
+    of_fit = _of_fit(X, model)
     if isinstance(X, xr.Dataset):
         return tuple(d for d in of_fit or () if d in X.dims)
     named = _named_dimension(X, model)
@@ -121,15 +121,28 @@ def feature_dimensions(X: xr.DataArray | xr.Dataset, model: Any) -> tuple[Hashab
     raise InputError(
         f"none of the dimensions of X, {listed(X.dims) or 'which has none'}, is known to hold the "
         f"{model.n_features_in_} features{wanted}; rename the one that does: X.rename({{…: "
-        f"{of_fit[0] if of_fit else 'feature'!r}}})."
+        f"{of_fit[0] if of_fit else 'feature'!r}}}). If several hold them, stack these in the order of the fit: "
+        "X.stack(feature=(…))."
     )
 
 
-def _of_fit(model: Any) -> tuple[Hashable, ...] | None:
-    """Return the dimensions of features in the fit; None if rows had no named dimensions."""
+def _of_fit(X: Any, model: Any) -> tuple[Hashable, ...] | None:
+    """Return the dimensions of features in the fit; None if neither the rows nor their features' names tell them."""
     if model._cube is not None:
         return tuple(model._cube.dimensions)
-    return None if model._feature_dimension is None else (model._feature_dimension,)
+    if model._feature_dimension is not None and model._feature_dimension in X.dims:
+        return (model._feature_dimension,)
+    found = _in_names(X, model)
+    if found or model._feature_dimension is None:
+        return found or None
+    return (model._feature_dimension,)
+
+
+def _in_names(X: Any, model: Any) -> tuple[Hashable, ...]:
+    """Return the dimensions of ``X`` in names such as "time=2024-03-01, band=B04", which samples of a cube have."""
+    parts = [part for name in getattr(model, "feature_names_in_", ()) for part in str(name).split(", ")]
+    held = dict.fromkeys(part.partition("=")[0] for part in parts if "=" in part)
+    return tuple(d for d in held if d in X.dims)
 
 
 def _named_dimension(X: xr.DataArray, model: Any) -> Hashable | None:

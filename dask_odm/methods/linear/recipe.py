@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.learning.newton import PrimalSolution
@@ -24,6 +23,7 @@ from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, linear_leve
 from dask_odm.methods.linear.routes import (
     forms_hessian,
     read_sparsely,
+    scaling_asked_for,
     solve_in_span,
     solve_thin,
     span_of_few_rows,
@@ -68,15 +68,6 @@ def _forms_hessian(problem: PrimalProblem, passes: StorePasses) -> bool:
         forms = False
     passes.require(problem.pass_bytes("full" if forms else "diagonal"))
     return forms
-
-
-def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
-    """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
-    if fit.kernel.scale is None:
-        return None
-    statistics = data.statistics()
-    fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    return fit.kernel.scaling(statistics, sparse=data.is_sparse)
 
 
 def _solve_path(

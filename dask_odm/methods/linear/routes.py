@@ -12,15 +12,17 @@ weights as rows (Gram or kernel-trick reduction, `RowSpan`).
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
 from scipy.linalg import lapack, solve_triangular
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
@@ -41,6 +43,10 @@ from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+
+LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
 
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -91,23 +97,57 @@ def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[N
     return solve_quasi_newton(problem, w, tol=settings.tol, max_iter=most, on_step=tell).after(ahead)
 
 
-def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
-    """Train a machine for every class against the rest, over sparse unscaled rows of many features, in joint sweeps.
+def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
+    """Return the scaling of features, or None if none is asked for; then no pass is spent on statistics."""
+    if fit.kernel.scale is None:
+        return None
+    statistics = data.statistics()
+    fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
+    scaling = fit.kernel.scaling(statistics, sparse=data.is_sparse)
+    length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
+    if data.is_sparse and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+        _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
+    return scaling
 
-    Returns None for other rows, for ``pairs``, or if a start, path, checkpoint or loo is asked for.
+
+@cache
+def _advise_lam(scale: str, lam: float, length: float, better: float) -> None:
+    """Say, once for all machines, that scaled sparse rows are too long for their λ."""
+    logger.warning(
+        "scale=%r makes rare features large, so that rows have a mean ‖x‖² of %.4g: with lam=%g the fit may take long. "
+        "Texts need no scaling (scale=None, --scale none); else take a smaller lam, of about %g.",
+        scale, length, lam, better,
+    )  # fmt: skip
+
+
+def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+    """Train a machine for every class against the rest, over sparse rows of many features, in joint sweeps.
+
+    Returns None for other rows, for ``pairs``, or if a start, path, checkpoint or loo is asked for. Rows that are
+    scaled without a shift are swept as a scaled copy; None if sweeps of it do not converge.
     """
     held = data.held
     if pairs or held is None or not issparse(held.X) or data.features <= EXACT_FEATURES:
         return None
-    if fit.kernel.scale is not None or fit.loo or fit.run.checkpoint is not None or fit.lams or fit.starts:
+    if fit.loo or fit.run.checkpoint is not None or fit.lams or fit.starts:
         return None
+    scaling = scaling_asked_for(data, fit)
+    X = held.X
+    if scaling is not None:
+        if scaling.shift.any():
+            return None
+        X = csr_array((X.data * scaling.factor[X.indices], X.indices, X.indptr), shape=X.shape)
     features = FeatureMap(data.features, fit.kernel.bias)
     count = len(machines)
-    data.cluster.require(8 * count * (3 * features.k + 2 * data.rows), 1, f"{count} machines of {features.k} weights")
+    needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
+    data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     loss = BandLoss(fit.odm, data.total_weight)
-    problem = SparsePrimal(features, loss, held.X, held.y.astype(np.int64), held.total_weights, CPU_COUNT)
+    problem = SparsePrimal(features, loss, X, held.y.astype(np.int64), held.total_weights, CPU_COUNT)
     with rescaling_advised():
         found = descend_machines(problem, count, fit.solver, CPU_COUNT, report_step)
+    if scaling is not None and not all(each.converged for each in found):
+        return None
+    features = replace(features, scaling=scaling)
     trained = (finish_weights(features, each, fit.solver.tol, fit.solver.max_iter) for each in found)
     return joined(trained, 0, joined_attributes)
 

@@ -132,7 +132,7 @@ def test_missing_texts_are_counted_or_dropped(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"body": ["a", 5]}, {}, "line 2, column 'body': '5' .int. is no text; the column of texts holds strings"),
+        ({"body": ["a", 5]}, {}, "line 2, column 'body': '5' .int. is no text; each text must be one string"),
         ({"text": ["a"]}, {}, "no text column 'body'; the columns are text"),
         ({"body": ["a"]}, {"label": "body"}, "the column of texts cannot be that of the labels or weights"),
         ({"body": ["a"]}, {"n_features": 0}, r"n_features must be between 1 and 10000000\. Got 0"),
