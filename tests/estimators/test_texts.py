@@ -113,6 +113,8 @@ def test_a_text_that_is_in_no_list_is_refused(saved):
         model.predict("just one text " * 100)
     with pytest.raises(InputError, match=r"pass its column of texts, X\['body'\]"):
         model.predict(pd.DataFrame({"body": OTHERS}))
+    with pytest.raises(InputError, match=r"pass its column of texts, X\['…'\]"):
+        model.predict(pd.DataFrame({"text": OTHERS}))
 
 
 @pytest.mark.parametrize("scale", ["minmax", "standard"])

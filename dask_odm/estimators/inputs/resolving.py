@@ -231,8 +231,9 @@ def _refuse_single_texts(X: Any, model: Any) -> None:
     if isinstance(X, str) and not is_address(X) and not os.path.exists(X):
         raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
     column = model.text_recipe_.column
-    if isinstance(X, pd.DataFrame) and column in X.columns:
-        raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{column!r}].")
+    if isinstance(X, pd.DataFrame) and (column in X.columns or not all(map(pd.api.types.is_numeric_dtype, X.dtypes))):
+        named = column if column in X.columns else "…"
+        raise InputError(f"X is a table, not a list of texts: pass its column of texts, X[{named!r}].")
 
 
 def _no_extras(y: Any, sample_weight: Any, what: str) -> None:
