@@ -6,6 +6,8 @@ Costs are measured here, for each solver and number of features, as the command 
 each is taken. The points are those of docs/benchmarks.md, which one machine of two cores made on different days: fits
 of stores by one and two workers (`landmark_store.py`, `linear_store.py`, `cells_store.py`), and passes of the engine on
 100 and 300 workers whose tasks sleep (`scale.py`). Of the latter a row costs what the sleep says.
+
+The second table is that of docs/scale.md: as many workers as compute for 80 % of the time.
 """
 
 from __future__ import annotations
@@ -14,8 +16,19 @@ import argparse
 import statistics
 from dataclasses import astuple, dataclass, replace
 
-from dask_odm.diagnostics.planning import Asked, Costs, Machine, Plan, measured_costs, measured_machine, planned
+from dask_odm.diagnostics.planning import (
+    NUMBERS,
+    Asked,
+    Costs,
+    Machine,
+    Plan,
+    measured_costs,
+    measured_machine,
+    planned,
+)
 from dask_odm.engine.cluster import USABLE
+
+SCALE_FEATURES = 20  # of the rows of docs/scale.md
 
 
 @dataclass(frozen=True)
@@ -69,12 +82,28 @@ def middle(found: list[Costs]) -> Costs:
     return Costs(*map(statistics.median, zip(*map(astuple, found), strict=True)))
 
 
+def scale_table(costs: dict[tuple[str, int], Costs], machine: Machine) -> list[str]:
+    """Return a line for each solver and number of rows: workers, time, cost, and memory of a worker and the client."""
+    lines = ["| solver | rows | workers | time | cost | a worker | the client |", f"|{'---|' * 7}"]
+    for solver in NUMBERS:
+        own = costs[solver, SCALE_FEATURES]
+        for rows in (10**6, 10**7, 10**8, 10**9):
+            asked = Asked(rows, SCALE_FEATURES, 1, 8 * 10**9)
+            plan = planned(solver, own, machine, asked)
+            plan = planned(solver, own, machine, replace(asked, workers=plan.enough))
+            told = f"{plan.enough} | {plan.seconds:.3g} s | ${0.05 * plan.core_hours:.2f}"
+            worker, client = plan.worker_bytes / 1e6, plan.client_bytes / 1e9
+            lines.append(f'| `"{solver}"` | {rows:,} | {told} | {worker:.0f} MB | {client:.2g} GB |')
+    return lines
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=1, help="measurements of each solver's costs")
     options = parser.parse_args(arguments)
     costs = {}
-    for key in sorted({(each.solver, each.features) for each in POINTS if each.row is None}):
+    shown = {(solver, SCALE_FEATURES) for solver in NUMBERS}
+    for key in sorted(shown | {(each.solver, each.features) for each in POINTS if each.row is None}):
         costs[key] = middle([measured_costs(*key) for _ in range(options.repeats)])
         print(key, costs[key], flush=True)
     machine = measured_machine()
@@ -91,6 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
             known += ["", ""] if own is None else [f"{nbytes / 1e6:,.0f}" for nbytes in (own, told)]
         seconds = f"{point.seconds:.3g} | {plan.seconds:.3g} | {plan.seconds / point.seconds:.2f}"
         print(f"| {point.solver} | {point.rows:,} | {point.workers} | {seconds} | {' | '.join(known)} |")
+    print("\n".join(scale_table(costs, machine)))
 
 
 if __name__ == "__main__":

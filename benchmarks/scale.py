@@ -12,7 +12,7 @@ landmark: sums over 1,000 landmarks, with a sample of 3,000 rows; workers keep t
 products: such a product, which takes the two bits a row of the last `landmark`
 cells: the shuffle to bins, and the solution of the bins
 score: the accuracy of a model
-predict: a value of every row, which the client takes chunk by chunk, as to write them
+predict: a value of every row, as a dask array that the workers keep
 
 ``efficiency`` is the time that the workers sleep over workers × seconds. All run on the cores of this machine, so it
 counts processor time of the workers, which they would have to themselves. ``alone`` is what it were if the scheduler
@@ -36,12 +36,22 @@ from unittest.mock import patch
 
 import numpy as np
 import sleepers
-from distributed import Client
-from sleepers import CHUNK_ROWS, Everyone, Figures, Question, SleepingStore, ask, no_columns, noise, sleeping_cluster
+from distributed import Client, wait
+from sleepers import (
+    CHUNK_ROWS,
+    Everyone,
+    Figures,
+    Question,
+    SleepingStore,
+    StandInModel,
+    ask,
+    no_columns,
+    noise,
+    sleeping_cluster,
+)
 
 from dask_odm.data.store.layout import Layout
 from dask_odm.data.store.statistics import TargetFacts
-from dask_odm.diagnostics import evaluation
 from dask_odm.engine import shuffle
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses
@@ -96,7 +106,7 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
     )  # fmt: skip
     fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
     settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
-    count = max(recipe.BINS, -(-store.rows // recipe.rows_of_bin(data, settings)))
+    count = 1 << (-(-store.rows // recipe.rows_of_bin(data, settings)) - 1).bit_length()  # a tree halves its rows
     top = CellTree(np.ones((count - 1, FEATURES)), np.ones(count - 1), np.zeros((count - 1, 2), np.int64))
 
     @contextmanager
@@ -127,7 +137,7 @@ class Unscaled:
 
 
 def score(store: SleepingStore, cluster: Cluster) -> None:
-    fitted = SimpleNamespace(_for_tasks=lambda: noise(4 * LANDMARKS * FEATURES), classes_=np.arange(2))
+    fitted = SimpleNamespace(_for_tasks=StandInModel, classes_=np.arange(2))
     with patch.object(mixins, "check_features"), patch.object(mixins, "ScoreQuery", sleepers.ScoreQuery):
         right, total = mixins.StoreClassifier._count_store(fitted, store)
     assert right == total == store.rows
@@ -135,8 +145,9 @@ def score(store: SleepingStore, cluster: Cluster) -> None:
 
 def predict(store: SleepingStore, cluster: Cluster) -> None:
     with patch.object(base, "values_of_chunks", sleepers.values_of_chunks):
-        lazy = base.lazy_values(store, noise(4 * LANDMARKS * FEATURES), 1, str(time.time()))
-    assert sum(map(len, evaluation.blocks(store, lazy, "predict"))) == store.rows
+        kept = base.lazy_values(store, StandInModel(), 1, str(time.time())).persist()
+    wait(kept)
+    assert len(kept) == store.rows
 
 
 WAYS: dict[str, Callable[[SleepingStore, Cluster], None]] = {

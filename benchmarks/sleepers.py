@@ -16,12 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array  # which tasks of predictions import once in a process
 import numpy as np
 from distributed import Scheduler, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -31,6 +33,7 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.workers import UNPROFILED
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.cells.workers import CHOSEN, FIGURES, SolvedBin
+from dask_odm.models.predict import RightWeight
 
 CHUNK_ROWS = 10_000
 NOISE = np.random.default_rng(0).integers(0, 256, 1 << 23, np.uint8)  # which no compression makes smaller
@@ -154,6 +157,17 @@ def read_support(partitions: Any, number: int, into: np.ndarray) -> None:
     into[:] = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class StandInModel:
+    """Takes as many bytes as 1,000 landmarks of 50 features."""
+
+    landmarks: np.ndarray = field(default_factory=lambda: noise(200_000))
+
+    @property
+    def nbytes(self) -> int:
+        return self.landmarks.nbytes
+
+
 def values_of_chunks(model: Any, store: Store, chunks: range) -> np.ndarray:
     """Sleep instead of predicting a run of chunks."""
     return np.concatenate([np.zeros(len(store.read(i).X), np.float32) for i in chunks])
@@ -167,8 +181,9 @@ class ScoreQuery:
     store: Store
     classes: Any
 
-    def of_blocks(self, blocks: Iterable[RowBlock]) -> list[tuple[float, float]]:
-        return [(CHUNK_ROWS, CHUNK_ROWS) for _ in blocks]
+    def of_blocks(self, blocks: Iterable[RowBlock]) -> RightWeight:
+        rows = Fraction(sum(CHUNK_ROWS for _ in blocks))
+        return RightWeight(rows, rows)
 
 
 # Processes ---------------------------------------------------------------------------------------------------------

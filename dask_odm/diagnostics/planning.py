@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import dask
-from dask.delayed import delayed
 
 from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
@@ -31,7 +31,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes, tree_nodes
-from dask_odm.methods.cells.recipe import bin_bytes, rows_of_bin
+from dask_odm.methods.cells.recipe import bin_bytes, cells_tasks, rows_of_bin
 from dask_odm.methods.cells.workers import CellSettings
 from dask_odm.methods.landmark.query import drawn_bytes, span_pass_bytes
 from dask_odm.methods.landmark.recipe import FIRST_STRIDE, solver_bytes
@@ -42,7 +42,7 @@ from dask_odm.methods.settings import Cells, Landmark
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
 NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
 ENOUGH = 0.8  # efficiency below which more workers are not worth it
-HOPS = 200  # tasks that do nothing, to measure what one takes
+HOPS = 200  # tasks that do nothing, as those of a pass, to measure what one takes
 PER_WORKER = 55_000  # bytes of the scheduler for each worker (benchmarks/scale.py)
 TRAFFIC = 1e8  # bytes a second that client and scheduler pass on: 90 MB of a pass take .75 s (benchmarks/scale.py)
 KEPT = 32  # bytes of a support row in the client beside its features (benchmarks/cells_store.py)
@@ -99,9 +99,12 @@ def measured_machine() -> Machine:
         cluster = Cluster.current(limit)
         taken = []
         for _ in range(3):
-            tasks = [delayed(abs, pure=False)(i) for i in range(HOPS)]
+            serial = uuid4().hex
+            keys = [f"hop-{serial}-{i}" for i in range(HOPS)]
+            graph: dict[str, Any] = dict.fromkeys(keys, (abs, -1))
+            graph[f"hops-{serial}"] = (sum, keys)
             began = time.process_time()  # the scheduler is in this process
-            assert len(list(cluster.results(tasks))) == HOPS
+            assert list(cluster.done(cluster.started(graph, [f"hops-{serial}"]))) == [(0, HOPS)]
             taken.append(time.process_time() - began)
     return Machine(min(taken) / HOPS, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
 
@@ -237,7 +240,7 @@ def _by_passes(
     sent = nbytes * sum(len(tree_nodes((0, g, 0) for g in run)) for run in levels[-1])
     return _Work(
         rounds * longest / store.n_chunks,
-        round(count * (sum(map(len, levels)) + kept * len(levels[0]))),
+        round(count * sum(map(len, levels))),
         count * sent,
         passes.task_bytes(needed),
         held + sent,
@@ -254,12 +257,13 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     bin_rows = rows_of_bin(data, settings)
     bins = 1 << (-(-store.rows // bin_rows) - 1).bit_length()
     runs = min(store.n_chunks, cluster.tasks)
+    tasks = min(bins, cells_tasks(cluster))
     support = costs.support * store.rows
     sent = 16 * support  # bytes of their numbers and coefficients; the rows come by way of the disk
     return _Work(
         -(-bins // cluster.slots) / bins,
-        2 * (runs + 1) + min(bins, cluster.tasks) + 1 + bins + 1,
-        sent,
+        2 * (runs + 1) + min(bins, cluster.tasks) + 1 + tasks + 1,
+        sent + 10 * runs * bins,  # how many rows each run has of a bin, where they go, and sums of what was written
         max(5 * store.chunk_nbytes, bin_bytes(bin_rows, 1, data, settings)),
         support * (store.features * store.dtype.itemsize + KEPT),
         sent * min(1.0, GATHERED / bins),

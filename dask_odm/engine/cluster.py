@@ -21,7 +21,8 @@ from uuid import uuid4
 
 import dask
 import psutil
-from dask.base import compute, normalize_token, persist
+from dask._task_spec import Task, TaskRef
+from dask.base import annotate, compute, normalize_token, persist
 from dask.callbacks import Callback as Callbacks
 from dask.core import flatten
 from dask.delayed import Delayed
@@ -54,6 +55,8 @@ CGROUP_LIMITS = (
 )
 TRIM = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
 GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks through the graph that it is in
+FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
+JOINED = 8  # tasks whose results a worker joins at a time
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
@@ -229,8 +232,8 @@ class Cluster:
 
     @property
     def tasks(self) -> int:
-        """Number of tasks that equal work is cut into: enough that no thread idles long."""
-        return 4 * self.slots  # of more than twice the threads, Dask hands out one after the other
+        """Number of tasks that equal work is cut into: one for each of many threads, and up to four for each of few."""
+        return self.slots * max(1, min(4, FEW_TASKS // self.slots))
 
     def share(self, tasks: int) -> tuple[int, int]:
         """Return the bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
@@ -423,30 +426,48 @@ class Cluster:
 
         What they share is sent to each worker once, not with every task. Reports `Progress`.
         """
-        tasks = min(len(arguments), self.tasks)
-        bounds = [round(i * len(arguments) / tasks) for i in range(tasks + 1)]
-        groups = [arguments[a:b] for a, b in pairwise(bounds)]
         report(Progress(phase, 0, len(arguments)))
         done = 0
         results: dict[int, list[Any]] = {}
-        for i, result in self._run_groups([partial(_run_group, function, group) for group in groups], phase, shared):
-            results[i] = result
+        for first, result in self.finished(function, arguments, self.tasks, phase, *shared, joined=JOINED):
+            results[first] = result
             done += len(result)
             report(Progress(phase, done, len(arguments)))
-        return [item for i in range(tasks) for item in results[i]]
+        return [item for first in sorted(results) for item in results[first]]
 
-    def _run_groups(
-        self, calls: Sequence[Callable[[Any], Any]], phase: str, shared: tuple[Any, ...]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield number and result of ``call(shared)`` for each of ``calls``."""
+    def finished(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        tasks: int,
+        phase: str,
+        *shared: Any,
+        joined: int = 1,
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
+
+        Earlier runs start first. Without a client, all have finished then. Workers join the results of many tasks,
+        ``joined`` at a time: to ask a worker for a result takes a scheduler as long as a task.
+        """
+        count = min(len(arguments), tasks)
+        bounds = [round(i * len(arguments) / count) for i in range(count + 1)]
+        calls = [partial(_run_group, function, arguments[a:b]) for a, b in pairwise(bounds)]
         if self.client is None:
-            return enumerate(run_threads(lambda call: call(shared), calls, self.threads))
+            yield from zip(bounds, run_threads(lambda call: call(shared), calls, self.threads), strict=False)
+            return
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
-        # Dask groups tasks by the words of their names. In a group of its own, what is shared does not draw the others
-        # to the one worker that has it first.
-        sent = f"{phase}-shared-{serial}"
-        tasks = {f"{phase}-{serial}-{i}": (call, sent) for i, call in enumerate(calls)}
-        return self.done(self.started(tasks | {sent: (partial(_together, *shared),)}, list(tasks)))
+        sent = f"{phase}-{serial}-shared"
+        keys = [f"{phase}-{serial}-{i}" for i in range(count)]
+        graph = {key: spread_task(key, call, sent) for key, call in zip(keys, calls, strict=True)}
+        joined = joined if count > FEW_TASKS else 1
+        if joined > 1:
+            parts = [keys[i : i + joined] for i in range(0, count, joined)]
+            keys = [f"{phase}-{serial}-joined-{i}" for i in range(len(parts))]
+            graph |= {key: (_in_a_row, part) for key, part in zip(keys, parts, strict=True)}
+        with annotate(priority=_earlier):
+            futures = self.started(graph | {sent: (partial(_together, *shared),)}, keys)
+        for i, result in self.done(futures):
+            yield bounds[joined * i], result
 
 
 class _NamedGraph(dict[str, Any]):
@@ -464,12 +485,26 @@ def _name_of_graph(graph: _NamedGraph) -> str:
     return next(iter(graph))
 
 
+def spread_task(key: Any, function: Callable[..., Any], shared: Any, *arguments: Any) -> Any:
+    """Return the task ``key`` that calls ``function`` with the result of task ``shared``, and ``arguments``.
+
+    Dask gives it to any worker that is idle. Else it would draw all such tasks to the one that has ``shared`` first.
+    """
+    return Task(key, function, TaskRef(shared), *arguments, _data_producer=True)
+
+
 def pickled(value: Any) -> bytes:
     """Return ``value`` as Dask sends it to workers, of which `pickle.loads` makes it again."""
     from distributed.protocol.pickle import dumps
 
     found: bytes = dumps(value)
     return found
+
+
+def _earlier(key: str) -> int:
+    """Return the priority of a task of `Cluster.finished`, which Dask would start in any order."""
+    number = key.rpartition("-")[2]
+    return -int(number) if number.isdecimal() else 0
 
 
 def _large_graphs() -> Any:
@@ -481,6 +516,11 @@ def _large_graphs() -> Any:
 def _together(*shared: Any) -> tuple[Any, ...]:
     """Hold what the tasks of a call share; this is a task, so that it is made again if its worker is lost."""
     return shared
+
+
+def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
+    """Join the results of neighbouring tasks of a call."""
+    return list(chain.from_iterable(runs))
 
 
 def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tuple[Any, ...], *start: Any) -> Any:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from operator import itemgetter
 from typing import Any
 from uuid import uuid4
 
@@ -28,7 +27,7 @@ import numpy as np
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, pickled, while_wanted
+from dask_odm.engine.cluster import JOINED, Cluster, pickled, spread_task, while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
@@ -39,11 +38,11 @@ from dask_odm.typing import Array
 
 CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; else there is a group for every one or two
 SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
-RUN_PIECES = 16  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+RUN_PIECES = 32  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+RUN_NODES = 2 * RUN_PIECES.bit_length()  # of the tree of sums, that a run has at most, if it has no more pieces
 CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
 SENT_BYTES = 512 << 20  # the most bytes of questions that the scheduler sends with the tasks of a pass
 CLIENT_TASKS = 32  # the most tasks whose sums the client adds up, even if they are small
-JOINED = 8  # the tasks whose sums a worker adds up at a time
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
@@ -124,7 +123,9 @@ class StorePasses:
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
         sums = max(10, self.groups.bit_length() + 3) * needed.sums  # one per level of the tree, and those of blocks
-        kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots)  # of the last pass as well
+        kept = 0
+        if needed.kept_bits:  # of the last pass as well, with its nodes
+            kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + RUN_NODES * needed.sums
         return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work + kept
 
     def fits(self, needed: PassBytes) -> bool:
@@ -160,8 +161,9 @@ class StorePasses:
     ) -> Any:
         """Return the sum that tasks make of the questions ``shared``, with futures of the values that are ``kept``.
 
-        All tasks are one graph, and the question is pickled once: the scheduler takes longer for small parts of tasks
-        than for many bytes.
+        All tasks are one graph, and the question is pickled once, to an array, which Dask sends on without a copy: the
+        scheduler takes longer for small parts of tasks than for many bytes. Values that are kept stay in the results of
+        the tasks, beside their nodes, since tasks that took them out would take the scheduler as long again.
         """
         groups = groups_of(self.store)
         _, query, method, *_ = shared
@@ -169,24 +171,27 @@ class StorePasses:
         name = f"{type(query).__name__.lower()}-{method.__name__}-{uuid4().hex}"
         held = isinstance(of_groups, KeptValues)
         runs = of_groups.runs if held else levels[0]
-        question: Any = pickled(shared)
+        question: Any = np.frombuffer(pickled(shared), np.uint8)
         graph: dict[str, Any] = {}
-        if len(runs) * len(question) > SENT_BYTES:  # it is sent once, and workers hand it on
+        once = len(runs) * len(question) > SENT_BYTES  # it is sent once, and workers hand it on
+        if once:
             graph[f"asked-{name}"] = question
             question = f"asked-{name}"
         keys = [f"{name}-{a.start}" for a in runs]
         for i, (key, a) in enumerate(zip(keys, runs, strict=True)):
             part = slice(a.start, a.stop)
             call = partial(_sum_asked, sum_groups, kept, a.start, groups[part], () if held else of_groups[part])
-            graph[key] = (call, question, of_groups.futures[i]) if held else (call, question)
-        apart = {} if kept is None else {f"kept-{key}": (itemgetter(1), key) for key in keys}
-        graph |= apart
+            if held:
+                graph[key] = (call, question, of_groups.futures[i])
+            else:
+                graph[key] = spread_task(key, call, question) if once else (call, question)
+        holding = [] if kept is None else keys
         for number in range(1, len(levels)):
             parts = _neighbours(keys)
             keys = [f"joined-{name}-{len(parts)}-{i}" for i in range(len(parts))]
             join = join_nodes if number > 1 or kept is None else _join_apart
             graph |= {key: (join, part) for key, part in zip(keys, parts, strict=True)}
-        futures = self.cluster.started(graph, [*keys, *apart])
+        futures = self.cluster.started(graph, [*keys, *holding])
         with self.cluster.cancelled_on_error(futures):
             done = self.cluster.done(futures[: len(keys)])
             found = dict(meter.over(done, lambda _: self.rows // len(keys)))
@@ -211,7 +216,7 @@ class StorePasses:
 
 @dataclass(frozen=True, eq=False)
 class KeptValues:
-    """Values of all groups that stay with the workers which found them, one future for each of the ``runs``.
+    """Values of all groups that stay with the workers which found them, in the result of a future for each of ``runs``.
 
     They can only be handed back, as the ``of_groups`` of a later pass. If a worker is lost, they are found again.
     """
@@ -280,14 +285,15 @@ def _sum_asked(
     first: int,
     groups: Sequence[range],
     of_groups: Sequence[Any],
-    question: bytes,
-    held: Sequence[Any] = (),
+    question: Array,
+    held: tuple[list[Node], Sequence[Any]] | tuple[()] = (),
 ) -> Any:
     """Call ``sums``, which is `sum_groups`, with the pickled ``question`` that all tasks of a pass are asked.
 
-    Returns the nodes, or a pair of these and of the values of all groups that are to be ``kept``.
+    ``held`` is what an earlier task of these groups returned, with values for each of them. Returns the nodes, or a
+    pair of these and of the values of all groups that are to be ``kept``.
     """
-    nodes = sums(*pickle.loads(question), first, groups, held or of_groups)
+    nodes = sums(*pickle.loads(question.data), first, groups, held[1] if held else of_groups)
     if kept is None:
         return nodes
     values = tuple(chain.from_iterable(getattr(total, kept) for _, _, total in nodes))

@@ -143,11 +143,12 @@ class Shuffle:
         """Write every row to its place, given the number of rows of every (run, group)."""
         if not counted.sum():
             raise InputError(NO_ROWS)
-        dealer = dealer_of(tuple(counted.sum(axis=0).tolist()))
+        sizes = counted.sum(axis=0)
+        dealer = dealer_of(tuple(sizes.tolist()))
+        before = np.cumsum(counted, axis=0, dtype=np.min_scalar_type(sizes.max())) - counted
         if self.store.is_sparse:
-            return self._move_entries(dealer, counted)
+            return self._move_entries(dealer, before)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        before = np.cumsum(counted, axis=0) - counted
         written = self._moved(partial(move_run, scatter), partitions, dealer, before)
         self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
@@ -159,10 +160,9 @@ class Shuffle:
         first, *others = self.cluster.map_chunks(move, runs, "shuffle", *shared)
         return sum(others, first)
 
-    def _move_entries(self, dealer: Dealer, counted: Array) -> SparsePartitions:
+    def _move_entries(self, dealer: Dealer, before: Array) -> SparsePartitions:
         """Write every sparse row to its place: in segments first, which are then joined to pieces."""
         planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        before = np.cumsum(counted, axis=0) - counted
         partitions = with_most(planned, self._moved(deal_run, planned, dealer, before))
         pieces = list(partitions.pieces(0, len(partitions.counts)))
         # the segments of a piece, joined, in order, and packed
@@ -175,11 +175,15 @@ class Shuffle:
 def count_run(
     store: Store, targets: Targets, count: Callable[..., Array], arguments: Sequence[Any], chunks: range
 ) -> Array:
-    """Return the number of rows of a run of chunks in every group; ``count`` returns those of a chunk."""
+    """Return the number of rows of a run of chunks in every group; ``count`` returns those of a chunk.
+
+    Their type is as small as they are: a number for each run and group passes the client.
+    """
     total: Any = 0
     for c in while_wanted(chunks):
         total = total + count(store, targets, *arguments, c)
-    return np.asarray(total)
+    found = np.asarray(total)
+    return found.astype(np.min_scalar_type(found.max()))
 
 
 def move_run(
@@ -193,7 +197,7 @@ def move_run(
     before: Array,
 ) -> Array:
     """Move a run of chunks one by one, given how many rows of each group earlier runs have; add results."""
-    before = before.copy()
+    before = before.astype(np.int64)  # a copy, to which chunks add their rows
     total: Any = 0
     for c in while_wanted(chunks):
         total = total + move(store, targets, partitions, folder, assign, c, before)

@@ -90,17 +90,23 @@ class Watch:
             raise ClusterError(found) from error
 
     def completed(self, futures: Sequence[Any], most: int) -> Iterator[list[Any]]:
-        """Yield futures as they finish, up to ``most`` at a time."""
+        """Yield futures as they finish, up to ``most`` at a time, and fewer only every tenth of a second."""
         waiting = as_completed(futures)
+        left = len(futures)
         self._busy = time.monotonic()
         while not waiting.is_empty():
+
+            def enough(wanted: int = min(most, left)) -> bool:
+                return bool(waiting.queue.qsize() >= wanted)
+
+            with waiting.thread_condition:  # results that are asked for one by one take a message there and back each
+                waiting.thread_condition.wait_for(enough, 0.1)
             ready = list(waiting.next_batch(block=False))
+            left -= len(ready)
             for i in range(0, len(ready), most):
                 yield ready[i : i + most]
                 self._busy = time.monotonic()
-            if not waiting.has_ready() and not waiting.is_empty():
-                with waiting.thread_condition:
-                    waiting.thread_condition.wait(0.1)
+            if not ready:
                 self.check(tasks=True)
 
     def results(self, futures: Sequence[Any]) -> list[Any]:

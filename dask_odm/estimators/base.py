@@ -29,7 +29,8 @@ from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.cluster import FEW_TASKS, Cluster, active_client, spread_task
+from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.cards import documentation, facts_of
 from dask_odm.estimators.inputs.checks import (
@@ -441,10 +442,15 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
     columns = outputs if outputs > 1 else 0
     held = delayed(model, name=f"model-{token}", traverse=False)
     if isinstance(source, Store):
-        runs = chunk_runs(source)
+        runs = chunk_runs(source, outputs, Cluster.present().slots, FEW_TASKS)
         sizes = tuple(source.chunk_slice(run[-1]).stop - source.chunk_slice(run[0]).start for run in runs)
-        tasks: list[Any] = [(values_of_chunks, held.key, source, run) for run in runs]
-        return _array(f"values-{source.token}-{token}", tasks, sizes, columns, source.dtype, held)
+        name = f"values-{source.token}-{token}-{len(runs)}"
+        if isinstance(model, ModelFile) or len(runs) * model.nbytes <= SENT_BYTES:
+            tasks: list[Any] = [(values_of_chunks, model, source, run) for run in runs]
+            return _array(name, tasks, sizes, columns, source.dtype)
+        last = (0,) * (columns > 0)
+        tasks = [spread_task((name, i, *last), values_of_chunks, held.key, source, run) for i, run in enumerate(runs)]
+        return _array(name, tasks, sizes, columns, source.dtype, held)
     if source.X.dtype.kind not in "biuf":
         raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")
     dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)

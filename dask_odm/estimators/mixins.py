@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
@@ -201,12 +203,12 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         store.require_classes("score")
         query = ScoreQuery(self._for_tasks(), store, self.classes_)
         if active_client() is not None:
-            counts = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
+            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
             with single_threaded_blas:
-                counts = run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT)
-        return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
+                found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
+        return float(found.right), float(found.total)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Train, by several machines of two classes if there are more than two."""

@@ -10,8 +10,9 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from fractions import Fraction
+from functools import lru_cache, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.storage.storage import storage_of
+from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.records import Record, read_record
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
@@ -29,9 +31,6 @@ from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
 HELD_BYTES = 64 << 20  # most bytes of an array of a model in memory; larger support rows are read for every block
-# Most tasks of a prediction of a store. The scheduler takes half a millisecond for each (benchmarks/scale.py), and a
-# thousand workers then have eight or nine.
-MOST_TASKS = 8192
 _LARGE = "support_vectors"
 _KINDS: dict[str, type[KernelModel] | type[LinearModel]] = {
     each.kind: each for each in (KernelModel, PairModel, LinearModel, CellModel, ClusterModel)
@@ -110,11 +109,16 @@ class ModelFile:
         return model_from(record)
 
 
-def chunk_runs(store: Store) -> list[range]:
-    """Return the runs of chunks of a store that are predicted by one task each, of one chunk if these are not many."""
-    count = min(store.n_chunks, MOST_TASKS)
-    bounds = [store.n_chunks * i // count for i in range(count + 1)]
-    return [range(a, b) for a, b in pairwise(bounds)]
+def chunk_runs(store: Store, outputs: int, slots: int, fewest: int) -> list[range]:
+    """Return the runs of chunks of a store that one task each predicts, of which ``slots`` run at the same time.
+
+    All slots have as many runs, and there are ``fewest`` or more; the values of a run take a chunk's bytes at most.
+    Runs are equally long except for the last, as zarr wants chunks to be.
+    """
+    values = 8 * outputs * store.rows
+    count = slots * -(-max(fewest, values // STORE_CHUNK_BYTES) // slots)
+    each = -(-store.n_chunks // count)
+    return [range(i, min(i + each, store.n_chunks)) for i in range(0, store.n_chunks, each)]
 
 
 def values_of_chunks(model: Model | ModelFile, store: Store, chunks: range) -> Array:
@@ -191,6 +195,17 @@ def label_block(scores: Array, classes: Array) -> Array:
     return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
 
+@dataclass(frozen=True)
+class RightWeight:
+    """Weight of the rows that are predicted right, and of all: exact, so that the order of a sum changes no bit."""
+
+    right: Fraction
+    total: Fraction
+
+    def __add__(self, other: RightWeight) -> RightWeight:
+        return RightWeight(self.right + other.right, self.total + other.total)
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreQuery:
     """Weights of the rows of a labelled store that a model predicts right, and of all with a label. Tasks carry it."""
@@ -199,17 +214,17 @@ class ScoreQuery:
     store: Store
     classes: Array
 
-    def of_blocks(self, blocks: Iterable[RowBlock]) -> list[tuple[float, float]]:
-        """Return both weights of every block."""
+    def of_blocks(self, blocks: Iterable[RowBlock]) -> RightWeight:
+        """Return both weights of the rows of blocks."""
         with store_seen_from_here(self.store):
-            return [self._weights(block.X, block.y, block.weight, 1) for block in blocks]
+            return reduce(add, (self._weights(block.X, block.y, block.weight, 1) for block in blocks))
 
-    def of_chunk(self, i: int, threads: int) -> tuple[float, float]:
+    def of_chunk(self, i: int, threads: int) -> RightWeight:
         """Return both weights of chunk ``i``."""
         block = self.store.read(i)
         return self._weights(block.X, *block.columns(), threads)
 
-    def _weights(self, X: Any, y: Array, weight: Array, threads: int) -> tuple[float, float]:
+    def _weights(self, X: Any, y: Array, weight: Array, threads: int) -> RightWeight:
         counted = np.where(y < 0, 0.0, weight if weight.size else 1.0)
         right = label_block(values_of_block(self.model, X, threads), self.classes) == self.store.labels(y)
-        return float(counted[right].sum()), float(counted.sum())
+        return RightWeight(Fraction(counted[right].sum()), Fraction(counted.sum()))

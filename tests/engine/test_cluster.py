@@ -419,3 +419,14 @@ def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeyp
 def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
     monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.1, idle=1.0))
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]
+
+
+def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
+    numbers = [(i, 2) for i in range(40)]
+    joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares", joined=8))
+    assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]
+    assert [each for _, found in joined for each in found] == [i**2 for i in range(40)]
+    assert sorted(Cluster.local().finished(pow, numbers, 3, "squares")) == [
+        (first, [i**2 for i in range(first, stop)]) for first, stop in ((0, 13), (13, 27), (27, 40))
+    ]

@@ -8,8 +8,8 @@ import pytest
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.diagnostics.evaluation import blocks, evaluate
 from dask_odm.errors import StoreError
+from dask_odm.estimators import base
 from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.models import predict
 from dask_odm.models.predict import ModelFile, chunk_runs, label_block, values_of_chunks
 from models.made import make, rows
 from small_stores import store_of
@@ -42,11 +42,11 @@ def test_many_chunks_are_a_few_tasks(tmp_path, monkeypatch, client):
     X = rows(100)
     store = store_of(tmp_path / "a.zarr", X, np.arange(100) % 2, chunk_rows=9)
     model = ODMClassifier("linear", lam=1.0).fit(X, np.arange(100) % 2)
-    assert [list(run) for run in chunk_runs(store)] == [[i] for i in range(12)]
+    assert [list(run) for run in chunk_runs(store, 1, 2, 256)] == [[i] for i in range(12)]
     each = model.predict(store.path).compute(), evaluate(model, store).accuracy, model.score(store.path)
-    monkeypatch.setattr(predict, "MOST_TASKS", 5)
+    monkeypatch.setattr(base, "FEW_TASKS", 5)
     lazy = model.predict(store.path)
-    assert lazy.chunks == ((18, 18, 27, 18, 19),)
+    assert lazy.chunks == ((18, 18, 18, 18, 18, 10),)
     np.testing.assert_array_equal(lazy.compute(), each[0])
     np.testing.assert_array_equal(each[0], model.predict(X))
     assert (evaluate(model, store).accuracy, model.score(store.path)) == each[1:]

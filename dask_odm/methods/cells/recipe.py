@@ -21,15 +21,13 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
-from dask.base import annotate
-from dask.delayed import delayed
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.engine.cluster import FEW_TASKS, Cluster
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
@@ -208,6 +206,11 @@ def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
     return max(settings.cell_rows, found)
 
 
+def cells_tasks(cluster: Cluster) -> int:
+    """Return the number of tasks that solve the bins of a store, as many for each thread; they differ in time."""
+    return cluster.slots * -(-2 * FEW_TASKS // cluster.slots)
+
+
 def rows_of_bytes(data: TrainingData) -> int:
     """Return how many rows a sample has at most, about, so that each of their copies has `COPIED_BYTES`."""
     return max(1, 3 * COPIED_BYTES // row_bytes(data))
@@ -277,20 +280,16 @@ def _solve_bins(
             save_start(start, last, np.concatenate(of_rows), top.count)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
         told = StoredBins(partitions, whole, settings, threads, start)
-        bins = delayed(told, name=f"bins-{uuid4().hex}", traverse=False)  # sent to a worker once, not with every task
-        run = delayed(solve_stored_bin, pure=False)
         for k, each in solved.items():
             save_support(partitions, k, each)
         for i in range(0, len(left), group):
             some = left[i : i + group]
-            tasks = []
-            for k in some:
-                with annotate(priority=-k):  # in the order in which they are saved
-                    tasks.append(run(bins, k))
-            for j, each in cluster.results(tasks):
-                k = some[j]
-                keep(k, each)
-                partitions.remove(k)
+            for first, found in cluster.finished(
+                solve_stored_bin, [(k,) for k in some], cells_tasks(cluster), "bins", told
+            ):
+                for k, each in zip(some[first:], found, strict=False):
+                    keep(k, each)
+                    partitions.remove(k)
         ends = np.cumsum([0, *(solved[k].numbers.size for k in range(top.count))])
         raw = np.empty((int(ends[-1]), data.features), partitions.dtype)
         run_threads(lambda k: read_support(partitions, k, raw[ends[k] : ends[k + 1]]), range(top.count), CPU_COUNT)
