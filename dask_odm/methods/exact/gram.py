@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, get_lapack_funcs, lapack
+from scipy.linalg import LinAlgError
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
@@ -16,6 +16,7 @@ from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Multiply, SourcedProducts
 from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -122,8 +123,10 @@ class ActiveFactor:
 
     def solve(self, b: Array) -> Array:
         """Return ``(1 + S)⁻¹ b`` (m,)."""
-        potrs = lapack.spotrs if self.lower.dtype == np.float32 else lapack.dpotrs
-        return np.asarray(potrs(self.lower.T, b, lower=0)[0], dtype=np.float64)
+        m = len(b)
+        x = b.astype(self.lower.dtype)
+        lapack("potrs", "U", m, 1, self.lower, m, x, m)
+        return x.astype(np.float64, copy=False)
 
 
 def gather_active(K: Array, active: Array, root: Array, threads: int) -> Array:
@@ -159,13 +162,15 @@ class GramLandmarks:
     """
 
     def __init__(self, K: Array, index: Array) -> None:
-        self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
+        r = len(index)
         rows = K[index]
-        inner = rows[:, index]
-        inner.flat[:: len(index) + 1] += 1e-5 * inner.trace() / len(index)  # float32 resolves no less
+        inner = np.array(rows[:, index], order="F")
+        inner.flat[:: r + 1] += 1e-5 * inner.trace() / r  # float32 resolves no less
         self.index = index
         self._factor = self._factored(inner)
-        self.W: Array = np.ascontiguousarray(self._trtrs(self._factor, rows, lower=1)[0])
+        W = np.array(rows, order="F")
+        lapack("trtrs", "L", "N", "N", r, len(K), self._factor, r, W, r)
+        self.W: Array = np.ascontiguousarray(W)
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
@@ -202,8 +207,11 @@ class GramLandmarks:
             scores = scores + length * change
             if not before - primal > 0.03 * primal:
                 break
+        r = len(b)
+        own = b.astype(self.W.dtype)
+        lapack("trtrs", "L", "T", "N", r, 1, self._factor, r, own, r)
         a = np.zeros(len(y))
-        a[self.index] = self._trtrs(self._factor, b.astype(self.W.dtype), lower=1, trans=1)[0]
+        a[self.index] = own
         return a
 
     def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
@@ -219,18 +227,18 @@ class GramLandmarks:
 
     def _inner(self, scaled: Array) -> Array:
         """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
-        inner = scaled @ scaled.T  # SciPy's syrk would keep other threads from running Python meanwhile
+        inner = scaled @ scaled.T
         inner.flat[:: len(inner) + 1] += 1
         return self._factored(inner)
 
     def _factored(self, A: Array) -> Array:
-        factor, info = self._potrf(A, lower=1)
-        if info or not np.isfinite(factor.diagonal()).all():
+        if lapack("potrf", "L", len(A), A, len(A)) or not np.isfinite(A.diagonal()).all():
             raise LinAlgError("not positive definite")
-        return np.asarray(factor)
+        return A
 
     def _solved(self, factor: Array, v: Array) -> Array:
-        return np.asarray(self._potrs(factor, v, lower=1)[0], dtype=np.float64)
+        lapack("potrs", "L", len(v), 1, factor, len(v), v, len(v))
+        return v.astype(np.float64, copy=False)
 
     def _primal(self, losses: RowLosses, b: Array, scores: Array) -> float:
         return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())
