@@ -65,28 +65,47 @@ class HeldProducts(SourcedProducts):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        return lambda v: self.image(index, v)[index]
+        own = gather_active(self.K, index, np.ones(len(index)), self.threads)
+        every = np.arange(len(index))
+        return lambda v: _image(own, every, v, self.threads)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
             return self.source.cross(targets, sources, v, double_precision=True)
-        return self.image(sources, v)[targets]
+        return _image(self.K, sources, v, self.threads)[targets]
 
-    def image(self, index: Array, v: Array) -> Array:
-        """Return ``K[:, index] @ v``, float64 (n,); sums over a row are in the dtype of the matrix."""
-        spread = np.zeros(self.n, self.K.dtype)
-        spread[index] = v
-        if not len(index) or self.n <= 2 * ROWS_OF_THREAD:
-            return np.asarray(self.K @ spread if len(index) else spread, dtype=np.float64)
-        out = np.empty(self.n)
 
-        def multiply(first: int) -> None:
-            part = slice(first, first + ROWS_OF_THREAD)
-            with np.errstate(over="ignore", invalid="ignore"):  # set per thread
-                out[part] = self.K[part] @ spread
+def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
+    """Return ``K[:, index] @ v``, float64 (n,), of a symmetric K (n, n), from the rows at ``index`` alone."""
+    m = len(index)
+    rows = np.concatenate([index, np.repeat(index[:1], -m % 4)])
+    weights = np.zeros(len(rows), K.dtype)
+    weights[:m] = v
+    out = np.empty(len(K))
 
-        run_threads(multiply, range(0, self.n, ROWS_OF_THREAD), self.threads)
-        return out
+    def add_up(start: int) -> None:
+        _add_up(K, rows, weights, start, out[start : start + ROWS_OF_THREAD])
+
+    run_threads(add_up, range(0, len(K), ROWS_OF_THREAD), threads)
+    return out
+
+
+@compiled
+def _add_up(K: Array, index: Array, v: Array, start: int, out: Array) -> None:
+    """Compute a part of ``v @ K[index]`` for a multiple of four rows; sums over 64 are in the dtype of K."""
+    stop = start + len(out)
+    total = np.empty(len(out), K.dtype)
+    out[:] = 0
+    for begin in range(0, len(index), 64):
+        total[:] = 0
+        for i in range(begin, min(begin + 64, len(index)), 4):
+            a, b = K[index[i], start:stop], K[index[i + 1], start:stop]
+            c, d = K[index[i + 2], start:stop], K[index[i + 3], start:stop]
+            p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
+            for j in range(len(total)):
+                total[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+        for j in range(len(total)):
+            out[j] += total[j]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,15 +149,14 @@ class ActiveFactor:
 
 
 def gather_active(K: Array, active: Array, root: Array, threads: int) -> Array:
-    """Return the lower half of ``√c K √c`` (m, m) over ``active`` rows of a matrix in memory; ``root`` (m,) is √c."""
+    """Return ``√c K √c`` (m, m) over ``active`` rows of a matrix in memory; ``root`` (m,) is √c."""
     out = np.empty((len(active), len(active)), K.dtype)
     scale = root.astype(K.dtype)
-    starts = range(0, len(active), 512)[::-1]  # the longest rows first
 
     def fill(start: int) -> None:
         _gather(K, active, scale, out, start, min(start + 512, len(active)))
 
-    run_threads(fill, starts, threads if len(active) > 1024 else 1)
+    run_threads(fill, range(0, len(active), 512), threads if len(active) > 1024 else 1)
     return out
 
 
@@ -148,7 +166,7 @@ def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: 
         row = K[active[i]]
         scale = root[i]
         into = out[i]
-        for j in range(i + 1):
+        for j in range(len(active)):
             into[j] = scale * root[j] * row[active[j]]
 
 
