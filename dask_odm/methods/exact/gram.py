@@ -82,6 +82,9 @@ def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
     weights = np.zeros(len(rows), K.dtype)
     weights[:m] = v
     out = np.empty(len(K))
+    if len(K) <= 2 * ROWS_OF_THREAD:
+        _add_up(K, rows, weights, 0, out)
+        return out
 
     def add_up(start: int) -> None:
         _add_up(K, rows, weights, start, out[start : start + ROWS_OF_THREAD])
