@@ -216,7 +216,7 @@ class GramLandmarks:
             margins = y * scores
             c = losses.curvature(margins)
             target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
-            factor = self._inner(self.W * np.sqrt(c).astype(self.W.dtype))
+            factor = self._inner(self._scaled(np.flatnonzero(c), c))
             d = self._solved(factor, self.W @ (c * target).astype(self.W.dtype)) - b
             change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)
             length = 1.0
@@ -237,7 +237,7 @@ class GramLandmarks:
 
     def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
         """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
-        scaled = self.W[:, active] * np.sqrt(stiffness[active]).astype(self.W.dtype)
+        scaled = self._scaled(active, stiffness)
         factor = self._inner(scaled)
 
         def apply(v: Array) -> Array:
@@ -245,6 +245,12 @@ class GramLandmarks:
             return v - inside.astype(scaled.dtype) @ scaled
 
         return apply
+
+    def _scaled(self, active: Array, stiffness: Array) -> Array:
+        """Return ``W √C`` of the active rows, (r, m)."""
+        scaled = self.W.take(active, axis=1)
+        scaled *= np.sqrt(stiffness[active]).astype(scaled.dtype)
+        return scaled
 
     def _inner(self, scaled: Array) -> Array:
         """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
