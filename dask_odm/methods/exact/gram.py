@@ -65,7 +65,7 @@ class HeldProducts(SourcedProducts):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        own = gather_active(self.K, index, np.ones(len(index)), self.threads)
+        own = gather_active(self.K, index, np.ones(len(index)), self.threads, whole=True)
         every = np.arange(len(index))
         return lambda v: _image(own, every, v, self.threads)
 
@@ -151,25 +151,25 @@ class ActiveFactor:
         return x.astype(np.float64, copy=False)
 
 
-def gather_active(K: Array, active: Array, root: Array, threads: int) -> Array:
-    """Return ``√c K √c`` (m, m) over ``active`` rows of a matrix in memory; ``root`` (m,) is √c."""
+def gather_active(K: Array, active: Array, root: Array, threads: int, *, whole: bool = False) -> Array:
+    """Return the lower half of ``√c K √c`` (m, m), or the ``whole``, over ``active`` rows; ``root`` (m,) is √c."""
     out = np.empty((len(active), len(active)), K.dtype)
     scale = root.astype(K.dtype)
 
     def fill(start: int) -> None:
-        _gather(K, active, scale, out, start, min(start + 512, len(active)))
+        _gather(K, active, scale, out, start, min(start + 512, len(active)), whole)
 
     run_threads(fill, range(0, len(active), 512), threads if len(active) > 1024 else 1)
     return out
 
 
 @compiled
-def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
+def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int, whole: bool) -> None:
     for i in range(start, stop):
         row = K[active[i]]
         scale = root[i]
         into = out[i]
-        for j in range(len(active)):
+        for j in range(len(active) if whole else i + 1):
             into[j] = scale * root[j] * row[active[j]]
 
 
