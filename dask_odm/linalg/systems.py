@@ -17,8 +17,9 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh_tridiagonal, get_lapack_funcs
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh_tridiagonal
 
+from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
@@ -66,10 +67,8 @@ def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, 
     since threads gain nothing there; a block of a larger matrix has so many ``rows`` and ``columns``.
     """
     n = len(A)
-    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), dtype=A.dtype)
     if n <= whole:
-        # the transpose is in Fortran's order, so LAPACK factors it in place
-        return not potrf(A.T, lower=0, clean=0, overwrite_a=1)[1] and bool(np.isfinite(A.diagonal()).all())
+        return not lapack("potrf", "U", n, A, n) and bool(np.isfinite(A.diagonal()).all())
     inverse = np.empty((0, 0))
     sound = True
 
@@ -81,9 +80,11 @@ def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, 
         if k:
             part -= A[start : start + len(part), :k] @ A[k:end, :k].T
         if start == k:
-            corner, info = potrf(part, lower=1)
-            sound = not info and bool(np.isfinite(corner.diagonal()).all())
-            part[...], inverse = corner, np.ascontiguousarray(trtri(corner, lower=1)[0].T)
+            corner = np.array(np.tril(part), order="F")
+            sound = not lapack("potrf", "L", end - k, corner, end - k) and bool(np.isfinite(corner.diagonal()).all())
+            part[...] = corner
+            lapack("trtri", "L", "N", end - k, corner, end - k)
+            inverse = np.ascontiguousarray(corner.T)
 
     @np.errstate(over="ignore", invalid="ignore")
     def finish(start: int, k: int, end: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, get_lapack_funcs, lapack
+from scipy.linalg import LinAlgError
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
@@ -16,6 +16,7 @@ from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Multiply, SourcedProducts
 from dask_odm.linalg.jit import compiled
+from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -64,28 +65,50 @@ class HeldProducts(SourcedProducts):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        return lambda v: self.image(index, v)[index]
+        own = gather_active(self.K, index, np.ones(len(index)), self.threads, whole=True)
+        every = np.arange(len(index))
+        return lambda v: _image(own, every, v, self.threads)
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
             return self.source.cross(targets, sources, v, double_precision=True)
-        return self.image(sources, v)[targets]
+        return _image(self.K, sources, v, self.threads)[targets]
 
-    def image(self, index: Array, v: Array) -> Array:
-        """Return ``K[:, index] @ v``, float64 (n,); sums over a row are in the dtype of the matrix."""
-        spread = np.zeros(self.n, self.K.dtype)
-        spread[index] = v
-        if not len(index) or self.n <= 2 * ROWS_OF_THREAD:
-            return np.asarray(self.K @ spread if len(index) else spread, dtype=np.float64)
-        out = np.empty(self.n)
 
-        def multiply(first: int) -> None:
-            part = slice(first, first + ROWS_OF_THREAD)
-            with np.errstate(over="ignore", invalid="ignore"):  # set per thread
-                out[part] = self.K[part] @ spread
-
-        run_threads(multiply, range(0, self.n, ROWS_OF_THREAD), self.threads)
+def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
+    """Return ``K[:, index] @ v``, float64 (n,), of a symmetric K (n, n), from the rows at ``index`` alone."""
+    m = len(index)
+    rows = np.concatenate([index, np.repeat(index[:1], -m % 4)])
+    weights = np.zeros(len(rows), K.dtype)
+    weights[:m] = v
+    out = np.empty(len(K))
+    if len(K) <= 2 * ROWS_OF_THREAD:
+        _add_up(K, rows, weights, 0, out)
         return out
+
+    def add_up(start: int) -> None:
+        _add_up(K, rows, weights, start, out[start : start + ROWS_OF_THREAD])
+
+    run_threads(add_up, range(0, len(K), ROWS_OF_THREAD), threads)
+    return out
+
+
+@compiled
+def _add_up(K: Array, index: Array, v: Array, start: int, out: Array) -> None:
+    """Compute a part of ``v @ K[index]`` for a multiple of four rows; sums over 64 are in the dtype of K."""
+    stop = start + len(out)
+    total = np.empty(len(out), K.dtype)
+    out[:] = 0
+    for begin in range(0, len(index), 64):
+        total[:] = 0
+        for i in range(begin, min(begin + 64, len(index)), 4):
+            a, b = K[index[i], start:stop], K[index[i + 1], start:stop]
+            c, d = K[index[i + 2], start:stop], K[index[i + 3], start:stop]
+            p, q, r, s = v[i], v[i + 1], v[i + 2], v[i + 3]
+            for j in range(len(total)):
+                total[j] += p * a[j] + q * b[j] + r * c[j] + s * d[j]
+        for j in range(len(total)):
+            out[j] += total[j]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,30 +145,31 @@ class ActiveFactor:
 
     def solve(self, b: Array) -> Array:
         """Return ``(1 + S)⁻¹ b`` (m,)."""
-        potrs = lapack.spotrs if self.lower.dtype == np.float32 else lapack.dpotrs
-        return np.asarray(potrs(self.lower.T, b, lower=0)[0], dtype=np.float64)
+        m = len(b)
+        x = b.astype(self.lower.dtype)
+        lapack("potrs", "U", m, 1, self.lower, m, x, m)
+        return x.astype(np.float64, copy=False)
 
 
-def gather_active(K: Array, active: Array, root: Array, threads: int) -> Array:
-    """Return the lower half of ``√c K √c`` (m, m) over ``active`` rows of a matrix in memory; ``root`` (m,) is √c."""
+def gather_active(K: Array, active: Array, root: Array, threads: int, *, whole: bool = False) -> Array:
+    """Return the lower half of ``√c K √c`` (m, m), or the ``whole``, over ``active`` rows; ``root`` (m,) is √c."""
     out = np.empty((len(active), len(active)), K.dtype)
     scale = root.astype(K.dtype)
-    starts = range(0, len(active), 512)[::-1]  # the longest rows first
 
     def fill(start: int) -> None:
-        _gather(K, active, scale, out, start, min(start + 512, len(active)))
+        _gather(K, active, scale, out, start, min(start + 512, len(active)), whole)
 
-    run_threads(fill, starts, threads if len(active) > 1024 else 1)
+    run_threads(fill, range(0, len(active), 512), threads if len(active) > 1024 else 1)
     return out
 
 
 @compiled
-def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
+def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int, whole: bool) -> None:
     for i in range(start, stop):
         row = K[active[i]]
         scale = root[i]
         into = out[i]
-        for j in range(i + 1):
+        for j in range(len(active) if whole else i + 1):
             into[j] = scale * root[j] * row[active[j]]
 
 
@@ -159,13 +183,15 @@ class GramLandmarks:
     """
 
     def __init__(self, K: Array, index: Array) -> None:
-        self._potrf, self._potrs, self._trtrs = get_lapack_funcs(("potrf", "potrs", "trtrs"), dtype=K.dtype)
+        r = len(index)
         rows = K[index]
-        inner = rows[:, index]
-        inner.flat[:: len(index) + 1] += 1e-5 * inner.trace() / len(index)  # float32 resolves no less
+        inner = np.array(rows[:, index], order="F")
+        inner.flat[:: r + 1] += 1e-5 * inner.trace() / r  # float32 resolves no less
         self.index = index
         self._factor = self._factored(inner)
-        self.W: Array = np.ascontiguousarray(self._trtrs(self._factor, rows, lower=1)[0])
+        W = np.array(rows, order="F")
+        lapack("trtrs", "L", "N", "N", r, len(K), self._factor, r, W, r)
+        self.W: Array = np.ascontiguousarray(W)
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
@@ -190,7 +216,7 @@ class GramLandmarks:
             margins = y * scores
             c = losses.curvature(margins)
             target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
-            factor = self._inner(self.W * np.sqrt(c).astype(self.W.dtype))
+            factor = self._inner(self._scaled(np.flatnonzero(c), c))
             d = self._solved(factor, self.W @ (c * target).astype(self.W.dtype)) - b
             change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)
             length = 1.0
@@ -202,13 +228,16 @@ class GramLandmarks:
             scores = scores + length * change
             if not before - primal > 0.03 * primal:
                 break
+        r = len(b)
+        own = b.astype(self.W.dtype)
+        lapack("trtrs", "L", "T", "N", r, 1, self._factor, r, own, r)
         a = np.zeros(len(y))
-        a[self.index] = self._trtrs(self._factor, b.astype(self.W.dtype), lower=1, trans=1)[0]
+        a[self.index] = own
         return a
 
     def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
         """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
-        scaled = self.W[:, active] * np.sqrt(stiffness[active]).astype(self.W.dtype)
+        scaled = self._scaled(active, stiffness)
         factor = self._inner(scaled)
 
         def apply(v: Array) -> Array:
@@ -217,20 +246,26 @@ class GramLandmarks:
 
         return apply
 
+    def _scaled(self, active: Array, stiffness: Array) -> Array:
+        """Return ``W √C`` of the active rows, (r, m)."""
+        scaled = self.W.take(active, axis=1)
+        scaled *= np.sqrt(stiffness[active]).astype(scaled.dtype)
+        return scaled
+
     def _inner(self, scaled: Array) -> Array:
         """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
-        inner = scaled @ scaled.T  # SciPy's syrk would keep other threads from running Python meanwhile
+        inner = scaled @ scaled.T
         inner.flat[:: len(inner) + 1] += 1
         return self._factored(inner)
 
     def _factored(self, A: Array) -> Array:
-        factor, info = self._potrf(A, lower=1)
-        if info or not np.isfinite(factor.diagonal()).all():
+        if lapack("potrf", "L", len(A), A, len(A)) or not np.isfinite(A.diagonal()).all():
             raise LinAlgError("not positive definite")
-        return np.asarray(factor)
+        return A
 
     def _solved(self, factor: Array, v: Array) -> Array:
-        return np.asarray(self._potrs(factor, v, lower=1)[0], dtype=np.float64)
+        lapack("potrs", "L", len(v), 1, factor, len(v), v, len(v))
+        return v.astype(np.float64, copy=False)
 
     def _primal(self, losses: RowLosses, b: Array, scores: Array) -> float:
         return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

@@ -197,6 +197,7 @@ class GramSystem:
             system.go_on(self._landmarks.on(active, stiffness), least=least, most=most)
             if system.products < most:
                 return replace(system.solution(False), Kx=None)
+            del system  # frees the memory of its products
         K = self._products.K
         if self._factor is None or not np.array_equal(stiffness, self._stiffness):
             threads = self._products.threads

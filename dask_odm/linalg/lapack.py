@@ -1,0 +1,42 @@
+"""Routines of LAPACK, called without the interpreter lock, which SciPy's own wrappers keep."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cython_lapack
+
+from dask_odm.typing import Array
+
+
+def lapack(name: str, *arguments: str | int | Array) -> int:
+    """Call a routine that is named without its type, such as "potrf", and return its ``info``, 0 for a success.
+
+    Its type is that of the arrays, float32 or float64. They are passed as they lie in memory, which LAPACK reads column
+    by column: a C-contiguous matrix is its transpose there. Shapes are not checked.
+    """
+    kind = next("s" if each.dtype == np.float32 else "d" for each in arguments if isinstance(each, np.ndarray))
+    info = ctypes.c_int(0)
+    _routine(kind + name)(*map(_pointer, arguments), ctypes.byref(info))
+    return info.value
+
+
+def _pointer(argument: str | int | Array) -> Any:
+    if isinstance(argument, str):
+        return argument.encode()
+    if isinstance(argument, np.ndarray):
+        return ctypes.c_void_p(argument.ctypes.data)
+    return ctypes.byref(ctypes.c_int(argument))
+
+
+@cache
+def _routine(name: str) -> Any:
+    """Return the function that SciPy offers to Cython code; ctypes releases the lock while it calls it."""
+    capsule = cython_lapack.__pyx_capi__[name]
+    api = ctypes.pythonapi
+    name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
+    pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+    return ctypes.CFUNCTYPE(None)(pointer_of(capsule, name_of(capsule)))
