@@ -40,7 +40,7 @@ from dask_odm.methods.pairs.descent import row_gap
 from dask_odm.typing import Array
 
 SHARED = 4  # classes on either side of the pairs of a group, or machines against the rest that a group has
-PATIENCE = 10  # sweeps that must take away a third of the gap; else Newton's steps are quicker
+PATIENCE = 10  # sweeps that must take away a third of the gap, after as many before; else Newton's steps are quicker
 SHARE = 0.3  # share of the response of independent rows that b is assumed to meet at first
 REST = 4  # sweeps, and half as many as there were, until a row without a dual variable is visited again
 
@@ -93,7 +93,7 @@ class FeatureDescent:
         k = len(group)
         rng = np.random.default_rng(self.solver.seed)
         live = np.ones(k, bool)
-        gaps = np.ones(k)
+        gaps = np.full(k, np.inf)
         found: dict[int, PrimalSolution[None]] = {}
         for sweep in range(1, self.solver.max_iter + 1):
             stale = run.sweep(rng.permutation(len(rows)), sweep, live)
