@@ -13,6 +13,7 @@ from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.errors import InputError
 from dask_odm.events import IterationFinished
 from dask_odm.methods.landmark import many_classes
+from dask_odm.methods.landmark.descent import FeatureDescent
 from dask_odm.solvers import Landmark
 from small_stores import store_of
 
@@ -123,6 +124,25 @@ def test_threads_change_no_bit(rows, scheme, monkeypatch):
         monkeypatch.setattr(many_classes, "CPU_COUNT", threads)
         found.append(model(**settings).fit(*rows).dual_coef_)
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_descent_takes_fewer_sweeps_with_a_fixed_component(dtype, monkeypatch):
+    """Its objective is within the gap of the least one, from which it does not differ without that component."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=1500)
+    X = rng.normal(size=(len(y), 4)) + rng.normal(size=(3, 4))[y]
+    settings = {"lam": 5e3, "dtype": dtype, "count": 100}
+    found = model(tol=1e-2, **settings).fit(X, y)
+    with monkeypatch.context() as newton:
+        newton.setattr(many_classes, "DESCENT_VALUES", 0)
+        least = model(tol=1e-6, **settings).fit(X, y).history_[-1]["objective"]
+    monkeypatch.setattr(FeatureDescent, "_axis", lambda self: np.zeros(self.features.shape[1]))
+    slower = model(tol=1e-2, **settings).fit(X, y)
+    for each in (found, slower):
+        assert len(each.history_) == 1  # Newton's method had nothing to do
+        assert least * (1 - 1e-6) <= each.history_[0]["objective"] <= least / (1 - 1e-2)
+    assert 1.5 * found.n_iter_ <= slower.n_iter_
 
 
 @pytest.mark.parametrize("descends", [True, False])
