@@ -140,7 +140,7 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
         )
     elif importance is None and store.is_sparse:
         yield heading("Which features matter")
-        yield "<p>Not computed, as the rows are sparse; ingest some of them with sparse=False (--no-sparse).</p>"
+        yield "<p>Not computed, as the rows are sparse. The weights coef_ of a linear model say what it goes by.</p>"
 
 
 # Sections ----------------------------------------------------------------------------------------------------------

@@ -37,7 +37,9 @@ _WARNED: set[str] = set()  # addresses of schedulers whose settings were checked
 LOST = "The Dask scheduler was lost; start it anew, connect to it and fit again."
 CLOSED = "The Dask client or its cluster was closed; connect to one, or to none to run in this process, and try again."
 RESTARTED = "The Dask cluster was restarted (client.restart), which ends all tasks; try again."
-CANCELLED = "Tasks, or what they need, were cancelled (client.cancel); try again."
+CANCELLED = (
+    "Tasks, or what they need, were cancelled (client.cancel), or lost by a restart (client.restart); try again."
+)
 
 
 @dataclass(frozen=True)

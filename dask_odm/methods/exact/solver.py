@@ -315,8 +315,8 @@ class _Run:
         primal = self.losses.primal(new, after)
         bound = state.bound  # of what the step ends at, it is found with the record
         dual = -np.inf if primal < last["objective"] else self._dual(new, after)
-        # a step to the optimum itself need not lower P if that is known to all digits
-        optimal = self.to_rounding and primal - dual <= self.tol * primal
+        # a step to the optimum itself need not lower P if that is known to the digits of float64
+        optimal = self.double and primal - dual <= self.tol * primal
         if not primal < last["objective"] and not optimal:
             d = new - a
             change = after - scores
