@@ -159,7 +159,8 @@ def gather_active(K: Array, active: Array, root: Array, threads: int, *, whole: 
     def fill(start: int) -> None:
         _gather(K, active, scale, out, start, min(start + 512, len(active)), whole)
 
-    run_threads(fill, range(0, len(active), 512), threads if len(active) > 1024 else 1)
+    starts = range(0, len(active), 512)[::-1]  # the longest rows first
+    run_threads(fill, starts, threads if len(active) > 1024 else 1)
     return out
 
 
