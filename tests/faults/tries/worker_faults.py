@@ -23,8 +23,14 @@ from tries.outcomes import BREAK, Outcome, judge, with_leftovers
 from tries.processes import SETTINGS, answer_of
 from tries.things import ON_WORKERS, RUNS, Family, fitted
 
-RETURN_SECONDS = 8.0  # that nannies have to bring workers back between two tries: Dask gives up some for good
+RETURN_SECONDS = 8.0  # that nannies have to bring workers back between two tries
 STOPPED_SECONDS = 3.0
+# As `local_workers` sets it. For 15 s after a death, Dask's default, a worker that just then dies again, as those of
+# tries do, is closed with its nanny for good.
+AS_LOCAL_WORKERS = {
+    "distributed.deploy.lost-worker-timeout": "1 day",
+    "distributed.admin.large-graph-warning-threshold": "1GB",
+}
 
 
 class NannyCluster:
@@ -99,7 +105,7 @@ class UnderNannies(OnWorkers):
         super().__init__(folder)
         for family in RUNS:  # no fork once threads of a cluster run in this process
             self.expected(family)
-        dask.config.set({**SETTINGS, **quick_settings(), "distributed.admin.large-graph-warning-threshold": "1GB"})
+        dask.config.set({**SETTINGS, **quick_settings(), **AS_LOCAL_WORKERS})
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._clusters: dict[int, NannyCluster] = {}
         self._usual: dict[tuple[str, int], float] = {}
