@@ -171,8 +171,8 @@ def verify(path: str, as_json: bool) -> None:
     "--sets",
     type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
     metavar="COVERAGE",
-    help="Write which classes may be a row's own, so that they hold it with this probability; of models fitted with "
-    "--loo, or calibrated.",
+    help="Write which classes may be a row's own, so that they hold it with this probability, and in CSV the label; of "
+    "models fitted with --loo, or calibrated.",
 )
 @overwrite_option
 @json_option

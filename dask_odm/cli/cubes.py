@@ -160,7 +160,9 @@ def _write_tiff(found: Any, target: str) -> None:
 
     found = found.transpose(*(d for d in found.dims if d in _COLUMNS), ...)  # bands first
     if "class" in found.dims:
-        found = found.assign_attrs(long_name=tuple(map(str, found["class"].values.tolist())))  # names of the bands
+        classes = found["class"]
+        names = classes.attrs.get("flag_meanings", "").split() or map(str, classes.values.tolist())
+        found = found.assign_attrs(long_name=tuple(names))  # names of the bands
     try:
         with owned_file(target) as new:
             found.rio.to_raster(new, driver="GTiff", compress="deflate", tiled=True)

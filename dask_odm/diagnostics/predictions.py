@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TextIO
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 
@@ -60,6 +61,7 @@ def write_predictions(
 
     ``what`` are a classifier's labels, scores or probabilities, or sets of classes of a ``coverage``. CSV has one
     column ``label``, ``score`` or ``prediction`` (of a regressor), or one for each of several, such as ``score LABEL``.
+    Sets have a column ``label``, too.
     zarr has an array ``score``, ``probability``, ``set`` or ``y``, which for a classifier has codes, indices into
     ``classes`` of the group's attribute ``content``. A file appears whole or not at all.
 
@@ -69,11 +71,15 @@ def write_predictions(
     check_predictions(out, overwrite=overwrite)
     path = STDOUT if out == STDOUT else location_of(out)
     lazy = require_method(model, what, coverage)(store.path)
-    found = blocks(store, lazy, "predict")
     if path == STDOUT or path.endswith(".csv"):
-        _write_csv(path, found, _titles(model, lazy, what))
+        titles = _titles(model, lazy, what)
+        if what == "sets":
+            labels = model.predict(store.path).astype(object)[:, None]  # of the same decision values
+            titles = ["label", *titles]
+            lazy = da.hstack([labels, lazy]).rechunk({1: -1})
+        _write_csv(path, blocks(store, lazy, "predict"), titles)
     else:
-        rows = {_NAMES.get(what, "y"): _stream(model, store, lazy, found, what)}
+        rows = {_NAMES.get(what, "y"): _stream(model, store, lazy, what)}
         named = hasattr(model, "classes_")
         content = {"classes": model.classes_.tolist()} if named else {"targets": model._model.outputs}
         write_record(path, KIND, rows, content, overwrite=overwrite)
@@ -114,8 +120,9 @@ def _titles(model: Any, lazy: Any, what: str) -> list[str]:
     return [f"{name} {each}" for each in (range(lazy.shape[1]) if classes is None else classes.tolist())]
 
 
-def _stream(model: Any, store: Store, lazy: Any, found: Iterator[Array], what: str) -> _Stream:
+def _stream(model: Any, store: Store, lazy: Any, what: str) -> _Stream:
     """Return the codes of labels, or the numbers that a model predicts, in the type in which they are written."""
+    found = blocks(store, lazy, "predict")
     if what == "labels" and hasattr(model, "classes_"):
         codes = (np.searchsorted(model.classes_, labels) for labels in found)
         return _Stream(codes, (store.rows,), np.dtype(np.int8 if len(model.classes_) < 128 else np.int32))

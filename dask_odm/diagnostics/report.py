@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_odm.data.cubes.beside import variable_beside
 from dask_odm.data.ingest import ingest
+from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.store import Store
@@ -41,6 +42,7 @@ from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
 FEWEST_ROWS = 1000  # drawn rows by which importance is judged: their accuracy is within some 3 % of that of all rows
+MOST_TRIES = 10  # trials of a search that are shown
 MOST_MARGINS = 5_000_000  # rows whose margins are held
 
 
@@ -58,9 +60,9 @@ def report(
     It has the settings, the solver and why it was chosen, the certified gap, the leave-one-out score beside the score
     on the store, precision and recall, the confusion matrix, margins (of up to five million rows), and for two classes
     the ROC. It also has the chosen boundary, left-out groups, how often sets of classes contain the true class, the
-    calibration of probabilities, the steps of the fit, and the importance of features. For two classes, leave-one-out
-    margins and ROC are drawn beside those of the store. For a cube, there is a map. Every plot has its numbers in a
-    table. Plots need matplotlib.
+    calibration of probabilities, the steps of the fit, and the importance of features. After a search, it has what was
+    found and, unless the model was loaded, the best trials. For two classes, leave-one-out margins and ROC are drawn
+    beside those of the store. For a cube, there is a map. Every plot has its numbers in a table. Plots need matplotlib.
 
     Parameters
     ----------
@@ -88,13 +90,13 @@ def report(
     """
     path = os.path.abspath(path)
     check_file(path, overwrite=overwrite)
-    name = "a cube"
+    source = "a cube"
     beside = []
     if model._cube_to_predict(store) is None:
         resolved = model._resolve(store, y)
         if not isinstance(resolved, Store):
             raise InputError(f"report takes a store. Got {type(store).__name__} instead; dask_odm.ingest makes one.")
-        name = resolved.name
+        source = _name(resolved)
         beside = list(_of_rows(model, resolved, importance))
     else:
         beside = list(_of_map(map_of(model, store)))
@@ -105,7 +107,8 @@ def report(
                 target = "classes" if hasattr(model, "classes_") else "real"
                 rows = ingest((X, y), os.path.join(folder, "rows.zarr"), target=target, allow_large=True)
                 beside += _of_rows(model, replace(rows, title="the labelled cells of a cube"), importance)
-    text = page(f"{type(model).__name__} on {name}", [*_learned(model), *beside, *_steps(model)])
+    parts = [*_learned(model), *_of_search(model), *beside, *_steps(model)]
+    text = page(f"{_called(model)} on {source}", parts)
     try:
         with owned_file(path) as new:
             with open(new, "w", encoding="utf-8") as file:
@@ -115,6 +118,18 @@ def report(
             os.replace(new, path)
     except OSError as error:
         raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _called(model: Any) -> str:
+    """Return the estimator of a model, and how many classes it tells apart."""
+    name = type(model).__name__
+    return f"{name}, {len(model.classes_)} classes," if hasattr(model, "classes_") else name
+
+
+def _name(store: Store) -> str:
+    """Return the last part of the path of a store, or of the files that were read."""
+    path = (store.title or store.path).strip("'")
+    return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
 
 
 def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]:
@@ -157,10 +172,31 @@ def _learned(model: Any) -> Iterable[str]:
         for name, value in given.items()
         if name in ("kernel", "scale") or repr(value) != repr(defaults[name])
     ]
-    best = list(getattr(model, "best_params_", {}).items())
-    if other or best:
-        yield "<p>Kernel and scaling, other parameters that are not the defaults, and settings that were found:</p>"
-        yield table(["parameter", "value"], [*other, *best])
+    if other:
+        yield "<p>Kernel and scaling, and other parameters that are not the defaults:</p>"
+        yield table(["parameter", "value"], other)
+
+
+def _of_search(model: Any) -> Iterable[str]:
+    """Yield the settings that a search found, their scores, and the best that it tried, if the model knows them."""
+    if not hasattr(model, "best_params_"):
+        return
+    yield heading("Search")
+    yield table(["setting found", "value"], list(model.best_params_.items()))
+    yield table([], [("Best score of the search", model.best_score_), ("Nested score", model.nested_score_)])
+    tried = getattr(model, "cv_results_", None)
+    if tried is None:
+        yield "<p>A saved model does not keep the other settings that were tried.</p>"
+        return
+    score = next(name for name in tried if name.startswith("rank_test_")).removeprefix("rank_test_")
+    best = np.argsort(tried[f"rank_test_{score}"])[:MOST_TRIES].tolist()
+    yield f"<p>The best {len(best)} of {len(tried['params']):,} trials, those of the last stage first:</p>"
+    names = [name.removeprefix("param_") for name in tried if name.startswith("param_")]
+    rows = [
+        (tried[f"mean_test_{score}"][i], tried["n_resources"][i], *(tried["params"][i].get(name) for name in names))
+        for i in best
+    ]
+    yield table(["score", "rows", *names], rows)
 
 
 def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:

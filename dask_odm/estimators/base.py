@@ -367,11 +367,11 @@ class StoreEstimator(RunParameters):
         name: str,
         then: Callable[..., Array] | None = None,
         *more: Any,
-        classes: Array | None = None,
+        classes: Any = None,
     ) -> Any:
         """Return the model's values of a cube, or what ``then(values, *more)`` makes of them, as a DataArray.
 
-        Several answers a row have a last dimension, "class" with the ``classes`` as coordinates, else "target". Raises
+        Several answers a row have a last dimension, "class" with the coordinate ``classes``, else "target". Raises
         MemoryLimitError if a block of a lazy cube does not fit a worker's memory.
         """
         from dask_odm.data.cubes.maps import map_bytes, mapped
@@ -389,7 +389,7 @@ class StoreEstimator(RunParameters):
         columns = ("target" if classes is None else "class", classes)
         return mapped(cube, answers_of_rows, arguments, answers, name, columns)
 
-    def _mapped_values(self, cube: Any, name: str, classes: Array | None = None) -> Any:
+    def _mapped_values(self, cube: Any, name: str, classes: Any = None) -> Any:
         """Return the model's values of a cube as a DataArray, NaN for rows that miss a feature."""
         columns = self._model.outputs if self._model.outputs > 1 else 0
         return self._mapped(cube, AnswerFormat(cube.dtype, np.nan, columns), name, classes=classes)

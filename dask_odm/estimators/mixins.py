@@ -72,7 +72,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """
         cube = self._cube_to_predict(X)
         if cube is not None:
-            return self._mapped_values(cube, "decision_function", self.classes_)
+            return self._mapped_values(cube, "decision_function", self._class_coordinate)
         scores = self._values(self._resolve(X))
         return self._like(X, scores, "decision_function", None if scores.ndim == 1 else self.classes_)
 
@@ -103,16 +103,32 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _map_of_classes(self, cube: Any, decode: bool) -> Any:
         """Return the predicted classes of a cube, as codes or as they are."""
-        from dask_odm.data.cubes.codes import ClassCodes, decoded
+        from dask_odm.data.cubes.codes import decoded
 
         if decode:
             values, fill = decoded(self.classes_)
             return self._mapped(cube, AnswerFormat(values.dtype, fill), "prediction", label_block, values)
-        codes = ClassCodes.of(self.classes_, {} if self._cube is None else self._cube.words)
+        codes = self._codes
         found = self._mapped(
             cube, AnswerFormat(codes.values.dtype, codes.fill), "prediction", label_block, codes.values
         )
         return found.assign_attrs(codes.attributes)
+
+    @property
+    def _codes(self) -> Any:
+        """Codes of the classes in a map, with the meanings that labels had in `fit`."""
+        from dask_odm.data.cubes.codes import ClassCodes
+
+        return ClassCodes.of(self.classes_, {} if self._cube is None else self._cube.words)
+
+    @property
+    def _class_coordinate(self) -> tuple[str, Array, dict[str, Any]]:
+        """Coordinate "class" of a map, with the meanings of classes that are their own codes."""
+        classes = self.classes_
+        codes = self._codes
+        if classes.dtype.kind not in "iuf" or (classes != codes.values).any():
+            return "class", classes, {}
+        return "class", classes, {"flag_values": classes, "flag_meanings": " ".join(codes.meanings)}
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the mean accuracy on rows and labels, or on a Dataset or store with both.

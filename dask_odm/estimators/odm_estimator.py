@@ -379,7 +379,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         columns = len(self.classes_)
         if cube is not None:
             answers = AnswerFormat(np.dtype(dtype), fill, columns)
-            return self._mapped(cube, answers, name, function, *arguments, classes=self.classes_)
+            return self._mapped(cube, answers, name, function, *arguments, classes=self._class_coordinate)
         values = self._values(self._resolve(X))
         if isinstance(values, np.ndarray):
             found: Any = function(values, *arguments)

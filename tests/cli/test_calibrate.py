@@ -48,8 +48,9 @@ def test_a_boundary_and_sets_from_labelled_rows(folder, tmp_path):
     assert balanced_accuracy_score(y, moved.predict(X)) > before
     run("predict", out, made / "rows.zarr", tmp_path / "s.csv", "--sets", "0.8")
     table = pd.read_csv(tmp_path / "s.csv")
-    assert table.columns.tolist() == ["set ill", "set well"]
-    np.testing.assert_array_equal(table.to_numpy(bool), moved.predict_set(X, 0.8))
+    assert table.columns.tolist() == ["label", "set ill", "set well"]
+    assert table["label"].tolist() == moved.predict(X).tolist()
+    np.testing.assert_array_equal(table.to_numpy()[:, 1:].astype(bool), moved.predict_set(X, 0.8))
     own = np.where(y == "ill", table["set ill"], table["set well"])
     assert own.mean() == pytest.approx(0.8, abs=0.02)  # of the rows that it was calibrated by
     assert "sets of classes" in run("predict", out, made / "rows.zarr", tmp_path / "s.zarr", "--sets", "0.8").stdout
@@ -63,7 +64,7 @@ def test_a_model_without_left_out_rows_has_sets_once_it_is_calibrated(folder, tm
     assert "calibrate" in run(*few, status=2).stderr
     assert "calibrated" in run("calibrate", made / "plain.zarr", made / "rows.zarr", tmp_path / "m.zarr").stdout
     lines = run("predict", tmp_path / "m.zarr", *few[2:]).stdout.splitlines()
-    assert set(",".join(lines[1:]).split(",")) == {"0", "1"}
+    assert set(",".join(lines[1:]).split(",")) == {"ill", "well", "0", "1"}
 
 
 def test_further_scores(folder):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from click.testing import CliRunner, Result
@@ -125,10 +126,16 @@ def test_a_map_that_gis_programs_open(folder, tmp_path):
     names = (tmp_path / "map.vrt").read_text()
     assert re.findall("<Category ?/?>(?:(.*?)</Category>)?", names) == ["", "", "", "3", "4"]
     run("predict", folder / "model.zarr", folder / "scene.zarr", tmp_path / "map.tif", status=2)
-    run("fit", folder / "scene.zarr", tmp_path / "m.zarr", "--labels", folder / "only.zarr", "--loo", *SETTINGS)
-    run("predict", tmp_path / "m.zarr", folder / "scene.zarr", tmp_path / "proba.tif", "--proba")
-    with rasterio.open(tmp_path / "proba.tif") as file:
-        assert file.descriptions == ("3", "4")
+    named = labels_of("codes")[0].assign_attrs(flag_values=np.array([3, 4]), flag_meanings="water land")
+    written(tmp_path, "codes.zarr", named)
+    points = pd.read_csv(folder / "points.csv")
+    points.replace({"landcover": {3: "sea", 4: "dry land"}}).to_csv(tmp_path / "words.csv", index=False)
+    for labels, bands in (("codes.zarr", ("water", "land")), ("words.csv", ("dry land", "sea"))):
+        options = ("--labels", tmp_path / labels, "--loo", *SETTINGS)
+        run("fit", folder / "scene.zarr", tmp_path / "m.zarr", *options, "--overwrite")
+        run("predict", tmp_path / "m.zarr", folder / "scene.zarr", tmp_path / "proba.tif", "--proba", "--overwrite")
+        with rasterio.open(tmp_path / "proba.tif") as file:
+            assert file.descriptions == bands
 
 
 def test_a_sample_is_stored(folder, tmp_path):

@@ -62,8 +62,24 @@ def test_two_classes(store, tmp_path):
     assert {"yes <b>", "no & more"} <= set(page.cells)
     assert "at most" in page.cells[page.cells.index("Certificate") + 1]
     again = (tmp_path / "report.html").read_bytes()
+    assert b"<h1>ODMClassifier, 2 classes, on rows.zarr</h1>" in again
     reported(model, store, tmp_path)
     assert (tmp_path / "report.html").read_bytes() == again
+
+
+def test_what_a_search_tried(store, tmp_path):
+    model = odm.ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 100.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
+    page = reported(model, store, tmp_path, importance=False)
+    assert "Search" in page.headings
+    assert numbers(page, "Nested score", 1)[0] == pytest.approx(model.nested_score_, abs=1e-4)
+    best = page.cells.index("Nested score") + 2
+    shown = [float(cell.replace(",", "")) for cell in page.cells[best : best + 3]]
+    assert shown == pytest.approx([model.best_score_, 300, model.best_params_["gamma"]], rel=1e-3)
+    assert f"of {len(model.cv_results_['params'])} trials" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    model.save(tmp_path / "m.zarr")
+    page = reported(odm.load_model(tmp_path / "m.zarr"), store, tmp_path, importance=False)
+    assert numbers(page, "gamma", 1)[0] == pytest.approx(model.best_params_["gamma"], rel=1e-3)
+    assert "A saved model does not keep" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def numbers(page: Page, name: str, count: int) -> list[float]:

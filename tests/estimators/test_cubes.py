@@ -417,12 +417,14 @@ def test_a_saved_model_knows_the_cube(fitted, tmp_path):
 
 def test_a_map_has_the_meanings_of_the_labels(tmp_path):
     labels = labels_of("codes")[0].assign_attrs(flag_values=np.array([3, 4, 9]), flag_meanings="water land town")
-    model = ODMClassifier(**SETTINGS).fit(scene(), labels)
+    model = ODMClassifier(**{**SETTINGS, **SMOOTH}, loo=True).fit(scene(), labels)
     model.save(tmp_path / "model.zarr")
     for each in (model, load_model(tmp_path / "model.zarr")):
-        found = each.predict(scene()).attrs
-        assert (found["flag_values"].tolist(), found["flag_meanings"]) == ([3, 4], "water land")
+        for found in (each.predict(scene()), each.predict_proba(scene())["class"]):
+            assert (found.flag_values.tolist(), found.flag_meanings) == ([3, 4], "water land")
     assert model.fit(scene(), labels_of("codes")[0]).predict(scene()).attrs["flag_meanings"] == "3 4"
+    words = model.fit(scene(), labels_of("words")[0]).predict_proba(scene())["class"]
+    assert words.attrs == {}  # they name themselves
 
 
 def test_a_regression_of_a_cube():

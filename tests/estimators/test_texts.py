@@ -146,10 +146,10 @@ def test_probabilities_that_need_too_many_features_point_at_calibrate(saved):
 @pytest.mark.parametrize("topics", [TOPICS, np.unique(TOPICS, return_inverse=True)[1] % 2], ids=["many", "two"])
 def test_landmarks_that_do_not_fit_point_at_the_linear_kernel(topics):
     rows = pipeline(2**20).fit_transform(TEXTS)
-    with pytest.raises(
-        MemoryLimitError, match=r"Rows are sparse, as of texts: use kernel='linear' \(--kernel linear\)"
-    ):
+    with pytest.raises(MemoryLimitError, match="are dense rows of 1,048,576 features: use kernel='linear'"):
         ODMClassifier(solver="landmark", memory_limit="600MB").fit(rows, topics)
+    with pytest.raises(MemoryLimitError, match=r"free for it\. Use a smaller n_landmarks"):
+        ODMClassifier(solver="landmark", memory_limit="600kB").fit(pipeline(8).fit_transform(TEXTS), topics)
 
 
 LIES = {

@@ -11,12 +11,12 @@ from sklearn.datasets import load_breast_cancer
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.recipes import EXACT_WORK, RECIPES, choose_solver
+from dask_odm.methods.recipes import EXACT_WORK, GROUPED_ROWS, RECIPES, choose_solver
 
 
-def chosen(rows: int, features: int, **parameters: object) -> str:
+def chosen(rows: int, features: int, groups: object = None, **parameters: object) -> str:
     model = ODMClassifier(**parameters)
-    return choose_solver(model.solver, model._settings(FitRun.of(model)), rows, features).solver
+    return choose_solver(model.solver, model._settings(FitRun.of(model), groups=groups), rows, features).solver
 
 
 def test_the_table():
@@ -27,7 +27,10 @@ def test_the_table():
     assert chosen(10**9, 20, kernel="linear") == "newton"
     assert chosen(60_000, 60_000, kernel="precomputed") == "exact"
     assert chosen(8000, 20, memory_limit="10 MB") == "landmark"
-    assert chosen(8000, 20, memory_limit="1 GB") == "exact"
+    assert chosen(8000, 20, memory_limit="1 GB") == chosen(8000, 20, loo=True) == "exact"
+    groups = np.arange(2)
+    assert chosen(GROUPED_ROWS, 20, groups, loo=True) == "exact"
+    assert chosen(GROUPED_ROWS + 1, 20, groups, loo=True) == "landmark"
     for solver, recipe in RECIPES.items():
         assert chosen(10**9, 20, solver=solver, kernel="linear" if recipe.linear else "rbf") == solver
 

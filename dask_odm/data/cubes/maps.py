@@ -20,11 +20,11 @@ def mapped(
     arguments: tuple[Any, ...],
     answers: AnswerFormat,
     name: str,
-    columns: tuple[str, Array | None] = ("column", None),
+    columns: tuple[str, Any] = ("column", None),
 ) -> xr.DataArray:
     """Return ``function(X, *arguments)`` of all complete rows of a cube as a DataArray over its row dimensions.
 
-    Answers of several columns have one more dimension, the last, whose name and coordinates are ``columns``. A lazy
+    Answers of several columns have one more dimension, the last, whose name and coordinate are ``columns``. A lazy
     cube is answered block by block, with chunks as it has; ``arguments`` may then be delayed. One in memory is answered
     at once. Raises InputError if the cube already has a dimension or coordinate of that name.
     """

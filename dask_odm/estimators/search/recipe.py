@@ -271,13 +271,13 @@ class _Trials(SampleTrials):
 
         With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
         """
-        _, choice, fit = self._chosen(setting)
+        _, choice, fit = self._chosen(setting, loo=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
-            trained = choice.train(self._data, replace(fit, loo=True, groups=self._groups))
+            trained = choice.train(self._data, fit)
         left = trained.attributes["loo_decision_function_"]
         y, weight = self._data.columns()
         rows = slice(None) if self._data.row_numbers[1] is None else self._data.row_numbers[1]
@@ -303,12 +303,17 @@ class _Trials(SampleTrials):
         """Train all rows with a setting; ``why`` says why its solver was taken."""
         classifier, choice, fit = self._chosen(setting)
         choice = replace(choice, why=why) if why else choice
-        return classifier._trained(choice, self._data, replace(fit, groups=self._groups if fit.loo else None))
+        return classifier._trained(choice, self._data, fit)
 
-    def _chosen(self, setting: Setting) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:
-        """Return the classifier of all rows with a setting of the search, its solver and its settings."""
+    def _chosen(self, setting: Setting, *, loo: bool = False) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:
+        """Return the classifier of all rows with a setting of the search, its solver and its settings.
+
+        With ``loo``, rows or groups are left out, though the last fit may not do so.
+        """
         classifier = self._fit.classifier(**{"kernel": setting.kernel, **self.parameters(setting)})
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
+        loo = loo or fit.loo
+        fit = replace(fit, loo=loo, groups=self._groups if loo else None)
         return classifier, classifier._choose(fit, self._data.rows, self._data.features), fit
 
 

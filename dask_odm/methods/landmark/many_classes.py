@@ -242,5 +242,5 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
             needed = max(needed, data.held_bytes() + descent)
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
-    here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data))
+    here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))
     return here.memory - needed

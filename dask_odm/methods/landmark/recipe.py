@@ -117,10 +117,13 @@ def landmark_count(data: TrainingData, fit: ODMFit) -> int:
     return count
 
 
-def memory_advice(data: TrainingData) -> str:
-    """Return what to do if landmarks do not fit; those of sparse rows are dense, and may be a million wide."""
-    if data.is_sparse:
-        return "Rows are sparse, as of texts: use kernel='linear' (--kernel linear), or a smaller n_landmarks."
+def memory_advice(data: TrainingData, count: int) -> str:
+    """Return what to do if ``count`` landmarks do not fit; those of sparse rows may be a million wide."""
+    if data.is_sparse and data.features > count:  # fewer features take less than the landmarks' Gram matrix
+        return (
+            f"Landmarks of sparse rows, as of texts, are dense rows of {data.features:,} features: use kernel='linear' "
+            "(--kernel linear), or ingest texts with fewer features, n_features=1024 (--hash 1024)."
+        )
     return "Use a smaller n_landmarks, or more memory."
 
 
@@ -133,7 +136,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
-    here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data))
+    here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
         require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
