@@ -97,17 +97,23 @@ class Landmarks:
         """The factor in blocks."""
         return Triangle.of(self.factor)
 
-    def prepare(self) -> None:
-        """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
-        _ = self.triangle, self.packed
+    @cached_property
+    def narrow(self) -> tuple[Any, Triangle]:
+        """The landmarks packed for the right of a tile, and the factor in blocks, both in float32."""
+        return self.kernel.pack_right(self.rows.astype(np.float32)), self.triangle.in_float32()
 
-    def features(self, X: Any) -> Array:
-        """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), float64 (n, r).
+    def prepare(self, dtype: Any = np.float64) -> None:
+        """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
+        _ = (self.triangle, self.packed) if dtype == np.float64 else self.narrow
+
+    def features(self, X: Any, dtype: Any = np.float64) -> Array:
+        """Return the Nyström features ``L⁻¹ k(x)`` of every row of ``X`` (n, d), (n, r), computed in ``dtype``.
 
         It uses matrix products, since SciPy's triangular solve would block other threads.
         """
-        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(np.float64)), self.packed)
-        self.whiten(values)
+        packed, triangle = (self.packed, self.triangle) if dtype == np.float64 else self.narrow
+        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(dtype)), packed)
+        triangle.solve(values)
         return values
 
     def whiten(self, values: Array) -> None:

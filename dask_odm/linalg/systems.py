@@ -120,6 +120,10 @@ class Triangle:
         inverses = [np.ascontiguousarray(np.linalg.inv(np.tril(L[s, s])).T) for s in spans]
         return cls([(L[s, : s.start].T, inverse, L[s.stop :, s].T) for s, inverse in zip(spans, inverses, strict=True)])
 
+    def in_float32(self) -> Triangle:
+        """Return the same blocks in float32."""
+        return Triangle([(a.astype(np.float32), b.astype(np.float32), c.astype(np.float32)) for a, b, c in self.blocks])
+
     def solve(self, rows: Array) -> None:
         """Replace every row v of ``rows`` (m, n) by ``L⁻¹ v``."""
         start = 0

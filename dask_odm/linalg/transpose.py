@@ -66,7 +66,7 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
         numbers = cgutils.unpack_tuple(builder, given[1], TURNED_SIDE)
         for number in numbers:
             # 128 rows ahead, since the processor does not foresee this order by itself
-            _fetch(builder, place(0, builder.add(number, whole(128)), given[2]))
+            _emit_fetch(builder, place(0, builder.add(number, whole(128)), given[2]))
         tile = [builder.fsub(load(place(0, number, given[2])), shift) for number in numbers]
         for j, turned in enumerate(_turned(builder, tile)):
             target = place(4, builder.add(given[2], whole(j)), given[5])
@@ -76,7 +76,21 @@ def turn_tile(typing: Any, X: Any, rows: Any, column: Any, origin: Any, out: Any
     return types.void(X, rows, column, origin, out, at), generate
 
 
-def _fetch(builder: Any, pointer: Any) -> None:
+@Emitted
+def fetch(typing: Any, X: Any, row: Any, column: Any) -> Any:
+    """Prefetch ``X[row, column]``, so that it is in the cache when it is read."""
+    from numba import types
+    from numba.core import cgutils
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, given[0])
+        _emit_fetch(builder, cgutils.get_item_pointer(context, builder, signature.args[0], array, given[1:]))
+        return context.get_dummy_value()
+
+    return types.void(X, row, column), generate
+
+
+def _emit_fetch(builder: Any, pointer: Any) -> None:
     """Prefetch an address. One behind the last row does no harm."""
     from llvmlite import ir
 

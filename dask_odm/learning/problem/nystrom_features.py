@@ -25,6 +25,9 @@ from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
+SAMPLED = 16  # runs of rows whose features are computed in float64, too, and rows of a run
+MOST_ERROR = 2e-4  # of features, as a share of the longest; they are computed in float64 if float32 has a larger one
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelFeatures(FeatureMap):
@@ -55,19 +58,39 @@ def span_bytes(r: int, d: int) -> int:
     return 8 * (4 * r * r + 2 * r * d + 4 * (r + d) * max(64, r // 2))
 
 
-def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int) -> Array:
-    """Return Nyström features (n, r) in ``dtype`` of all ``rows``, which are scaled already."""
+def coordinates(landmarks: Landmarks, rows: Rows, dtype: Any, threads: int, precision: Any = np.float64) -> Array:
+    """Return Nyström features (n, r) of scaled ``rows`` in ``dtype``, computed in ``precision``."""
     found = np.empty((rows.n, len(landmarks)), dtype)
     step = block_rows(len(landmarks), found)
 
     def fill(start: int) -> None:
         stop = min(rows.n, start + step)
-        found[start:stop] = landmarks.features(rows.read(start, stop))
+        found[start:stop] = landmarks.features(rows.read(start, stop), precision)
 
     with single_threaded_blas:
-        landmarks.prepare()
+        landmarks.prepare(precision)
         run_threads(fill, range(0, rows.n, step), threads, "features")
     return found
+
+
+def rounding(landmarks: Landmarks, rows: Rows, dtype: Any) -> tuple[Any, Array]:
+    """Return the precision in which to compute features that are kept in ``dtype``, and the errors of some (m, r).
+
+    Those in float32 are computed in float32, which takes half the time, unless their errors are large, as if landmarks
+    are nearly dependent. Errors are of up to 300 rows; in float64 there are none.
+    """
+    if dtype != np.float32:
+        return np.float64, np.empty((0, len(landmarks)))
+    starts = range(0, rows.n, max(SAMPLED, rows.n // SAMPLED))
+    with single_threaded_blas:
+        some = [rows.read(start, min(rows.n, start + SAMPLED)) for start in starts]
+        exact, quick = (
+            np.concatenate([landmarks.features(X, each) for X in some]) for each in (np.float64, np.float32)
+        )
+    errors = quick - exact
+    if np.square(errors).sum(axis=1).max() <= MOST_ERROR**2 * np.square(exact).sum(axis=1).max():
+        return np.float32, errors
+    return np.float64, exact.astype(np.float32) - exact
 
 
 def landmark_weights(landmarks: Landmarks, w: Array) -> Array:

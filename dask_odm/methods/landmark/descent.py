@@ -19,8 +19,9 @@ place of ``‖φ‖²``. After the sweep b moves towards w·e as in `dask_odm.me
 has few of the rows, would take twice the sweeps by it.
 
 Reading features from memory dominates the cost. So a group of machines that share classes sweeps together: a row's
-features are read once for all of them, whose weights stay in the second-level cache. Groups depend on the number of
-classes alone.
+features are read once for all of them, whose weights stay in the second-level cache. Those of the next row are fetched
+meanwhile, which the processor would not do by itself, as the order is random. Groups depend on the number of classes
+alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +37,7 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
+from dask_odm.linalg.transpose import fetch
 from dask_odm.methods.landmark.machines import MachineQuery
 from dask_odm.methods.pairs.descent import row_gap
 from dask_odm.typing import Array
@@ -43,18 +46,34 @@ SHARED = 4  # classes on either side of the pairs of a group, or machines agains
 PATIENCE = 10  # sweeps that must take away a third of the gap, after as many before; else Newton's steps are quicker
 SHARE = 0.3  # share of the response of independent rows that b is assumed to meet at first
 REST = 4  # sweeps, and half as many as there were, until a row without a dual variable is visited again
+MEASURED = 4096  # rows whose features a thread measures at a time
+
+
+class _Known(NamedTuple):
+    """What all groups know: the features of the rows, the errors of some, and a vector (r,) that may be zero, the axis.
+
+    ``norms`` (n,) are the squared lengths of the features, and ``along`` (n,) their components along the axis.
+    """
+
+    features: Array
+    errors: Array
+    axis: Array
+    norms: Array
+    along: Array
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureDescent:
     """Rows in memory with their Nyström ``features`` (n, r), ``codes`` of classes (n,) and weights (n,), or none.
 
+    ``errors`` (m, r) are those of the features of some rows; no row is taken to have more than twice the largest.
     The ``query`` has the signs and stiffnesses of the machines. ``solver`` has the relative gap to reach, the most
     sweeps, and the seed of the order of the rows. The number of ``threads`` never changes the result.
     """
 
     query: MachineQuery
     features: Array
+    errors: Array
     codes: Array
     weight: Array
     solver: SolverSettings
@@ -63,17 +82,29 @@ class FeatureDescent:
     def run(self, pairs: int) -> list[PrimalSolution[None]]:
         """Return the weights (r,) of each machine's features, with P, gap and the sweeps taken.
 
-        Machines are all ``pairs`` of classes, or one for each class if that is 0. Gaps hold for features in float64.
+        Machines are all ``pairs`` of classes, or one for each class if that is 0. Gaps hold for exact features.
         """
         groups = self._groups(pairs)
         largest = sorted(groups, key=len, reverse=True)  # first, so that threads end together
-        axis = self._axis() if pairs else np.zeros(self.features.shape[1])
-        parts = run_threads(partial(self._solved, axis=axis), largest, self.threads)
+        parts = run_threads(partial(self._solved, known=self._known(pairs > 0)), largest, self.threads)
         found = dict(zip(chain.from_iterable(largest), chain.from_iterable(parts), strict=True))
         return [found[j] for j in range(len(found))]
 
+    def _known(self, has_axis: bool) -> _Known:
+        """Measure the features of all rows; with an axis, along their mean, or with zero in its place."""
+        n, r = self.features.shape
+        axis = self._axis() if has_axis else np.zeros(r)
+        norms, along = np.empty((2, n))
+
+        def measure(start: int) -> None:
+            some = slice(start, start + MEASURED)
+            _measure(self.features[some], axis, norms[some], along[some])
+
+        run_threads(measure, range(0, n, MEASURED), self.threads)
+        return _Known(self.features, self.errors, axis, norms, along)
+
     def _axis(self) -> Array:
-        """Return the unit vector (r,) along the mean of the features, or zero."""
+        """Return the unit vector (r,) along the mean of the features."""
         some = self.features[:: max(1, len(self.features) // 1024)]
         mean = some.mean(axis=0, dtype=np.float64)
         return np.asarray(mean / max(float(np.linalg.norm(mean)), np.finfo(float).tiny))
@@ -84,59 +115,59 @@ class FeatureDescent:
         keys = keys or [(j // SHARED, 0) for j in range(machines)]
         return [[j for j in range(machines) if keys[j] == key] for key in dict.fromkeys(keys)]
 
-    def _solved(self, group: list[int], axis: Array) -> list[PrimalSolution[None]]:
+    def _solved(self, group: list[int], known: _Known) -> list[PrimalSolution[None]]:
         query = self.query.of_machines(np.array(group))
         learned = np.array([len(own) > 0 for own in query.machines])
         rows = np.flatnonzero(learned[self.codes])
         weight = self.weight[rows] if self.weight.size else np.ones(len(rows))
-        run = _Group(self.features, axis, rows, self.codes[rows], weight, query)
+        run = _Group(known, rows, self.codes[rows], weight, query)
         k = len(group)
         rng = np.random.default_rng(self.solver.seed)
-        live = np.ones(k, bool)
+        left = np.ones(k, bool)
+        swept = left.copy()  # those left whose gap, as far as a sweep tells, is not small enough
+        slow = np.zeros(k, bool)
+        sweeps = np.zeros(k, np.int64)
         gaps = np.full(k, np.inf)
         found: dict[int, PrimalSolution[None]] = {}
         for sweep in range(1, self.solver.max_iter + 1):
-            stale = run.sweep(rng.permutation(len(rows)), sweep, live)
-            slow = np.zeros(k, bool)
-            if sweep % PATIENCE == 0:
-                slow = ~(stale <= 0.7 * gaps)
-                gaps = stale
+            stale = run.sweep(rng.permutation(len(rows)), sweep, swept)
+            sweeps += swept
+            compared = swept & (sweeps % PATIENCE == 0)
+            slow |= compared & ~(stale <= 0.7 * gaps)
+            gaps[compared] = stale[compared]
             # margins of the sweep are of changing weights, which is most often to their gap's disadvantage
-            ended = live & ((stale <= 1.5 * self.solver.tol) | slow | (sweep == self.solver.max_iter))
-            if not ended.any():
+            swept &= ~((stale <= 1.2 * self.solver.tol) | slow)
+            if swept.any() and sweep < self.solver.max_iter:
                 continue
-            W, primal, gap = run.judge(ended)
-            for j in np.flatnonzero(ended):
+            W, primal, gap = run.judge(left)  # of all at once, since reading the features takes most of the time
+            for j in np.flatnonzero(left):
                 converged = bool(gap[j] <= self.solver.tol)
                 if converged or slow[j] or sweep == self.solver.max_iter:
-                    found[int(j)] = PrimalSolution(W[j], float(primal[j]), float(gap[j]), converged, [], sweep)
-                    live[j] = False
-            if not live.any():
+                    found[int(j)] = PrimalSolution(W[j], float(primal[j]), float(gap[j]), converged, [], int(sweeps[j]))
+                    left[j] = False
+            if not left.any():
                 break
+            swept = left.copy()
         return [found[j] for j in range(k)]
 
 
 class _Group:
     """State of a group of k machines: weights W (k, r) and coefficients A (rows, k) in the features' dtype.
 
-    ``b`` (k,) are in the place of the weights' components along the ``axis`` (r,), which is zero for no such b.
+    ``b`` (k,) are in the place of the weights' components along the axis.
     """
 
-    def __init__(
-        self, features: Array, axis: Array, rows: Array, codes: Array, weight: Array, query: MachineQuery
-    ) -> None:
+    def __init__(self, known: _Known, rows: Array, codes: Array, weight: Array, query: MachineQuery) -> None:
         k = query.stiffness.shape[1]
-        self.features = features
-        self.axis = axis
-        self.codes = codes
+        features = known.features
+        self.known = known
+        self.rows = rows, codes, weight, query.signs, query.stiffness
+        self.lengths = known.norms[rows], known.along[rows]
         settings = query.settings
         self.band = np.array([settings.low, settings.high, settings.upsilon])
         self.W = np.zeros((k, features.shape[1]), features.dtype)
         self.A = np.zeros((len(rows), k), features.dtype)
         self.rest = np.zeros((len(rows), k), np.int32)  # sweep in which a row is visited again
-        self.norms, self.along = np.empty((2, len(rows)))
-        _measure(features, axis, rows, self.norms, self.along)
-        self.rows = rows, codes, weight, query.signs, query.stiffness
         # how far b moves before the next sweep, and how far it was from its place after the last one
         self.b, self.move, self.lag = np.zeros((3, k))
         self.share = np.full(k, SHARE)
@@ -144,41 +175,42 @@ class _Group:
     def sweep(self, order: Array, number: int, live: Array) -> Array:
         """Visit the rows in ``order``; return every machine's relative gap, by margins as they were when visited."""
         sums = np.zeros((3, len(live)))
-        self.b += self.move
-        total = self.W @ self.axis
+        self.b[live] += self.move[live]
+        total = self.W @ self.known.axis
         _sweep(
-            self.features, *self.rows, self.norms, self.along, self.band, order, number, live, self.b, total, self.W,
+            self.known.features, *self.rows, *self.lengths, self.band, order, number, live, self.b, total, self.W,
             self.A, self.rest, sums,
         )  # fmt: skip
         loss, lacking, response = sums
         lag = total - self.b
         square = np.einsum("ij,ij->i", self.W, self.W, dtype=np.float64) - total**2 + self.b**2
         gap = (lacking + 0.5 * lag**2) / np.maximum(loss + 0.5 * square, np.finfo(float).tiny)
-        self.share *= np.where(self.lag == 0.0, 1.0, np.where(lag * self.lag > 0.0, 0.65, 1.5))
-        self.share = np.clip(self.share, 0.02, 1.0)
-        self.move = live * lag / (1.0 + self.share * response)
-        self.lag = lag
+        share = self.share * np.where(self.lag == 0.0, 1.0, np.where(lag * self.lag > 0.0, 0.65, 1.5))
+        np.copyto(self.share, np.clip(share, 0.02, 1.0), where=live)
+        np.copyto(self.move, lag / (1.0 + self.share * response), where=live)
+        np.copyto(self.lag, lag, where=live)
         return gap
 
     def judge(self, some: Array) -> tuple[Array, Array, Array]:
         """Return weights (k, r), P and gaps (k,) of ``some`` machines in float64, and visit all their rows next.
 
-        Features in float32 are off by 2⁻²⁴ of their length, and so inner products by twice that. Gaps are the largest
-        that this allows.
+        Margins may be off by twice as much as those of any row whose features' errors are known, and the weights that
+        follow from the dual variables by the largest sum of such errors. Gaps are the largest that this allows.
         """
+        known = self.known
         W = np.zeros(self.W.shape)
         sums = np.zeros((2, len(some)))
-        _add_images(self.features, self.rows[0], some, self.A, W)
+        _add_images(known.features, self.rows[0], some, self.A, W)
         self.W[some] = W[some]
         self.rest[:, some] = 0
-        lag = self.b - W @ self.axis
-        W += lag[:, None] * self.axis
-        longest = float(np.sqrt(self.norms.max(initial=0.0)))
-        error = 2.0**-24 * longest * (self.features.dtype == np.float32)
-        spread = error * (2.0 * longest * np.abs(self.A).sum(axis=0, dtype=np.float64) + np.abs(lag))
-        _judge(self.features, *self.rows, self.band, some, spread, self.A, W, sums)
+        lag = self.b - W @ known.axis
+        W += lag[:, None] * known.axis
+        spread = 2.0 * np.abs(known.errors @ W.T).max(axis=0, initial=0.0)
+        longest = 2.0 * float(np.sqrt(np.square(known.errors).sum(axis=1).max(initial=0.0)))
+        off = np.abs(lag) + longest * np.abs(self.A).sum(axis=0, dtype=np.float64)
+        _judge(known.features, *self.rows, self.band, some, spread, self.A, W, sums)
         primal = sums[0] + 0.5 * np.einsum("ij,ij->i", W, W)
-        return W, primal, (sums[1] + 0.5 * lag**2) / np.maximum(primal, np.finfo(float).tiny)
+        return W, primal, (sums[1] + 0.5 * off**2) / np.maximum(primal, np.finfo(float).tiny)
 
 
 def descent_bytes(n: int, r: int, width: int, itemsize: int) -> int:
@@ -187,10 +219,10 @@ def descent_bytes(n: int, r: int, width: int, itemsize: int) -> int:
 
 
 @compiled
-def _measure(features: Array, axis: Array, rows: Array, norms: Array, along: Array) -> None:
+def _measure(features: Array, axis: Array, norms: Array, along: Array) -> None:
     """Write the squared length of every row's features, and their component along the ``axis`` (r,)."""
-    for i in range(rows.size):
-        row = features[rows[i]]
+    for i in range(norms.size):
+        row = features[i]
         norm = 0.0
         component = 0.0
         for j in range(row.size):
@@ -215,8 +247,22 @@ def _sweep(
     high = band[1]
     upsilon = band[2]
     zero = W[0, 0] - W[0, 0]
+    due = np.zeros(order.size, np.bool_)
+    for i in range(order.size):
+        for k in range(live.size):
+            due[i] |= live[k] and rest[i, k] <= number and stiffness[codes[i], k] > 0.0
+    visited = np.empty(order.size + 1, np.int64)
+    count = 0
     for i in order:
+        visited[count] = i
+        count += due[i]
+    visited[count] = visited[0]
+    line = 64 // W.itemsize
+    for at in range(count):
+        i = visited[at]
         row = features[rows[i]]
+        ahead = rows[visited[at + 1]]
+        fetched = 0
         code = codes[i]
         component = along[i]
         norm = norms[i] - component * component
@@ -224,6 +270,11 @@ def _sweep(
             c = stiffness[code, k] * weight[i]
             if c == 0.0 or not live[k] or rest[i, k] > number:
                 continue
+            # some of the next row for each machine, since fetching all at once would wait for the memory
+            upto = min(row.size, fetched + 16 * line)
+            while fetched < upto:
+                fetch(features, ahead, fetched)
+                fetched += line
             w = W[k]
             score = zero
             for j in range(row.size):

@@ -24,7 +24,7 @@ from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, span_bytes
+from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, rounding, span_bytes
 from dask_odm.learning.solution import Record, record_after, step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -155,9 +155,10 @@ def _descended(
         return held, list(resume.history)
     scaled = seen.scaled
     rows = ArrayRows(scaled) if isinstance(scaled, np.ndarray) else scaled
-    features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT)
+    precision, errors = rounding(landmarks, rows, seen.data.dtype)
+    features = coordinates(landmarks, rows, seen.data.dtype, CPU_COUNT, precision)
     codes, weight = seen.data.columns()
-    descent = FeatureDescent(query, features, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
+    descent = FeatureDescent(query, features, errors, codes.astype(np.int64), weight, fit.solver, CPU_COUNT)
     found = descent.run(pairs)
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
