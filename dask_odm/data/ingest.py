@@ -307,9 +307,9 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
         )  # fmt: skip
     found = len(set(encoder.classes()))
     twins = source.label_twins if source.label_is_guessed else []
-    if source.label_is_guessed and (encoder.is_real or found != 2 or twins):
+    if source.label_is_guessed and source.label_name is not None and (encoder.is_real or found != 2 or twins):
         what = "targets" if encoder.is_real else "labels"
-        held = "" if encoder.is_real else f", which holds {found} different value{'s' * (found > 1)}"
+        held = "" if encoder.is_real else f", which holds {found} different value{'s' * (found != 1)}"
         held += f", and {twins[0][:60]!r} is a feature" if twins else ""
         logger.warning(
             "%s: the %s are the last column, %s%s; if it is another, name that by label= (--label).",

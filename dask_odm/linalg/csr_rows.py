@@ -52,6 +52,16 @@ class CSRRows(RowsOfMatrix):
         features, values = map(np.concatenate, held)
         return replace(parts[0], starts=_starts(counts), features=frozen(features), values=frozen(values))
 
+    def without_empty_columns(self) -> CSRRows:
+        """Return the rows without the columns that are 0 in all of them, which change no distance or inner product."""
+        used = np.bincount(self.features, minlength=self.columns) > 0
+        used[0] = True  # there is a feature even if all rows are 0
+        if self.shift is not None:
+            used |= self.shift != 0
+        places = (np.cumsum(used) - 1).astype(np.int32)
+        shift = None if self.shift is None else self.shift[used]
+        return replace(self, features=frozen(places[self.features]), columns=int(used.sum()), shift=shift)
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.starts) - 1, self.columns

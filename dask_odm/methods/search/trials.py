@@ -28,6 +28,7 @@ from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import coordinates
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.left_out import inverse_factor, left_out
@@ -253,6 +254,8 @@ def trial_rows(
         features, X = _without_empty_columns(features, held.X)
         return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)
+    if isinstance(seen.scaled, CSRRows):  # a sample of texts has few of all words, and landmarks are dense
+        seen = replace(seen, scaled=seen.scaled.without_empty_columns())
     count = min(count, data.rows)
     data.cluster.require(
         trial_bytes(data.rows, count), 1, f"A trial of {data.rows} rows by {count} landmarks", "Use more memory."
