@@ -163,6 +163,10 @@ def read_support(partitions: Any, number: int, into: np.ndarray) -> None:
     into[:] = 0.0
 
 
+def remove(partitions: Any, number: int) -> None:
+    """Remove nothing, since there are no files."""
+
+
 @dataclass(frozen=True, eq=False)
 class StandInModel:
     """Takes as many bytes as 1,000 landmarks of 50 features."""
