@@ -119,7 +119,7 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
         patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, read_support=sleepers.read_support),
-        patch.object(shuffle.StoredPartitions, "remove"),
+        patch.object(shuffle.StoredPartitions, "remove", sleepers.remove),
     ):
         solved: dict[int, Any] = {}
         recipe._solve_bins(SimpleNamespace(data=data, partitions=partitions), top, solved, settings, solved.__setitem__)

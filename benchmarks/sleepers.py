@@ -117,9 +117,15 @@ class Everyone:
 
 
 def count_groups(store: Store, targets: Any, group_of: Any, n_groups: int, folder: str, chunk: int) -> np.ndarray:
-    """Sleep instead of counting the rows of a chunk in every group, which all have as many."""
-    rows = len(store.read(chunk).X)
-    return np.full(n_groups, rows // n_groups) + (np.arange(n_groups) < rows % n_groups)
+    """Sleep instead of counting the rows of a chunk in every group, to which the rows of the store go in turn."""
+    block = store.read(chunk)
+    rows = len(block.X)
+    counts = np.full(n_groups, rows // n_groups)
+    first = block.first % n_groups
+    more = rows % n_groups
+    counts[first : first + more] += 1
+    counts[: max(0, first + more - n_groups)] += 1
+    return counts
 
 
 def scatter(
@@ -155,6 +161,10 @@ def solve_bin(bins: Any, number: int) -> SolvedBin:
 def read_support(partitions: Any, number: int, into: np.ndarray) -> None:
     """Read nothing: the rows of `solve_bin` are zeros."""
     into[:] = 0.0
+
+
+def remove(partitions: Any, number: int) -> None:
+    """Remove nothing, since there are no files."""
 
 
 @dataclass(frozen=True, eq=False)

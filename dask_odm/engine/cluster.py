@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import sys
 import threading
 from collections import deque
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import dask
+import numpy as np
 import psutil
 from dask._task_spec import Task, TaskRef
 from dask.base import annotate, compute, normalize_token, persist
@@ -156,6 +158,23 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
 def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, bool]:
     """Return this process's `baseline_bytes`, and whether `TRIM` is set."""
     return baseline_bytes(warm_up), bool(os.environ.get(TRIM))
+
+
+def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
+    """Join the results of neighbouring tasks of a call."""
+    return list(chain.from_iterable(runs))
+
+
+def _counted(function: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
+    """Return 1, and what ``function`` returns, for `_added`."""
+    return 1, function(*arguments)
+
+
+def _added(runs: Sequence[list[tuple[int, Any]]]) -> list[tuple[int, Any]]:
+    """Add the results of neighbouring tasks of a call, and how many they are."""
+    counts, values = zip(*_in_a_row(runs), strict=True)
+    first, *others = values
+    return [(sum(counts), sum(others, first))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -435,6 +454,21 @@ class Cluster:
             report(Progress(phase, done, len(arguments)))
         return [item for first in sorted(results) for item in results[first]]
 
+    def sum_chunks(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str, *shared: Any
+    ) -> Any:
+        """Return the sum of the results of `map_chunks`, which workers add in any order, as whole numbers may be."""
+        report(Progress(phase, 0, len(arguments)))
+        done = 0
+        total: Any = 0
+        counted = partial(_counted, function)
+        for _, found in self.finished(counted, arguments, self.tasks, phase, *shared, joined=JOINED, join=_added):
+            ((count, value),) = _added([found])
+            done += count
+            total = total + value
+            report(Progress(phase, done, len(arguments)))
+        return total
+
     def finished(
         self,
         function: Callable[..., Any],
@@ -443,18 +477,23 @@ class Cluster:
         phase: str,
         *shared: Any,
         joined: int = 1,
+        join: Callable[[Sequence[list[Any]]], list[Any]] = _in_a_row,
+        packed: bool = False,
     ) -> Iterator[tuple[int, list[Any]]]:
         """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
 
-        Earlier runs start first. Without a client, all have finished then. Workers join the results of many tasks,
-        ``joined`` at a time: to ask a worker for a result takes a scheduler as long as a task.
+        Earlier runs start first. Without a client, all have finished then. Workers ``join`` the results of many tasks,
+        ``joined`` at a time: to ask a worker for a result takes a scheduler as long as a task. Results of many small
+        arrays should be ``packed`` to one on the way, since Dask reads and writes arrays one by one.
         """
         count = min(len(arguments), tasks)
         bounds = [round(i * len(arguments) / count) for i in range(count + 1)]
-        calls = [partial(_run_group, function, arguments[a:b]) for a, b in pairwise(bounds)]
+        runs = [arguments[a:b] for a, b in pairwise(bounds)]
         if self.client is None:
-            yield from zip(bounds, run_threads(lambda call: call(shared), calls, self.threads), strict=False)
+            found = run_threads(lambda run: _run_group(function, run, shared), runs, self.threads)
+            yield from zip(bounds, found, strict=False)
             return
+        calls = [partial(_run_packed if packed else _run_group, function, run) for run in runs]
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
         sent = f"{phase}-{serial}-shared"
         keys = [f"{phase}-{serial}-{i}" for i in range(count)]
@@ -463,11 +502,11 @@ class Cluster:
         if joined > 1:
             parts = [keys[i : i + joined] for i in range(0, count, joined)]
             keys = [f"{phase}-{serial}-joined-{i}" for i in range(len(parts))]
-            graph |= {key: (_in_a_row, part) for key, part in zip(keys, parts, strict=True)}
+            graph |= {key: (join, part) for key, part in zip(keys, parts, strict=True)}
         with annotate(priority=_earlier):
             futures = self.started(graph | {sent: (partial(_together, *shared),)}, keys)
         for i, result in self.done(futures):
-            yield bounds[joined * i], result
+            yield bounds[joined * i], _in_a_row([pickle.loads(each.data) for each in result]) if packed else result
 
 
 class _NamedGraph(dict[str, Any]):
@@ -518,11 +557,6 @@ def _together(*shared: Any) -> tuple[Any, ...]:
     return shared
 
 
-def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
-    """Join the results of neighbouring tasks of a call."""
-    return list(chain.from_iterable(runs))
-
-
 def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tuple[Any, ...], *start: Any) -> Any:
     return function(*start, *shared, *more)
 
@@ -533,6 +567,13 @@ def _run_group(
 ) -> list[Any]:
     with single_threaded_blas:
         return [function(*shared, *a) for a in while_wanted(arguments)]
+
+
+def _run_packed(
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
+) -> list[Array]:
+    """Return the results of `_run_group`, pickled to one array."""
+    return [np.frombuffer(pickle.dumps(_run_group(function, arguments, shared), protocol=5), np.uint8)]
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:

@@ -28,7 +28,7 @@ from dask_odm.data.rows.stored import (
 )
 from dask_odm.data.rows.stored_entries import DealtFile, SparsePartitions, deal, forget_dealt, join, with_most
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import map_array
+from dask_odm.data.storage.files import map_array, save_array
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster, while_wanted
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
@@ -36,6 +36,8 @@ from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
+
+EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
 
 def partition_arrays(
@@ -146,24 +148,26 @@ class Shuffle:
         sizes = counted.sum(axis=0)
         dealer = dealer_of(tuple(sizes.tolist()))
         before = np.cumsum(counted, axis=0, dtype=np.min_scalar_type(sizes.max())) - counted
+        # a number for each run and group: workers read those of their run, which would else pass the scheduler
+        save_array(os.path.join(self.folder, EARLIER), before)
         if self.store.is_sparse:
-            return self._move_entries(dealer, before)
+            return self._move_entries(dealer)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        written = self._moved(partial(move_run, scatter), partitions, dealer, before)
-        self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
+        written = self._moved(partial(move_run, scatter), partitions, dealer)
+        self.cluster.sum_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
         return partitions
 
-    def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer, before: Array) -> Array:
-        """Move all rows, run by run, given how many of each group earlier runs have; add what each move returns."""
+    def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer) -> Array:
+        """Move all rows, run by run; add what each move returns."""
         shared = self.store, self.targets, partitions, self.folder, dealer.assign
-        runs = list(zip(self._runs, before, strict=True))
-        first, *others = self.cluster.map_chunks(move, runs, "shuffle", *shared)
-        return sum(others, first)
+        runs = [(run, i) for i, run in enumerate(self._runs)]
+        found: Array = self.cluster.sum_chunks(move, runs, "shuffle", *shared)
+        return found
 
-    def _move_entries(self, dealer: Dealer, before: Array) -> SparsePartitions:
+    def _move_entries(self, dealer: Dealer) -> SparsePartitions:
         """Write every sparse row to its place: in segments first, which are then joined to pieces."""
         planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        partitions = with_most(planned, self._moved(deal_run, planned, dealer, before))
+        partitions = with_most(planned, self._moved(deal_run, planned, dealer))
         pieces = list(partitions.pieces(0, len(partitions.counts)))
         # the segments of a piece, joined, in order, and packed
         self.cluster.require(5 * partitions.piece_nbytes, len(pieces), "Joining the rows of a piece")
@@ -194,10 +198,10 @@ def move_run(
     folder: str,
     assign: Callable[[Array, Array], tuple[Array, Array]],
     chunks: range,
-    before: Array,
+    number: int,
 ) -> Array:
-    """Move a run of chunks one by one, given how many rows of each group earlier runs have; add results."""
-    before = before.astype(np.int64)  # a copy, to which chunks add their rows
+    """Move the chunks of run ``number`` one by one, and add what each move returns."""
+    before = map_array(os.path.join(folder, EARLIER))[number].astype(np.int64)  # a copy, to which chunks add their rows
     total: Any = 0
     for c in while_wanted(chunks):
         total = total + move(store, targets, partitions, folder, assign, c, before)
@@ -211,11 +215,11 @@ def deal_run(
     folder: str,
     assign: Callable[[Array, Array], tuple[Array, Array]],
     chunks: range,
-    before: Array,
+    number: int,
 ) -> Array:
     """Move a run of chunks of sparse rows to a file of its own, as `move_run`, and return the entries of each piece."""
     with DealtFile.new(partitions, folder, chunks) as dealt:
-        return move_run(partial(deal, dealt), store, targets, partitions, folder, assign, chunks, before)
+        return move_run(partial(deal, dealt), store, targets, partitions, folder, assign, chunks, number)
 
 
 def scaling_path(folder: str) -> str:

@@ -421,6 +421,28 @@ def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]
 
 
+@pytest.mark.parametrize("few", [4, 128])
+def test_workers_add_the_results_of_many_tasks(client, monkeypatch, few):
+    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", few)
+    numbers = [(i, 2) for i in range(40)]
+    heard: list[Progress] = []
+    with listen(heard.append):
+        for cluster in (Cluster.present(), Cluster.local()):
+            assert cluster.sum_chunks(np.power, numbers, "squares") == sum(i**2 for i in range(40))
+            assert heard[-1] == Progress("squares", 40, 40)
+
+
+def test_results_that_travel_as_one_array(client, monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
+    sizes = [(i,) for i in range(20)]
+    for joined in (1, 3):
+        parts = Cluster.present().finished(np.arange, sizes, 10, "arrays", joined=joined, packed=True)
+        found = dict(parts)
+        assert sorted(found) == list(range(0, 20, 2 * joined))
+        arrays = [each for first in sorted(found) for each in found[first]]
+        assert all(each.flags.writeable and each.tolist() == list(range(i)) for i, each in enumerate(arrays))
+
+
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
     monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]

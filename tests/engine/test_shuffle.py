@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.data.storage.scratch import scratch_folder
+from dask_odm.engine import shuffle
 from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
 from dask_odm.engine.shuffle import Shuffle, partition_arrays
 from dask_odm.errors import InputError, StoreError
@@ -142,6 +146,21 @@ def test_random_partitions_do_not_look_at_the_rows(tmp_path):
     shares = [(disk.labels(k, k + 1)[0] > 0).mean() for k in range(8)]
     assert np.abs(np.array(shares) - 0.5).max() < 0.12  # 3.8 standard deviations of 250 rows
     assert max(disk.counts) - min(disk.counts) <= 1
+
+
+@pytest.mark.parametrize("left", [0, 50, 200])
+def test_a_file_of_the_shuffle_that_is_cut_off(tmp_path, monkeypatch, left):
+    X, y = blobs(300)
+    partitioner = RandomPartitioner(4, 1)
+    save = shuffle.save_array
+
+    def save_a_part(path, values):
+        save(path, np.pad(values, ((0, 0), (0, 20))))
+        os.truncate(path, left)
+
+    monkeypatch.setattr(shuffle, "save_array", save_a_part)
+    with pytest.raises(StoreError, match="the file is cut off"), scratch_folder() as folder:
+        Shuffle(store_of(tmp_path / "a.zarr", X, y), TwoClasses(), folder, HERE).by_partitioner(partitioner, PLAIN)
 
 
 def test_phases_are_reported(tmp_path):

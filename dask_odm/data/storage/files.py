@@ -7,6 +7,7 @@ file, or fails far from its cause. An interrupting signal (``EINTR``) is no erro
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 from contextlib import suppress
@@ -62,18 +63,32 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         return read(stream)
 
 
+def _whole_header(file: IO[bytes], path: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return `read_array_header`; raise OSError if the file ends in the header."""
+    try:
+        return read_array_header(file)
+    except ValueError as error:
+        if file.read(1):
+            raise
+        raise _cut_off(path) from error
+
+
+def _cut_off(path: str) -> OSError:
+    return OSError(errno.EIO, "the file is cut off", path)
+
+
 def load_array(path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """Return the array of numbers in a ``.npy`` file, read into ``out`` if that is given.
 
     Raises OSError if the file is cut off, and ValueError if ``out`` is not C-contiguous, or differs in shape or type.
     """
     with open_whole(path) as file:
-        shape, fortran, dtype = read_array_header(file)
+        shape, fortran, dtype = _whole_header(file, path)
         found: npt.NDArray[Any] = np.empty(shape[::-1] if fortran else shape, dtype) if out is None else out
         if out is not None and (out.flags.c_contiguous, out.shape, out.dtype, fortran) != (True, shape, dtype, False):
             raise ValueError(f"{path} has {dtype} of shape {shape}, not {out.dtype} of shape {out.shape}")
         if file.readinto(found.reshape(-1).view(np.uint8).data) != found.nbytes:
-            raise OSError(errno.EIO, "the file is cut off", path)
+            raise _cut_off(path)
     return found.T if fortran else found
 
 
@@ -88,9 +103,11 @@ def save_array(path: str, values: npt.NDArray[Any]) -> None:
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
-    """Map the array in a ``.npy`` file into memory; raise ValueError if it is none."""
+    """Map the array in a ``.npy`` file into memory; raise OSError if it is cut off, and ValueError if it is none."""
     with open_whole(path) as file:
-        shape, fortran, dtype = read_array_header(file)
+        shape, fortran, dtype = _whole_header(file, path)
+        if os.fstat(file.fileno()).st_size < file.tell() + math.prod(shape) * dtype.itemsize:
+            raise _cut_off(path)
         return np.memmap(path, dtype, "r+" if writable else "r", file.tell(), shape, "F" if fortran else "C")
 
 

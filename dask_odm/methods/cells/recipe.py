@@ -27,7 +27,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import FEW_TASKS, Cluster
+from dask_odm.engine.cluster import FEW_TASKS, JOINED, Cluster
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
@@ -148,7 +148,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
         before = len(history)
         while (told := every * len(history)) < top.count:
             after = min(told + every, top.count)
-            if not all(k in solved for k in range(told, after)):
+            if not all(k in solved for k in reversed(range(told, after))):  # the last are mostly solved last
                 break
             bins = [solved[k] for k in range(after)]
             history.append(_record(bins, len(history), rows, time.perf_counter() - began))
@@ -282,10 +282,12 @@ def _solve_bins(
         told = StoredBins(partitions, whole, settings, threads, start)
         for k, each in solved.items():
             save_support(partitions, k, each)
+        joined = JOINED if cluster.slots > FEW_TASKS else 1  # tasks that end together, as they have a thread each
         for i in range(0, len(left), group):
             some = left[i : i + group]
+            ones = [(k,) for k in some]
             for first, found in cluster.finished(
-                solve_stored_bin, [(k,) for k in some], cells_tasks(cluster), "bins", told
+                solve_stored_bin, ones, cells_tasks(cluster), "bins", told, joined=joined, packed=True
             ):
                 for k, each in zip(some[first:], found, strict=False):
                     keep(k, each)

@@ -16,7 +16,7 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store import open_chunks
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner
-from dask_odm.engine.shuffle import Shuffle, deal_run
+from dask_odm.engine.shuffle import EARLIER, Shuffle, deal_run
 from dask_odm.errors import MemoryLimitError, StoreError
 
 N = 500
@@ -123,8 +123,9 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
     dealer = RandomPartitioner(3, 5).dealer((sum(partitions.counts),))
     shared = stores[0], TwoClasses((1.0, 3.0)), partitions, str(tmp_path / "b"), dealer.assign
     runs = [range(1), range(1, 3)]  # of more chunks
-    for run in runs:
-        deal_run(*shared, run, np.zeros(1, np.int64))
+    np.save(tmp_path / "b" / EARLIER, np.zeros((len(runs), 1), np.int64))
+    for i, run in enumerate(runs):
+        deal_run(*shared, run, i)
     with pytest.raises(StoreError, match="rows of piece 0 were lost while workers wrote them"):
         stored_entries.join(partitions, str(tmp_path / "b"), runs, number, count)
     path = tmp_path / "b" / "dealt" / "1"

@@ -205,9 +205,11 @@ def test_a_map_that_is_written_to(tmp_path):
 def test_files_that_are_no_arrays(tmp_path):
     path = str(tmp_path / "a.npy")
     np.save(path, X)
-    os.truncate(path, os.path.getsize(path) - 1)
-    with pytest.raises(OSError, match="cut off"):
-        load_array(path)
+    for left in (os.path.getsize(path) - 1, 100, 0):
+        os.truncate(path, left)
+        for read in (load_array, map_array):
+            with pytest.raises(OSError, match="cut off"):
+                read(path)
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x09\x00" + bytes(100))
     with pytest.raises(ValueError, match="version"):
         map_array(path)
