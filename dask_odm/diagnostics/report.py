@@ -184,6 +184,7 @@ def _of_search(model: Any) -> Iterable[str]:
     yield heading("Search")
     yield table(["setting found", "value"], list(model.best_params_.items()))
     yield table([], [("Best score of the search", model.best_score_), ("Nested score", model.nested_score_)])
+    yield "<p>Of many rows, a search learns from a sample only, so these may be lower than scores of the model.</p>"
     tried = getattr(model, "cv_results_", None)
     if tried is None:
         yield "<p>A saved model does not keep the other settings that were tried.</p>"
@@ -421,7 +422,10 @@ def _steps(model: Any) -> Iterable[str]:
 def _of_features(found: Importance, of: str) -> Iterable[str]:
     """Yield which features matter; ``of`` says of which rows, if not of all."""
     yield heading("Which features matter")
-    yield f"<p>What a score of {found.score:.4f}{of} loses if a feature is taken from other rows.</p>"
+    yield (
+        f"<p>How far a score of {found.score:.4f}{of} falls if the values of a feature are those of other rows. "
+        "Columns of 0 and 1 that encode one category are moved one by one, which says little of the category.</p>"
+    )
     yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std

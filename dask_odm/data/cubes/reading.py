@@ -24,6 +24,7 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
+FEW_MISSING = 0.1  # share of the labelled rows that may be left out without a warning
 Compute = Callable[..., tuple[Any, ...]]
 
 
@@ -196,7 +197,12 @@ class LabelledCube:
                 f"fit(X, {self.name!r}), or leave the feature out: X.drop_vars({self.name!r}), --features in a shell."
             )
         if missing:
-            logger.info("%d of %d labelled rows of the cube miss a feature, and are left out", missing, self.count)
+            level = logging.WARNING if missing > FEW_MISSING * self.count else logging.INFO
+            logger.log(
+                level,
+                "%d of %d labelled rows of the cube miss a feature, as under a cloud, and are left out. Predictions of "
+                "such rows are missing, too, and scores are of the others.", missing, self.count
+            )  # fmt: skip
 
     def _named_as_labels(self) -> list[int]:
         """Return the places of features that are named as the labels; there is one at most."""
