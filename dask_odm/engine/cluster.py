@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import cache, lru_cache, partial, reduce
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 import dask
-import numpy as np
 import psutil
 from dask._task_spec import Task, TaskRef
 from dask.base import annotate, compute, normalize_token, persist
@@ -33,6 +32,7 @@ from dask.system import CPU_COUNT
 from dask.utils import format_bytes, parse_bytes
 
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
+from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
@@ -58,7 +58,7 @@ CGROUP_LIMITS = (
 TRIM = "MALLOC_TRIM_THRESHOLD_"  # set by the nanny; every array that is read then needs fresh pages
 GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks through the graph that it is in
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
-JOINED = 8  # tasks whose results a worker joins at a time
+JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
@@ -158,23 +158,6 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
 def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, bool]:
     """Return this process's `baseline_bytes`, and whether `TRIM` is set."""
     return baseline_bytes(warm_up), bool(os.environ.get(TRIM))
-
-
-def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
-    """Join the results of neighbouring tasks of a call."""
-    return list(chain.from_iterable(runs))
-
-
-def _counted(function: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
-    """Return 1, and what ``function`` returns, for `_added`."""
-    return 1, function(*arguments)
-
-
-def _added(runs: Sequence[list[tuple[int, Any]]]) -> list[tuple[int, Any]]:
-    """Add the results of neighbouring tasks of a call, and how many they are."""
-    counts, values = zip(*_in_a_row(runs), strict=True)
-    first, *others = values
-    return [(sum(counts), sum(others, first))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,8 +314,11 @@ class Cluster:
         with self._sending(keys), _large_graphs():
             return list(self.client.get(_NamedGraph(graph), list(keys), sync=False))
 
-    def done(self, futures: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield number and result of the futures of a client as they finish; raises ClusterError as `results`."""
+    def done(self, futures: Sequence[Any], *, valued: bool = True) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of the futures of a client as they finish; raises ClusterError as `results`.
+
+        If they are not ``valued``, their results are None, and workers are not asked.
+        """
         assert self.client is not None
         # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
         with self._sending([future.key for future in futures]):
@@ -342,7 +328,8 @@ class Cluster:
                 sound = [future for future in some if future.status == "finished"]
                 failed = [future for future in some if future.status != "finished"]
                 for part in filter(None, (sound, failed)):  # one that failed takes no result of others with it
-                    results = watch.wait(self.client.gather, part)
+                    asked = valued or part is failed
+                    results = watch.wait(self.client.gather, part) if asked else [None] * len(part)
                     _release(part)  # workers need not hold them any longer, nor be asked again if they die
                     for future in part:
                         yield number[future], aligned(results.pop(0))
@@ -439,35 +426,26 @@ class Cluster:
         return list(map(aligned, results))
 
     def map_chunks(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str, *shared: Any
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        phase: str,
+        *shared: Any,
+        folder: str | None = None,
     ) -> list[Any]:
         """Return ``[function(*shared, *a) for a in arguments]`` in order, by tasks of a few items each.
 
-        What they share is sent to each worker once, not with every task. Reports `Progress`.
+        What they share is sent to each worker once, not with every task, or through a ``folder`` as by `finished`.
+        Reports `Progress`.
         """
         report(Progress(phase, 0, len(arguments)))
         done = 0
         results: dict[int, list[Any]] = {}
-        for first, result in self.finished(function, arguments, self.tasks, phase, *shared, joined=JOINED):
+        for first, result in self.finished(function, arguments, self.tasks, phase, *shared, folder=folder):
             results[first] = result
             done += len(result)
             report(Progress(phase, done, len(arguments)))
         return [item for first in sorted(results) for item in results[first]]
-
-    def sum_chunks(
-        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], phase: str, *shared: Any
-    ) -> Any:
-        """Return the sum of the results of `map_chunks`, which workers add in any order, as whole numbers may be."""
-        report(Progress(phase, 0, len(arguments)))
-        done = 0
-        total: Any = 0
-        counted = partial(_counted, function)
-        for _, found in self.finished(counted, arguments, self.tasks, phase, *shared, joined=JOINED, join=_added):
-            ((count, value),) = _added([found])
-            done += count
-            total = total + value
-            report(Progress(phase, done, len(arguments)))
-        return total
 
     def finished(
         self,
@@ -476,15 +454,13 @@ class Cluster:
         tasks: int,
         phase: str,
         *shared: Any,
-        joined: int = 1,
-        join: Callable[[Sequence[list[Any]]], list[Any]] = _in_a_row,
-        packed: bool = False,
+        folder: str | None = None,
     ) -> Iterator[tuple[int, list[Any]]]:
         """Yield the results of `map_chunks` in runs as they finish, up to ``tasks``, each with the number of its first.
 
-        Earlier runs start first. Without a client, all have finished then. Workers ``join`` the results of many tasks,
-        ``joined`` at a time: to ask a worker for a result takes a scheduler as long as a task. Results of many small
-        arrays should be ``packed`` to one on the way, since Dask reads and writes arrays one by one.
+        Earlier runs start first. Without a client, all have finished then. Workers join the results of many tasks,
+        a few at a time: to ask a worker for a result takes a scheduler as long as a task. If all workers see a
+        ``folder``, what tasks share and what they return goes through files there, and the scheduler has tasks only.
         """
         count = min(len(arguments), tasks)
         bounds = [round(i * len(arguments) / count) for i in range(count + 1)]
@@ -493,20 +469,47 @@ class Cluster:
             found = run_threads(lambda run: _run_group(function, run, shared), runs, self.threads)
             yield from zip(bounds, found, strict=False)
             return
-        calls = [partial(_run_packed if packed else _run_group, function, run) for run in runs]
         serial = uuid4().hex  # two fits at the same time must not share tasks: one may end in an error
-        sent = f"{phase}-{serial}-shared"
         keys = [f"{phase}-{serial}-{i}" for i in range(count)]
-        graph = {key: spread_task(key, call, sent) for key, call in zip(keys, calls, strict=True)}
-        joined = joined if count > FEW_TASKS else 1
+        if folder is not None:
+            yield from self._through_files(function, dict(zip(keys, runs, strict=True)), bounds, folder, shared)
+            return
+        sent = f"{phase}-{serial}-shared"
+        graph = {
+            key: spread_task(key, partial(_run_group, function, run), sent) for key, run in zip(keys, runs, strict=True)
+        }
+        joined = JOINED if count > FEW_TASKS else 1
         if joined > 1:
             parts = [keys[i : i + joined] for i in range(0, count, joined)]
             keys = [f"{phase}-{serial}-joined-{i}" for i in range(len(parts))]
-            graph |= {key: (join, part) for key, part in zip(keys, parts, strict=True)}
+            graph |= {key: (_in_a_row, part) for key, part in zip(keys, parts, strict=True)}
         with annotate(priority=_earlier):
             futures = self.started(graph | {sent: (partial(_together, *shared),)}, keys)
         for i, result in self.done(futures):
-            yield bounds[joined * i], _in_a_row([pickle.loads(each.data) for each in result]) if packed else result
+            yield bounds[joined * i], result
+
+    def _through_files(
+        self,
+        function: Callable[..., Any],
+        runs: dict[str, Sequence[tuple[Any, ...]]],
+        bounds: Sequence[int],
+        folder: str,
+        shared: tuple[Any, ...],
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the results of `finished`, of ``runs`` by key, through files of a ``folder``."""
+        asked = os.path.join(folder, f"{next(iter(runs))}-shared")
+        save_bytes(asked, pickled(shared))
+        answers = [os.path.join(folder, key) for key in runs]
+        calls = [
+            partial(_run_filed, function, run, asked, answer)
+            for run, answer in zip(runs.values(), answers, strict=True)
+        ]
+        with annotate(priority=_earlier):
+            futures = self.started({key: Task(key, call) for key, call in zip(runs, calls, strict=True)}, list(runs))
+        for i, _ in self.done(futures, valued=False):
+            yield bounds[i], pickle.loads(load_bytes(answers[i]).data)
+            os.unlink(answers[i])
+        os.unlink(asked)
 
 
 class _NamedGraph(dict[str, Any]):
@@ -557,6 +560,11 @@ def _together(*shared: Any) -> tuple[Any, ...]:
     return shared
 
 
+def _in_a_row(runs: Sequence[list[Any]]) -> list[Any]:
+    """Join the results of neighbouring tasks of a call."""
+    return list(chain.from_iterable(runs))
+
+
 def _with_shared(function: Callable[..., Any], shared: tuple[Any, ...], more: tuple[Any, ...], *start: Any) -> Any:
     return function(*start, *shared, *more)
 
@@ -569,11 +577,15 @@ def _run_group(
         return [function(*shared, *a) for a in while_wanted(arguments)]
 
 
-def _run_packed(
-    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
-) -> list[Array]:
-    """Return the results of `_run_group`, pickled to one array."""
-    return [np.frombuffer(pickle.dumps(_run_group(function, arguments, shared), protocol=5), np.uint8)]
+def _run_filed(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], asked: str, answer: str) -> None:
+    """Write the results of `_run_group` to the file ``answer``, given what the tasks share in the file ``asked``."""
+    save_bytes(answer, pickle.dumps(_run_group(function, arguments, _shared_in(asked)), protocol=5))
+
+
+@lru_cache(maxsize=1)  # it may be large, and threads of a worker mostly run tasks of one call
+def _shared_in(path: str) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = pickle.loads(load_bytes(path).data)
+    return found
 
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:

@@ -126,7 +126,8 @@ class Shuffle:
     def _counted(self, phase: str, count: Callable[..., Array], *arguments: Any) -> Array:
         """Return the number of rows of every (run, group), given a function that counts those of a chunk."""
         shared = self.store, self.targets, count, arguments
-        return np.array(self.cluster.map_chunks(count_run, [(run,) for run in self._runs], phase, *shared))
+        runs = [(run,) for run in self._runs]
+        return np.array(self.cluster.map_chunks(count_run, runs, phase, *shared, folder=self.folder))
 
     def _sample(self, partitioner: Partitioner) -> Array:
         """Return raw rows to make groups from, about as many from every chunk."""
@@ -154,15 +155,15 @@ class Shuffle:
             return self._move_entries(dealer)
         partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
         written = self._moved(partial(move_run, scatter), partitions, dealer)
-        self.cluster.sum_chunks(seal, list(enumerate(written.tolist())), "seal", partitions)
+        self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions, folder=self.folder)
         return partitions
 
     def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer) -> Array:
         """Move all rows, run by run; add what each move returns."""
         shared = self.store, self.targets, partitions, self.folder, dealer.assign
         runs = [(run, i) for i, run in enumerate(self._runs)]
-        found: Array = self.cluster.sum_chunks(move, runs, "shuffle", *shared)
-        return found
+        first, *others = self.cluster.map_chunks(move, runs, "shuffle", *shared, folder=self.folder)
+        return sum(others, first)
 
     def _move_entries(self, dealer: Dealer) -> SparsePartitions:
         """Write every sparse row to its place: in segments first, which are then joined to pieces."""

@@ -22,6 +22,7 @@ import ring_jobs
 from dask_odm import ODMClassifier, load_model, open_store
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import ADVICE, USABLE, Cluster
 from dask_odm.engine.watch import Watch, warn_of_settings
@@ -421,32 +422,34 @@ def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]
 
 
-@pytest.mark.parametrize("few", [4, 128])
-def test_workers_add_the_results_of_many_tasks(client, monkeypatch, few):
-    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", few)
-    numbers = [(i, 2) for i in range(40)]
-    heard: list[Progress] = []
-    with listen(heard.append):
-        for cluster in (Cluster.present(), Cluster.local()):
-            assert cluster.sum_chunks(np.power, numbers, "squares") == sum(i**2 for i in range(40))
-            assert heard[-1] == Progress("squares", 40, 40)
+def test_results_that_go_through_files(client, tmp_path):
+    numbers, heard = [(i,) for i in range(20)], []
+    for cluster in (Cluster.present(), Cluster.local()):
+        with listen(heard.append):
+            found = cluster.map_chunks(np.multiply, numbers, "arrays", np.arange(3), folder=str(tmp_path))
+        assert np.array_equal(found, np.outer(np.arange(20), np.arange(3)))
+        assert heard[-1] == Progress("arrays", 20, 20)
+        assert not any(tmp_path.iterdir())
+    with pytest.raises(ZeroDivisionError):
+        Cluster.present().map_chunks(divmod, [(1, 1), (1, 0)], "x", folder=str(tmp_path))
 
 
-def test_results_that_travel_as_one_array(client, monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
-    sizes = [(i,) for i in range(20)]
-    for joined in (1, 3):
-        parts = Cluster.present().finished(np.arange, sizes, 10, "arrays", joined=joined, packed=True)
-        found = dict(parts)
-        assert sorted(found) == list(range(0, 20, 2 * joined))
-        arrays = [each for first in sorted(found) for each in found[first]]
-        assert all(each.flags.writeable and each.tolist() == list(range(i)) for i, each in enumerate(arrays))
+def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
+    def damaged(path: str) -> np.ndarray:
+        with open(path, "r+b") as file:
+            file.seek(-5, os.SEEK_END)
+            file.write(b"?")
+        return load_bytes(path)
+
+    monkeypatch.setattr("dask_odm.engine.cluster.load_bytes", damaged)
+    with pytest.raises(OSError, match="the file is damaged"):
+        Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
     monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
-    joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares", joined=8))
+    joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
     assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]
     assert [each for _, found in joined for each in found] == [i**2 for i in range(40)]
     assert sorted(Cluster.local().finished(pow, numbers, 3, "squares")) == [

@@ -14,6 +14,7 @@ from contextlib import suppress
 from io import BufferedReader, BytesIO, FileIO
 from typing import IO, Any, TypeVar
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -100,6 +101,24 @@ def save_array(path: str, values: npt.NDArray[Any]) -> None:
     with open(aside, "wb") as file:
         file.write(written.getbuffer())
     os.replace(aside, path)
+
+
+def save_bytes(path: str, data: bytes) -> None:
+    """Write bytes with a checksum, as `save_array` writes an array."""
+    save_array(path, np.frombuffer(data + _checksum(data), np.uint8))
+
+
+def load_bytes(path: str) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a file that `save_bytes` wrote; raise OSError if it is cut off or damaged."""
+    found = load_array(path)
+    data = found[:-4]
+    if _checksum(data) != found[-4:].tobytes():
+        raise OSError(errno.EIO, "the file is damaged", path)
+    return data
+
+
+def _checksum(data: bytes | npt.NDArray[np.uint8]) -> bytes:
+    return int(google_crc32c.extend(0, data)).to_bytes(4, "little")
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:

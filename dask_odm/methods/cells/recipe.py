@@ -27,7 +27,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import FEW_TASKS, JOINED, Cluster
+from dask_odm.engine.cluster import FEW_TASKS, Cluster
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
@@ -282,12 +282,11 @@ def _solve_bins(
         told = StoredBins(partitions, whole, settings, threads, start)
         for k, each in solved.items():
             save_support(partitions, k, each)
-        joined = JOINED if cluster.slots > FEW_TASKS else 1  # tasks that end together, as they have a thread each
         for i in range(0, len(left), group):
             some = left[i : i + group]
             ones = [(k,) for k in some]
             for first, found in cluster.finished(
-                solve_stored_bin, ones, cells_tasks(cluster), "bins", told, joined=joined, packed=True
+                solve_stored_bin, ones, cells_tasks(cluster), "bins", told, folder=partitions.path
             ):
                 for k, each in zip(some[first:], found, strict=False):
                     keep(k, each)
