@@ -110,12 +110,13 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
     top = CellTree(np.ones((count - 1, FEATURES)), np.ones(count - 1), np.zeros((count - 1, 2), np.int64))
 
     @contextmanager
-    def partitions(partitioner: Any) -> Iterator[Any]:
+    def partitions(partitioner: Any, *, sealed: bool) -> Iterator[Any]:
         with tempfile.TemporaryDirectory() as folder:
-            moved = shuffle.Shuffle(store, Everyone(), folder, cluster).by_partitioner(partitioner, Unscaled())
+            moving = shuffle.Shuffle(store, Everyone(), folder, cluster)
+            moved = moving.by_partitioner(partitioner, Unscaled(), sealed=sealed)
             yield SimpleNamespace(partitions=moved, cluster=cluster)
 
-    names = ("count_groups", "scatter", "seal")
+    names = ("count_groups", "scatter")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
         patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, read_support=sleepers.read_support),

@@ -256,11 +256,13 @@ class StoredKernelData(KernelData):
                 yield products
 
     @contextmanager
-    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
+    def partitions(
+        self, partitioner: Partitioner, *, always: bool = False, sealed: bool = True
+    ) -> Iterator[StoredPartitioned]:
         data = self.data
         with scratch_folder() as folder:
             shuffle = Shuffle(data.store, data.targets, folder, data.cluster, data.run.dtype)
-            partitions = shuffle.by_partitioner(partitioner, self.scaling)
+            partitions = shuffle.by_partitioner(partitioner, self.scaling, sealed=sealed)
             yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
