@@ -579,7 +579,8 @@ def _run_group(
 
 def _run_filed(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], asked: str, answer: str) -> None:
     """Write the results of `_run_group` to the file ``answer``, given what the tasks share in the file ``asked``."""
-    save_bytes(answer, pickle.dumps(_run_group(function, arguments, _shared_in(asked)), protocol=5))
+    # many small arrays are loaded without a line of Python by protocol 4, and by 5 with several of each
+    save_bytes(answer, pickle.dumps(_run_group(function, arguments, _shared_in(asked)), protocol=4))
 
 
 @lru_cache(maxsize=1)  # it may be large, and threads of a worker mostly run tasks of one call
