@@ -23,7 +23,7 @@ from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
-from dask_odm.engine.cluster import GATHERED, USABLE, Cluster, baseline_bytes
+from dask_odm.engine.cluster import USABLE, Cluster, baseline_bytes
 from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm_classifier import ODMClassifier
@@ -259,14 +259,14 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     runs = min(store.n_chunks, cluster.tasks)
     tasks = min(bins, cells_tasks(cluster))
     support = costs.support * store.rows
-    sent = 16 * support  # bytes of their numbers and coefficients; the rows come by way of the disk
     return _Work(
         -(-bins // cluster.slots) / bins,
-        2 * (runs + 1) + min(bins, cluster.tasks) + 1 + tasks + 1,
-        sent + 10 * runs * bins,  # how many rows each run has of a bin, where they go, and sums of what was written
+        2 * runs + tasks,
+        # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
+        16 * support + 6 * runs * bins,
         max(5 * store.chunk_nbytes, bin_bytes(bin_rows, 1, data, settings)),
         support * (store.features * store.dtype.itemsize + KEPT),
-        sent * min(1.0, GATHERED / bins),
+        0.0,
     )
 
 
