@@ -29,6 +29,7 @@ from dask_odm.diagnostics.planning import (
 from dask_odm.engine.cluster import USABLE
 
 SCALE_FEATURES = 20  # of the rows of docs/scale.md
+SLEEPING = 300_000_000  # bytes of a process of scale.py that has done nothing yet, which loads dask.array
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,12 @@ POINTS = (
     Point("cells", 10_000_000, 20, 2, 174.8, 521e6, 1488e6),
     Point("cells", 20_000_000, 20, 2, 366.1, 514e6, 2635e6),
     # seconds are the 10 of sleep, of cells 30.4, over the efficiency "alone"
-    Point("newton", 100_000_000, 50, 100, 10 / 0.87, None, 226e6, 229e6, 1e-5),
-    Point("newton", 300_000_000, 50, 300, 10 / 0.94, None, 227e6, 239e6, 1e-5),
-    Point("landmark", 100_000_000, 50, 100, 10 / 0.83, None, 349e6, 270e6, 1e-5),
-    Point("landmark", 300_000_000, 50, 300, 10 / 0.86, None, 400e6, 301e6, 1e-5),
-    Point("cells", 100_000_000, 50, 100, 30.4 / 0.72, None, 279e6, 237e6, 3.04e-5),
+    Point("newton", 100_000_000, 50, 100, 10 / 0.96, None, 302e6, 306e6, 1e-5),
+    Point("newton", 1_000_000_000, 50, 1000, 10 / 0.90, None, 325e6, 359e6, 1e-5),
+    Point("landmark", 100_000_000, 50, 100, 10 / 0.97, None, 316e6, 312e6, 1e-5),
+    Point("landmark", 1_000_000_000, 50, 1000, 10 / 0.92, None, 340e6, 371e6, 1e-5),
+    Point("cells", 100_000_000, 50, 100, 30.4 / 0.97, None, 337e6, 307e6, 3.04e-5),
+    Point("cells", 1_000_000_000, 50, 1000, 30.4 / 0.83, None, 693e6, 381e6, 3.04e-5),
 )
 
 
@@ -72,7 +74,7 @@ def plan_of(point: Point, costs: dict[tuple[str, int], Costs], machine: Machine)
         own = costs[point.solver, point.features]
     else:  # the bins of scale.py have four support rows in 4,096, and its workers 2 GiB for tasks
         own = Costs(0.0, point.row, 1.0, 4 / 4096)
-        machine = replace(machine, client=machine.worker)  # which learned nothing before
+        machine = replace(machine, worker=SLEEPING, client=SLEEPING)
         memory = int(((2 << 30) + machine.worker) / USABLE)
     return planned(point.solver, own, machine, Asked(point.rows, point.features, point.workers, memory))
 

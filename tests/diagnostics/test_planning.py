@@ -16,11 +16,11 @@ from dask_odm.engine.cluster import USABLE, Cluster
 
 # Measured by `python benchmarks/planned.py` on the machine of docs/benchmarks.md; but a row of "landmark", which took
 # 2.3e-6 s, is that of the fit of 5 million rows there.
-MACHINE = Machine(0.0031, 220_000_000, 503_000_000)
+MACHINE = Machine(0.00076, 220_000_000, 387_000_000)
 COSTS = {
-    ("cells", 20): Costs(0.071, 3.80e-5, 1.0, 0.907),
-    ("landmark", 18): Costs(0.312, 1.12e-6, 12.0, 0.00333),
-    ("newton", 18): Costs(0.096, 3.41e-8, 6.0, 0.0),
+    ("cells", 20): Costs(0.003, 3.89e-5, 1.0, 0.907),
+    ("landmark", 18): Costs(0.356, 1.66e-6, 12.0, 0.00333),
+    ("newton", 18): Costs(0.128, 4.34e-8, 6.0, 0.0),
 }
 SOLVERS = [solver for solver, _ in COSTS]
 
