@@ -5,7 +5,7 @@
 Costs are measured here, for each solver and number of features, as the command does it; with repeats, the middle of
 each is taken. The points are those of docs/benchmarks.md, which one machine of two cores made on different days: fits
 of stores by one and two workers (`landmark_store.py`, `linear_store.py`, `cells_store.py`), and passes of the engine on
-100 and 300 workers whose tasks sleep (`scale.py`). Of the latter a row costs what the sleep says.
+100 and 1,000 workers whose tasks sleep (`scale.py`). Of the latter a row costs what the sleep says.
 
 The second table is that of docs/scale.md: as many workers as compute for 80 % of the time.
 """
@@ -49,10 +49,10 @@ class Point:
 
 POINTS = (
     Point("newton", 50_000_000, 18, 2, 5.1, 230e6),
-    Point("landmark", 500_000, 18, 2, 4.7),
-    Point("landmark", 1_000_000, 18, 2, 9.4),
-    Point("landmark", 2_000_000, 18, 2, 13.2),
-    Point("landmark", 5_000_000, 18, 2, 35.6, 390e6),
+    Point("landmark", 500_000, 18, 2, 7.2),
+    Point("landmark", 1_000_000, 18, 2, 13.0),
+    Point("landmark", 2_000_000, 18, 2, 19.0),
+    Point("landmark", 5_000_000, 18, 2, 50.9, 293e6),
     Point("cells", 5_000_000, 20, 1, 164.6, 499e6, 949e6),
     Point("cells", 5_000_000, 20, 2, 88.4, 448e6, 949e6),
     Point("cells", 10_000_000, 20, 2, 174.8, 521e6, 1488e6),

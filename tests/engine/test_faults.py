@@ -16,14 +16,14 @@ import dask
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client
+from distributed import Client, get_task_stream
 
 from dask_odm import ODMClassifier
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.watch import complaints_about
 from dask_odm.errors import ClusterError, InputError, StoreError
-from dask_odm.events import LevelFinished, PartitionSolved, Progress
+from dask_odm.events import LevelFinished, PartitionSolved
 from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of
@@ -202,7 +202,7 @@ def test_settings_of_a_users_cluster_are_told_once(client, caplog, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from distributed import Client
+from distributed import Client, get_task_stream
 from dask_odm import ODMClassifier
 from dask_odm.events import LevelFinished
 from dask_odm.solvers import SODM
@@ -237,7 +237,7 @@ def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client,
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
 import dask
-from distributed import Client
+from distributed import Client, get_task_stream
 from dask_odm import ODMClassifier
 from dask_odm.solvers import SODM
 
@@ -347,13 +347,9 @@ def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
 
 
 def test_names_of_tasks_group_by_what_they_do(client, path):
-    seen: set[str] = set()
-
-    def look(event: object) -> None:
-        if isinstance(event, Progress | PartitionSolved):
-            seen.update(map(key_split, client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))))
-
-    ODMClassifier(**SETTINGS, callbacks=[look]).fit(path)
+    with get_task_stream(client) as stream:
+        ODMClassifier(**SETTINGS).fit(path)
+    seen = {key_split(task["key"]) for task in stream.data}
     assert {"landmarks", "strata", "shuffle", "seal", "solve_8_partitions", "solve_1_partitions"} <= seen
     allowed = {f"solve_{n}_partitions" for n in (8, 4, 2, 1)} | {"landmarks", "groups", "strata", "shuffle", "seal"}
     allowed |= {f"{name}-shared" for name in allowed}  # what the tasks of a name are all given

@@ -630,3 +630,11 @@ def test_maps_by_workers_are_those_of_this_process(fitted, client):
         np.testing.assert_array_equal(method(given).compute(), method(given).compute(scheduler="threads"))
     again = ODMClassifier(**SETTINGS).fit(given, labels_of("floats")[0])
     np.testing.assert_array_equal(again.dual_coef_, plain_model(plain_rows()).dual_coef_)
+
+
+@pytest.mark.parametrize(("clouded", "told"), [(0, []), (4, ["WARNING"])])
+def test_labels_under_clouds_are_told_if_they_are_many(caplog, clouded, told):
+    cube = scene()
+    cube[0, :clouded] = np.nan  # whole rows of pixels, in one band
+    ODMClassifier(**SETTINGS).fit(cube, labels_of("floats")[0])
+    assert [each.levelname for each in caplog.records if "as under a cloud" in each.getMessage()] == told

@@ -173,3 +173,9 @@ def test_a_recipe_that_lies_is_refused(saved, tmp_path, which):
     write_record(tmp_path / "m.zarr", "model", arrays, record.attributes)
     with pytest.raises(StoreError, match=r"is not what a model is|has no array 'idf'"):
         load_model(tmp_path / "m.zarr")
+
+
+def test_a_file_of_texts_alone_has_no_labels_to_warn_of(tmp_path, caplog):
+    source = write_lines(tmp_path / "new.jsonl", body=TEXTS[:20])
+    assert ingest(source, tmp_path / "new.zarr", text="body", n_features=SIZE).rows == 20
+    assert not caplog.records

@@ -127,3 +127,15 @@ def test_rows_are_indexed_and_stacked_like_an_array():
     np.testing.assert_allclose(given[4:].square_norms(), (dense[4:] ** 2).sum(axis=1))
     assert given[4:9].nbytes < given.nbytes
     assert tiles_of(KERNELS["rbf"][0], given) is KERNELS["rbf"][0]
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_columns_that_are_empty_change_no_inner_product(shifted):
+    X = random_array((30, 200), density=0.01, format="csr", random_state=0, dtype=np.float32)
+    shift = np.where(np.arange(200) == 150, 0.5, 0.0) if shifted else None
+    whole = CSRRows.of(X, None, shift)
+    few = whole.without_empty_columns()
+    used = len(np.union1d(X.indices, [0, 150] if shifted else [0]))
+    assert few.shape == (30, used)
+    few, whole = np.asarray(few), np.asarray(whole)
+    np.testing.assert_allclose(few @ few.T, whole @ whole.T, rtol=1e-6)
