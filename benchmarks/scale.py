@@ -110,13 +110,12 @@ def cells(store: SleepingStore, cluster: Cluster) -> None:
     top = CellTree(np.ones((count - 1, FEATURES)), np.ones(count - 1), np.zeros((count - 1, 2), np.int64))
 
     @contextmanager
-    def partitions(partitioner: Any, *, sealed: bool) -> Iterator[Any]:
+    def partitions(partitioner: Any) -> Iterator[Any]:
         with tempfile.TemporaryDirectory() as folder:
-            moving = shuffle.Shuffle(store, Everyone(), folder, cluster)
-            moved = moving.by_partitioner(partitioner, Unscaled(), sealed=sealed)
+            moved = shuffle.Shuffle(store, Everyone(), folder, cluster).by_partitioner(partitioner, Unscaled())
             yield SimpleNamespace(partitions=moved, cluster=cluster)
 
-    names = ("count_groups", "scatter")
+    names = ("count_groups", "scatter", "seal")
     with (
         patch.multiple(shuffle, **{name: getattr(sleepers, name) for name in names}),
         patch.multiple(recipe, solve_stored_bin=sleepers.solve_bin, read_support=sleepers.read_support),

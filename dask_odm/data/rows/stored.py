@@ -45,7 +45,7 @@ class StoredPartitions:
 
     ``type_name`` is float32 or float64. ``counts`` are the rows of each partition, and ``chunk_rows`` those of a chunk;
     the last chunk of a partition is padded with zeros. ``y_type`` is int8 for two classes, int32 for more codes and
-    float64 for real values. Partitions that whoever reads them has to `seal` first have their sums in ``unsealed``.
+    float64 for real values.
     """
 
     path: str
@@ -54,7 +54,6 @@ class StoredPartitions:
     counts: tuple[int, ...]
     chunk_rows: int
     y_type: str = "int8"
-    unsealed: Array | None = field(default=None, compare=False)
 
     @classmethod
     def plan(
@@ -325,8 +324,7 @@ def scatter(
 def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
     """Append checksums to the chunks of partition ``k``, so that later damage is found, and return its number of rows.
 
-    It may be done again. Raises StoreError if the words in the partition do not add up to ``expected``, the sum that
-    `scatter` tasks wrote.
+    Raises StoreError if the words in the partition do not add up to ``expected``, the sum that `scatter` tasks wrote.
     """
     found = np.zeros(1, np.uint32)
     for name in ("X", "y", *_COLUMNS):

@@ -294,9 +294,7 @@ class MemoryKernelData(KernelData):
                 yield products
 
     @contextmanager
-    def partitions(
-        self, partitioner: Partitioner, *, always: bool = False, sealed: bool = True
-    ) -> Iterator[MemoryPartitioned]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[MemoryPartitioned]:
         _, y, weight = self.data.taking_part
         if always or partitioner.n_partitions > 1:
             found = partition_arrays(self.scaled, y, weight, partitioner)

@@ -256,13 +256,11 @@ class StoredKernelData(KernelData):
                 yield products
 
     @contextmanager
-    def partitions(
-        self, partitioner: Partitioner, *, always: bool = False, sealed: bool = True
-    ) -> Iterator[StoredPartitioned]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> Iterator[StoredPartitioned]:
         data = self.data
         with scratch_folder() as folder:
             shuffle = Shuffle(data.store, data.targets, folder, data.cluster, data.run.dtype)
-            partitions = shuffle.by_partitioner(partitioner, self.scaling, sealed=sealed)
+            partitions = shuffle.by_partitioner(partitioner, self.scaling)
             yield StoredPartitioned(partitions, StoredScaling(scaling_path(folder)), data.cluster, self, folder)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:

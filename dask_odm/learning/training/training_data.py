@@ -231,13 +231,10 @@ class KernelData(ABC):
         """Provide products with the kernel matrix of the rows of `TrainingData.taking_part`."""
 
     @abstractmethod
-    def partitions(
-        self, partitioner: Partitioner, *, always: bool = False, sealed: bool = True
-    ) -> AbstractContextManager[PartitionedRows]:
+    def partitions(self, partitioner: Partitioner, *, always: bool = False) -> AbstractContextManager[PartitionedRows]:
         """Provide the rows in the order of their partitions. On disk, they exist within the ``with`` block only.
 
-        One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner. ``sealed`` is
-        as in `Shuffle.by_partitioner`.
+        One partition in memory is in a random order, unless rows are ``always`` dealt by the partitioner.
         """
 
     @abstractmethod

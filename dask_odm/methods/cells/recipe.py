@@ -260,7 +260,7 @@ def _solve_bins(
         numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
         return held.raw(np.searchsorted(held.kept, numbers))
     by_bin = GroupedPartitioner(top, top.count, settings.fit.run.seed, shuffled=False)
-    with seen.partitions(by_bin, sealed=False) as rows:
+    with seen.partitions(by_bin) as rows:
         partitions = rows.partitions
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster

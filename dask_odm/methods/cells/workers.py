@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.data.rows.stored import StoredPartitions, seal
+from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import while_wanted
@@ -182,7 +182,6 @@ class StoredBins:
 def solve_stored_bin(bins: StoredBins, number: int) -> SolvedBin:
     """Solve the cells of a bin, and save its raw support rows beside the partitions, for `read_support`."""
     partitions, whole, settings = bins.partitions, bins.whole, bins.settings
-    seal_bin(partitions, number)
     y, weight = partitions.labels(number, number + 1)
     numbers = partitions.row_numbers(number, number + 1)
     order = np.argsort(numbers)
@@ -210,12 +209,6 @@ def _support_path(partitions: StoredPartitions, number: int) -> str:
     return os.path.join(partitions.path, f"support-{number}.npy")
 
 
-def seal_bin(partitions: StoredPartitions, number: int) -> None:
-    """Seal a bin before it is read for the first time."""
-    assert partitions.unsealed is not None
-    seal(partitions, number, int(partitions.unsealed[number]))
-
-
 def save_start(start: str, last: LastFit, bins: Array, count: int) -> None:
     """Write what each of ``count`` bins starts from, given the bin of each row of the last fit."""
     for k in range(count):
@@ -228,7 +221,6 @@ def save_support(partitions: StoredPartitions, number: int, solved: SolvedBin) -
 
     Raises StoreError if it lacks one of them, as of a checkpoint that is not what it says.
     """
-    seal_bin(partitions, number)
     numbers = partitions.row_numbers(number, number + 1)
     order = np.argsort(numbers)
     places = order[np.searchsorted(numbers, solved.numbers, sorter=order) % len(order)]

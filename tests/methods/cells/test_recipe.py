@@ -235,7 +235,6 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
         row_numbers = staticmethod(lambda *_: held.kept.copy())
         raw = staticmethod(lambda *_: held.X.copy())
 
-    monkeypatch.setattr(workers, "seal_bin", lambda *_: None)  # these are no partitions on disk
     monkeypatch.delattr(workers, "run_threads")
     for _ in range(2):  # the first one loads loops
         tracemalloc.start()
