@@ -261,7 +261,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     support = costs.support * store.rows
     return _Work(
         -(-bins // cluster.slots) / bins,
-        2 * runs + tasks,
+        2 * runs + min(bins, cluster.tasks) + tasks,
         # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
         16 * support + 6 * runs * bins,
         max(5 * store.chunk_nbytes, bin_bytes(bin_rows, 1, data, settings)),
