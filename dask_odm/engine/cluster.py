@@ -507,7 +507,7 @@ class Cluster:
         with annotate(priority=_earlier):
             futures = self.started({key: Task(key, call) for key, call in zip(runs, calls, strict=True)}, list(runs))
         for i, _ in self.done(futures, valued=False):
-            yield bounds[i], pickle.loads(load_bytes(answers[i]).data)
+            yield bounds[i], pickle.loads(load_bytes(answers[i]))
             os.unlink(answers[i])
         os.unlink(asked)
 
@@ -585,7 +585,7 @@ def _run_filed(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]
 
 @lru_cache(maxsize=1)  # it may be large, and threads of a worker mostly run tasks of one call
 def _shared_in(path: str) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = pickle.loads(load_bytes(path).data)
+    found: tuple[Any, ...] = pickle.loads(load_bytes(path))
     return found
 
 

@@ -435,7 +435,7 @@ def test_results_that_go_through_files(client, tmp_path):
 
 
 def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
-    def damaged(path: str) -> np.ndarray:
+    def damaged(path: str) -> bytes:
         with open(path, "r+b") as file:
             file.seek(-5, os.SEEK_END)
             file.write(b"?")

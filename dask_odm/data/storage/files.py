@@ -95,30 +95,35 @@ def load_array(path: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[An
 
 def save_array(path: str, values: npt.NDArray[Any]) -> None:
     """Write a small array. A reader sees all of it or nothing, even if two workers write it at once."""
-    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.npy"
     written = BytesIO()
     np.save(written, values)  # np.save to a file would hide the system's reason, such as a full disk
-    with open(aside, "wb") as file:
-        file.write(written.getbuffer())
-    os.replace(aside, path)
+    _write(path, written.getbuffer())
 
 
 def save_bytes(path: str, data: bytes) -> None:
-    """Write bytes with a checksum, as `save_array` writes an array."""
-    save_array(path, np.frombuffer(data + _checksum(data), np.uint8))
+    """Write bytes, and their checksum, as `save_array` writes an array."""
+    _write(path, data, _checksum(data))
 
 
-def load_bytes(path: str) -> npt.NDArray[np.uint8]:
+def load_bytes(path: str) -> bytes:
     """Return the bytes of a file that `save_bytes` wrote; raise OSError if it is cut off or damaged."""
-    found = load_array(path)
-    data = found[:-4]
-    if _checksum(data) != found[-4:].tobytes():
+    with open_whole(path) as file:
+        found = file.read()
+    if _checksum(found[:-4]) != found[-4:]:
         raise OSError(errno.EIO, "the file is damaged", path)
-    return data
+    return found[:-4]
 
 
-def _checksum(data: bytes | npt.NDArray[np.uint8]) -> bytes:
-    return int(google_crc32c.extend(0, data)).to_bytes(4, "little")
+def _checksum(data: bytes) -> bytes:
+    return int(google_crc32c.value(data)).to_bytes(4, "little")
+
+
+def _write(path: str, *parts: bytes | memoryview) -> None:
+    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.new"
+    with open(aside, "wb") as file:
+        for part in parts:
+            file.write(part)
+    os.replace(aside, path)
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
