@@ -636,6 +636,6 @@ def test_maps_by_workers_are_those_of_this_process(fitted, client):
 def test_labels_under_clouds_are_told_if_they_are_many(caplog, clouded, told):
     cube = scene()
     cube[0, :clouded] = np.nan  # whole rows of pixels, in one band
-    with caplog.at_level("INFO", logger="dask_odm"):
+    with caplog.at_level("WARNING", logger="dask_odm"):
         ODMClassifier(**SETTINGS).fit(cube, labels_of("floats")[0])
     assert [each.levelname for each in caplog.records if "as under a cloud" in each.getMessage()] == told

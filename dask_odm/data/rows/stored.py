@@ -357,8 +357,7 @@ def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, 
     layout = partitions.array(name)
     with _opened(partitions, layout, i) as file:
         size = layout.chunk_nbytes + CHECKSUM_BYTES
-        if os.fstat(file.fileno()).st_size < size:
-            reserve(file.fileno(), size, alone=False)
+        reserve(file.fileno(), size, alone=False)
         with mmap.mmap(file.fileno(), size) as memory:
             chunk = np.frombuffer(memory, layout.dtype, int(np.prod(layout.chunks))).reshape(layout.chunks)
             chunk[places] = values

@@ -160,14 +160,16 @@ def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
     file is only made long enough. Raises OSError (`FULL`) if there is no room; its text says how many bytes are needed
     and free.
     """
+    found = os.fstat(descriptor)
+    if found.st_size >= size and getattr(found, "st_blocks", 0) * 512 >= size:
+        return
     free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
     try:
-        if _allocated(descriptor, size):
-            return
-        if alone:
-            _write_zeros(descriptor, size)
-        else:
+        if not alone and found.st_size < size:
+            # ext4 (Linux 6.18) clears what posix_fallocate appends once others can see, map and write it
             os.truncate(descriptor, size)
+        if not _allocated(descriptor, size) and alone:
+            _write_zeros(descriptor, size)
     except OSError as error:
         if error.errno not in FULL or free is None:
             raise
