@@ -68,14 +68,22 @@ def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFix
     assert all(float(line[42:].split()[0]) > 0.5 for line in lines)
 
 
-@pytest.mark.parametrize(("name", "classes"), [("eight", 8), ("rare", 7)])
+@pytest.mark.slow  # starts workers
+def test_many_classes_are_learned_over_a_store(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setitem(many_classes.GENERATED, "eight", (1500, 500))
+    many_classes.main(["eight", "--workers", "1", "--limit", "2GB"])
+    line = capsys.readouterr().out.splitlines()[1]
+    assert float(line.split()[-2]) > 0.9
+
+
+@pytest.mark.parametrize(("name", "classes"), [("eight", 8), ("rare", 7), ("many", 200)])
 def test_generated_sets_have_their_classes_and_features(monkeypatch, name: str, classes: int) -> None:
-    monkeypatch.setitem(many_classes.GENERATED, name, 44_000)
+    monkeypatch.setitem(many_classes.GENERATED, name, (4000, 500))
     X, y, test, y_test = many_classes.load(name)
     assert len(np.unique(y)) == classes
     assert X.shape == (len(y), many_classes.FEATURES[name])
     assert (X.min(), X.max()) == (0.0, 1.0)
-    assert len(test) == len(y_test) > 0
+    assert len(test) == len(y_test) == 500
 
 
 def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
