@@ -36,9 +36,10 @@ from dask_odm.methods.pairs.recipe import solve_pair
 from dask_odm.methods.settings import Cells
 from dask_odm.typing import Array
 
-# Multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison takes .3
-# to .7 s of data sets of 24,000 to 200,000 rows, and 1.3 s of covtype's 464,809, whose fit by landmarks takes 36 s.
+# Multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison takes .1
+# to .25 s of data sets of 24,000 to 200,000 rows, and .7 s of covtype's 464,809, whose fit by landmarks takes 36 s.
 WORK = 150
+SETTLED = 1e-4  # gap of a machine of a region; one of 1e-2 changes some labels of rows that are left out
 SAMPLED = 4  # rows per landmark in the sample that landmarks and regions come from
 
 
@@ -106,9 +107,9 @@ def _difference(
         choice = replace(choice, gamma=narrower * seen.kernel.parameters()["gamma"])
     with rescaling_advised():
         with region.seen_by(choice).products(NEWTON) as products:
-            kernel = replace(products.kernel, bias=0.0)
-            exact = _wrong(region, fit, gram_of(kernel, products.rows(np.arange(region.rows)), np.dtype(np.float64)))
-        spanned = _wrong(region, fit, features @ features.T - fit.kernel.bias)
+            K = gram_of(products.kernel, products.rows(np.arange(region.rows)), np.dtype(np.float64))
+        exact = _wrong(region, fit, K)
+        spanned = _wrong(region, fit, features @ features.T)
     each = region.weight * (spanned.astype(np.float64) - exact) * (share / region.total_weight)
     return float(each.sum()), float(np.square(each).sum())
 
@@ -116,13 +117,13 @@ def _difference(
 def _wrong(region: MemoryData, fit: ODMFit, K: Array) -> Array:
     """Return which rows of a region exact machines get wrong if they are left out, (n,).
 
-    Their kernel values are ``K`` (n, n) plus the bias. Descent finds most of the solution, as for pairs of classes:
-    Newton's steps alone, which are not compiled, would double the time of the whole comparison.
+    Their kernel values are ``K`` (n, n). Descent finds most of the solution, as for pairs of classes. Newton's steps
+    alone, which are not compiled, would double the time of many classes.
     """
     codes = np.unique(region.y)
     loss = BandLoss(fit.odm, region.total_weight)
-    bias = fit.kernel.bias
-    products = RowProducts(Precomputed(bias, K), np.arange(float(len(K)))[:, None], 0)
+    settings = replace(fit.solver, tol=min(fit.solver.tol, SETTLED))
+    products = RowProducts(Precomputed(0.0, K), np.arange(float(len(K)))[:, None], 0)
 
     def scores(code: float) -> Array:
         positive = region.y == code
@@ -131,11 +132,11 @@ def _wrong(region: MemoryData, fit: ODMFit, K: Array) -> Array:
         sides = np.split(order, [np.count_nonzero(~positive)])
         own = (K[np.ix_(side, side)] for side in sides)
         across = K[np.ix_(*sides)]
-        values = PairValues(*own, across, np.ascontiguousarray(across.T), bias)
+        values = PairValues(*own, across, np.ascontiguousarray(across.T))
         losses = RowLosses(fit.odm, y[order], region.weight[order])
-        found = descend_pair(losses, values, fit.solver.tol, fit.solver.seed)
+        found = descend_pair(losses, values, settings.tol, settings.seed)
         if not found.converged:
-            found = solve_pair(losses, values.matrix(), fit.solver, found)
+            found = solve_pair(losses, values.matrix(), settings, found)
         there = np.empty(len(y))
         there[order] = found.scores
         (_, leverages), _ = kernel_leverages(RowLosses(fit.odm, y, region.weight), products, there)
