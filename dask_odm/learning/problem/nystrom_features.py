@@ -20,6 +20,7 @@ from scipy.linalg import solve_triangular
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.learning.problem.linear import block_rows
+from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -84,9 +85,8 @@ def rounding(landmarks: Landmarks, rows: Rows, dtype: Any) -> tuple[Any, Array]:
     starts = range(0, rows.n, max(SAMPLED, rows.n // SAMPLED))
     with single_threaded_blas:
         some = [rows.read(start, min(rows.n, start + SAMPLED)) for start in starts]
-        exact, quick = (
-            np.concatenate([landmarks.features(X, each) for X in some]) for each in (np.float64, np.float32)
-        )
+        X = stacked_rows(some)
+        exact, quick = (landmarks.features(X, each) for each in (np.float64, np.float32))
     errors = quick - exact
     if np.square(errors).sum(axis=1).max() <= MOST_ERROR**2 * np.square(exact).sum(axis=1).max():
         return np.float32, errors

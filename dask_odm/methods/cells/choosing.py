@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextvars import Context
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -72,10 +73,14 @@ def gain_of_cells(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tup
     most = SAMPLED * count
     # the first of the rows that a tree of cells is grown on; twice as many from a store, whose number varies
     sample = data.sample(2 * most, data.run.seed).sample(most, data.run.seed).seen_by(fit.kernel)
-    drawn = drawn_rows(sample.data.kept, count, fit.run.seed)
-    landmarks = Landmarks.of(sample.kernel, sample.scaled[drawn])
-    landmarks.prepare()
-    regions = chosen_cells(data, sample, fit.kernel, _region_rows(data, fit))
+
+    def landmarks_of_sample() -> Landmarks:
+        found = Landmarks.of(sample.kernel, sample.scaled[drawn_rows(sample.data.kept, count, fit.run.seed)])
+        found.prepare()
+        return found
+
+    regions_of = partial(chosen_cells, data, sample, fit.kernel, _region_rows(data, fit))
+    landmarks, regions = run_threads(lambda make: make(), (landmarks_of_sample, regions_of), CPU_COUNT)
 
     def difference(region: tuple[MemoryData, float]) -> tuple[float, float]:
         rows, share = region
@@ -129,10 +134,9 @@ def _wrong(region: MemoryData, fit: ODMFit, K: Array) -> Array:
         positive = region.y == code
         y = np.where(positive, 1.0, -1.0)
         order = np.argsort(positive, kind="stable")
-        sides = np.split(order, [np.count_nonzero(~positive)])
-        own = (K[np.ix_(side, side)] for side in sides)
-        across = K[np.ix_(*sides)]
-        values = PairValues(*own, across, np.ascontiguousarray(across.T))
+        rest, own = np.split(order, [np.count_nonzero(~positive)])
+        across = K[np.ix_(rest, own)]
+        values = PairValues(K[np.ix_(rest, rest)], K[np.ix_(own, own)], across, np.ascontiguousarray(across.T))
         losses = RowLosses(fit.odm, y[order], region.weight[order])
         found = descend_pair(losses, values, settings.tol, settings.seed)
         if not found.converged:
