@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from cells import NONE, table_head
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 AS_ACCURATE = 0.002  # accuracy by which a rival that is called as accurate may be behind
 COSTS = ("fit", "predict", "memory")
@@ -67,11 +68,23 @@ def plot(rows: list[dict[str, Any]], image: Path) -> None:
         for i, method in enumerate(frame["method"].unique()):
             points = frame[(frame["data"] == name) & (frame["method"] == method)].sort_values("fit")
             style = "o-" if method.startswith("ODM") else "s--"
-            panel.plot(points["fit"], 1.0 - points["accuracy"], style, color=f"C{i % 10}", label=method, markersize=4)
-        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds of the fit", ylabel="error")
+            error = 100.0 * (1.0 - points["accuracy"])
+            panel.plot(points["fit"], error, style, color=f"C{i % 10}", label=method, markersize=4)
+        panel.set(xscale="log", yscale="log", title=name, xlabel="seconds of the fit", ylabel="error, %")
+        seconds, errors = (_ticks(*limits) for limits in (panel.get_xlim(), panel.get_ylim()))
+        panel.set_xticks(seconds, [f"{each:g}" for each in seconds])
+        panel.set_yticks(errors, [f"{each:g}" for each in errors])
+        panel.minorticks_off()
     figure.legend(*panels.flat[0].get_legend_handles_labels(), loc="lower center", ncols=4)
-    figure.tight_layout(rect=(0, 0.7 / figure.get_figheight(), 1, 1))
-    figure.savefig(image, dpi=90)
+    figure.tight_layout(rect=(0, 1.1 / figure.get_figheight(), 1, 1))
+    figure.savefig(image, dpi=90, metadata={"Date": None} if image.suffix == ".svg" else None)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return round numbers within limits: 1, 2 and 5 times powers of ten, or equally spaced ones if these are few."""
+    powers = [float(f"{digit}e{power}") for power in range(-5, 5) for digit in (1, 2, 5)]
+    found = [each for each in powers if low <= each <= high]
+    return found if len(found) > 2 else [each for each in MaxNLocator(5).tick_values(low, high) if low <= each <= high]
 
 
 def _groups(rows: list[dict[str, Any]]) -> Any:
