@@ -408,11 +408,15 @@ class StoreEstimator(RunParameters):
         weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
         return np.asarray(self._values(resolved)), y, weight
 
-    def _values(self, resolved: Resolved) -> Any:
-        """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array."""
+    def _values(self, resolved: Resolved, *, decisive: bool = False) -> Any:
+        """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array.
+
+        ``decisive`` ones of rows in memory may have fewer digits, but the same labels.
+        """
         if isinstance(resolved, Given):
             rows = check_rows(self, resolved.X, **self._reading())
-            return finite_values(self._model.values(rows, CPU_COUNT))
+            values = self._model.decisive_values if decisive else self._model.values
+            return finite_values(values(rows, CPU_COUNT))
         check_features(self, resolved)
         assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one
         return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)

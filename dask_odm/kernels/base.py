@@ -113,6 +113,14 @@ class Kernel(ABC):
     def diagonal(self, X: Any) -> Array:
         """Return κ(x, x) of every row, float64 (n,)."""
 
+    def float32_errors(self, X: Array) -> Array:
+        """Return a number e for every float64 row (n, d), infinite if unknown: how far float32 moves kernel values.
+
+        A sum ``Σ_j a_j κ(x, z_j)`` with κ and products in float32 is within ``Σ_j |a_j| (e(x) + e(z_j))`` of the true
+        one.
+        """
+        return np.full(len(X), np.inf)
+
     def tile(self, X: Any, Z: Any) -> Array:
         """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``."""
         return self.tile_packed(self.pack_left(X), self.pack_right(Z))

@@ -74,6 +74,7 @@ def _square_norms(X: Any) -> Array:
     return X.square_norms() if isinstance(X, CSRRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
+UNIT = 0.5 * float(np.finfo(np.float32).eps)
 WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than the loop
 
 
@@ -124,6 +125,13 @@ class _Radial(Kernel):
     def diagonal(self, X: Any) -> Array:
         return np.full(len(X), 1.0 + self.bias)
 
+    def _errors(self, exponent: Array) -> Array:
+        """Return `float32_errors` of rows whose share in the error of an exponent of two is ``exponent`` · UNIT.
+
+        The rest, half of it for each of two rows, is that of 2 to this power, 12 units, and of a sum of 512 products.
+        """
+        return UNIT * (0.75 * exponent + 0.5 * (512 + 12) * (1.0 + self.bias))  # 0.75 > log(2)
+
 
 @dataclass(frozen=True)
 class RBF(_Radial):
@@ -167,6 +175,10 @@ class RBF(_Radial):
         rows = self.with_norms(X)
         return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
 
+    def float32_errors(self, X: Array) -> Array:
+        # of a dot product: 4 units of its factors and one of every term; of a norm, once more as many, and its own
+        return self._errors(-(3.0 * X.shape[1] + 30.0) * self.norms(X))
+
     def with_norms(self, X: Array) -> Array:
         """Return the rows ``X`` (n, d) with a column of ones and their `norms`, as the right of a tile has them."""
         return self._packed(X, 1.0, 1.0, self.norms(X))
@@ -178,6 +190,10 @@ class Laplacian(_Radial):
 
     name: ClassVar[str] = "laplacian"
     _manhattan: ClassVar[bool] = True
+
+    def float32_errors(self, X: Array) -> Array:
+        # 3 units of either row, one of their difference, and one of every term
+        return self._errors((X.shape[1] + 15.0) * self.gamma / LOG2 * np.abs(X).sum(axis=1))
 
     def pack_left(self, X: Array) -> Array:
         return self._packed(X, self.gamma / LOG2)

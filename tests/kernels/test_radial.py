@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import reference
+from dask_odm.kernels.base import Sides
 from dask_odm.kernels.loops import LOG2, exp2_float32, exp2_float64
-from dask_odm.kernels.named import RBF, WIDE
+from dask_odm.kernels.named import RBF, WIDE, Laplacian
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -85,3 +86,18 @@ def test_every_number_of_features(d, dtype, tolerance):
     rng = np.random.default_rng(d)
     X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (7, 260))
     np.testing.assert_allclose(RBF(1.0, 1.0 / d).tile(X, Z), reference.rbf(X, Z, 1.0 / d) + 1.0, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("make", [RBF, Laplacian])
+@pytest.mark.parametrize("d", [1, 6, 30, WIDE])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
+def test_float32_errors_bound_sums_of_float32(make, d, scale):
+    rng = np.random.default_rng(d)
+    X, Z, kernel = scale * rng.normal(size=(300, d)), scale * rng.normal(size=(700, d)), make(gamma=1.0 / d)
+    Z[:300] = X + 1e-6 * rng.normal(size=X.shape)  # near rows, whose norms and product cancel
+    a = rng.choice([1.0, 100.0], 700) * rng.normal(size=700)
+    found = np.zeros(300)
+    narrow = [each.astype(np.float32) for each in (X, Z, a)]
+    kernel.products(kernel.pack_left(narrow[0]), kernel.pack_right(narrow[1]), Sides(v=narrow[2], by_row=found))
+    bound = np.abs(a).sum() * kernel.float32_errors(X) + np.abs(a) @ kernel.float32_errors(Z)
+    assert (np.abs(found - kernel.tile(X, Z) @ a) <= bound).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
@@ -64,3 +66,27 @@ def test_threads_and_support_blocks_change_nothing_or_rounding(monkeypatch, dtyp
         assert p.values(X, threads).tobytes() == first.tobytes()
     monkeypatch.setattr(kernel_model, "PANEL_BYTES", 40 * 3 * 8)
     np.testing.assert_allclose(p.values(X), first, rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:2], ids=lambda k: k.name)
+def test_decisive_values_have_every_sign_and_come_from_float32_where_they_can(monkeypatch, kernel):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    X = np.vstack([rows(4000), [[1e30, 0.0, 0.0], [1e200, 0.0, 0.0]]])
+    p = make(kernel)
+    centre = np.median(p.values(X))
+    p = replace(p, coefficients=1e-3 * p.coefficients, intercept=1e-3 * (p.intercept - centre))
+    p = replace(p, intercept=p.intercept - p.values(X)[17])  # on the boundary but for the last digits
+    values, decisive = p.values(X), p.decisive_values(X, 2)
+    np.testing.assert_array_equal(decisive > 0, values > 0)
+    near = np.abs(values) < 1e-7
+    assert near.any()
+    np.testing.assert_array_equal(decisive[near], values[near])
+    assert np.mean(decisive != values) > 0.9
+    np.testing.assert_allclose(decisive, values, rtol=0, atol=1e-5)
+
+
+def test_large_coefficients_are_multiplied_in_float64_for_labels_too(monkeypatch):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    p = make()
+    p = replace(p, coefficients=1e6 * p.coefficients)
+    np.testing.assert_array_equal(p.decisive_values(rows(500)), p.values(rows(500)))
