@@ -1,4 +1,4 @@
-"""Routines of LAPACK, called without the interpreter lock, which SciPy's own wrappers keep."""
+"""Routines of LAPACK and BLAS, called without the interpreter lock, which SciPy's own wrappers keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cython_lapack
+from scipy.linalg import cython_blas, cython_lapack
 
 from dask_odm.typing import Array
 
@@ -24,6 +24,19 @@ def lapack(name: str, *arguments: str | int | Array) -> int:
     return info.value
 
 
+def symmetric_product(A: Array, x: Array) -> Array:
+    """Return ``A x`` (n,) of a symmetric matrix, of which the upper half of a C-contiguous array (n, n) is read.
+
+    It reads half the memory that ``A @ x`` does, in as much less time.
+    """
+    n = len(A)
+    out = np.empty(n, A.dtype)
+    one, nothing = np.ones(1, A.dtype), np.zeros(1, A.dtype)
+    given: tuple[str | int | Array, ...] = ("L", n, one, A, n, x.astype(A.dtype), 1, nothing, out, 1)
+    _routine("ssymv" if A.dtype == np.float32 else "dsymv")(*map(_pointer, given))
+    return out
+
+
 def _pointer(argument: str | int | Array) -> Any:
     if isinstance(argument, str):
         return argument.encode()
@@ -35,7 +48,7 @@ def _pointer(argument: str | int | Array) -> Any:
 @cache
 def _routine(name: str) -> Any:
     """Return the function that SciPy offers to Cython code; ctypes releases the lock while it calls it."""
-    capsule = cython_lapack.__pyx_capi__[name]
+    capsule = (cython_lapack.__pyx_capi__ | cython_blas.__pyx_capi__)[name]
     api = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))

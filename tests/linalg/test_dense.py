@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dask_odm.linalg.lapack import symmetric_product
 from dask_odm.linalg.systems import factored, mended, solve_positive, times_transpose
 
 
@@ -40,17 +41,28 @@ def test_ridges_grow_and_end():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 37, 1161])
-def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype):
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_lower_half_is_factored_where_it_lies_whatever_the_threads(n, dtype, order):
     B = np.random.default_rng(n).normal(size=(n, n))
-    A = (B @ B.T / n + 0.1 * np.eye(n)).astype(dtype)
-    found, again = np.tril(A), np.tril(A)
+    A = np.array(B @ B.T / n + 0.1 * np.eye(n), dtype, order=order)
+    found, again = (np.array(np.tril(A), order=order) for _ in range(2))
     assert factored(found)
     np.testing.assert_allclose(np.tril(found), np.linalg.cholesky(A), atol=1e-4 if dtype == np.float32 else 1e-12)
     assert factored(again, 3)
     np.testing.assert_array_equal(np.tril(again), np.tril(found))
     for wrong in (-1.0, np.inf):
         A[-1, -1] = wrong
-        assert not factored(A.copy())
+        assert not factored(A.copy(order))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_symmetric_product_reads_the_upper_half_alone(dtype):
+    rng = np.random.default_rng(0)
+    A, x = rng.normal(size=(70, 70)), rng.normal(size=70)
+    half = np.where(np.tri(70, k=-1, dtype=bool), np.nan, A).astype(dtype)
+    found = symmetric_product(half, x)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, (np.triu(A) + np.triu(A, 1).T) @ x, rtol=0, atol=50 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("n", [1, 127, 128, 129, 300])

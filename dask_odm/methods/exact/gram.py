@@ -16,7 +16,7 @@ from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Multiply, SourcedProducts
 from dask_odm.linalg.jit import compiled
-from dask_odm.linalg.lapack import lapack
+from dask_odm.linalg.lapack import lapack, symmetric_product
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -24,12 +24,12 @@ from dask_odm.typing import Array
 ROWS_OF_THREAD = 512  # rows of a matrix that a thread takes at a time
 
 
-def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1) -> Array:
-    """Return the Gram matrix (n, n) of the rows ``X`` (n, d) in ``dtype``.
+def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1, out: Array | None = None) -> Array:
+    """Return the Gram matrix (n, n) of the rows ``X`` (n, d) in ``dtype``, in ``out`` if it is given.
 
     A kernel of the user is evaluated in float64 if the rows are.
     """
-    out = np.empty((len(X), len(X)), dtype)
+    out = np.empty((len(X), len(X)), dtype) if out is None else out
     rows = X.astype(np.result_type(X, out) if isinstance(kernel, CallableKernel) else dtype, copy=False)
     left = kernel.pack_left(rows)
     right = kernel.pack_right(rows)
@@ -65,9 +65,20 @@ class HeldProducts(SourcedProducts):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        own = gather_active(self.K, index, np.ones(len(index)), self.threads, whole=True)
-        every = np.arange(len(index))
-        return lambda v: _image(own, every, v, self.threads)
+        own = self.gathered(index, np.ones(len(index)), np.empty(len(index) ** 2, self.K.dtype))
+        return lambda v: symmetric_product(own, v).astype(np.float64, copy=False)
+
+    def gathered(self, active: Array, root: Array, memory: Array) -> Array:
+        """Return the upper half of ``√c K √c`` (m, m) over ``active`` rows, in flat ``memory``; ``root`` (m,) is √c."""
+        m = len(active)
+        out = memory[: m * m].reshape(m, m)
+        scale = root.astype(out.dtype)
+
+        def fill(start: int) -> None:
+            _gather(self.K, active, scale, out, start, min(start + ROWS_OF_THREAD, m))
+
+        run_threads(fill, range(0, m, ROWS_OF_THREAD), self.threads if m > 2 * ROWS_OF_THREAD else 1)
+        return out
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
         if double_precision and self.K.dtype == np.float32:
@@ -116,7 +127,7 @@ class ActiveFactor:
     """Cholesky factor of ``1 + √c K √c`` over active rows, through which every direct solution of a Newton system goes.
 
     Scaling by the root of the stiffness c on both sides keeps the matrix well-conditioned for any λ. The factor is in
-    the lower half of a C-contiguous array (m, m); ``ridge`` made the matrix definite.
+    the lower half of a Fortran-contiguous array (m, m); ``ridge`` made the matrix definite.
     """
 
     lower: Array
@@ -124,7 +135,7 @@ class ActiveFactor:
 
     @classmethod
     def of(cls, scaled: Callable[[], Array], threads: int = 1, unit: float | None = None) -> ActiveFactor:
-        """Factor ``1 + S``; ``scaled()`` returns the lower half of S = √c K √c in memory that may be overwritten.
+        """Factor ``1 + S``; ``scaled()`` returns the upper half of S = √c K √c in C-contiguous memory to overwrite.
 
         Rounding, by ``unit`` or that of the matrix's dtype, may make S indefinite; then a larger diagonal mends it.
         Raises LinAlgError if S is not finite.
@@ -139,7 +150,7 @@ class ActiveFactor:
                 raise LinAlgError("the matrix is not finite")
             first_ridge = max(1.0, largest) * (unit or float(np.finfo(system.dtype).eps) * len(system))
             system.flat[:: len(system) + 1] += 1.0 + ridge
-            return cls(system, ridge) if factored(system, threads) else None
+            return cls(system.T, ridge) if factored(system.T, threads) else None
 
         return mended(attempt, lambda: first_ridge)
 
@@ -147,30 +158,17 @@ class ActiveFactor:
         """Return ``(1 + S)⁻¹ b`` (m,)."""
         m = len(b)
         x = b.astype(self.lower.dtype)
-        lapack("potrs", "U", m, 1, self.lower, m, x, m)
+        lapack("potrs", "L", m, 1, self.lower, m, x, m)
         return x.astype(np.float64, copy=False)
 
 
-def gather_active(K: Array, active: Array, root: Array, threads: int, *, whole: bool = False) -> Array:
-    """Return the lower half of ``√c K √c`` (m, m), or the ``whole``, over ``active`` rows; ``root`` (m,) is √c."""
-    out = np.empty((len(active), len(active)), K.dtype)
-    scale = root.astype(K.dtype)
-
-    def fill(start: int) -> None:
-        _gather(K, active, scale, out, start, min(start + 512, len(active)), whole)
-
-    starts = range(0, len(active), 512)[::-1]  # the longest rows first
-    run_threads(fill, starts, threads if len(active) > 1024 else 1)
-    return out
-
-
 @compiled
-def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int, whole: bool) -> None:
+def _gather(K: Array, active: Array, root: Array, out: Array, start: int, stop: int) -> None:
     for i in range(start, stop):
         row = K[active[i]]
         scale = root[i]
         into = out[i]
-        for j in range(len(active) if whole else i + 1):
+        for j in range(i, len(active)):
             into[j] = scale * root[j] * row[active[j]]
 
 
@@ -192,7 +190,7 @@ class GramLandmarks:
         self._factor = self._factored(inner)
         W = np.array(rows, order="F")
         lapack("trtrs", "L", "N", "N", r, len(K), self._factor, r, W, r)
-        self.W: Array = np.ascontiguousarray(W)
+        self.W: Array = W
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
@@ -217,8 +215,8 @@ class GramLandmarks:
             margins = y * scores
             c = losses.curvature(margins)
             target = y * np.where(margins < 1.0, losses.settings.low, losses.settings.high)
-            factor = self._inner(self._scaled(np.flatnonzero(c), c))
-            d = self._solved(factor, self.W @ (c * target).astype(self.W.dtype)) - b
+            inverse = self._inverse(self._scaled(np.flatnonzero(c), c))
+            d = inverse.T @ (inverse @ (self.W @ (c * target).astype(self.W.dtype))) - b
             change = np.asarray(d.astype(self.W.dtype) @ self.W, dtype=np.float64)
             length = 1.0
             primal = self._primal(losses, b + d, scores + change)
@@ -239,34 +237,32 @@ class GramLandmarks:
     def on(self, active: Array, stiffness: Array) -> Callable[[Array], Array]:
         """Return the Nyström ``(1 + √c K √c)⁻¹`` on the active rows (m,), as a function of residuals there."""
         scaled = self._scaled(active, stiffness)
-        factor = self._inner(scaled)
+        inverse = self._inverse(scaled)
 
         def apply(v: Array) -> Array:
-            inside = self._solved(factor, scaled @ v.astype(scaled.dtype))
-            return v - inside.astype(scaled.dtype) @ scaled
+            inside = inverse @ (scaled @ v.astype(scaled.dtype))
+            return v - (inside @ inverse) @ scaled
 
         return apply
 
     def _scaled(self, active: Array, stiffness: Array) -> Array:
         """Return ``W √C`` of the active rows, (r, m)."""
-        scaled = self.W.take(active, axis=1)
-        scaled *= np.sqrt(stiffness[active]).astype(scaled.dtype)
-        return scaled
+        rows = self.W.T[active]
+        rows *= np.sqrt(stiffness[active]).astype(rows.dtype)[:, None]
+        return rows.T
 
-    def _inner(self, scaled: Array) -> Array:
-        """Return the factor of ``1 + W C Wᵀ`` from ``W √C``."""
+    def _inverse(self, scaled: Array) -> Array:
+        """Return the inverse of the lower factor of ``1 + W C Wᵀ`` from ``W √C``: products are sooner than solves."""
         inner = scaled @ scaled.T
         inner.flat[:: len(inner) + 1] += 1
-        return self._factored(inner)
+        inner = np.asfortranarray(np.tril(inner))
+        lapack("trtri", "L", "N", len(inner), self._factored(inner), len(inner))
+        return inner
 
     def _factored(self, A: Array) -> Array:
         if lapack("potrf", "L", len(A), A, len(A)) or not np.isfinite(A.diagonal()).all():
             raise LinAlgError("not positive definite")
         return A
-
-    def _solved(self, factor: Array, v: Array) -> Array:
-        lapack("potrs", "L", len(v), 1, factor, len(v), v, len(v))
-        return v.astype(np.float64, copy=False)
 
     def _primal(self, losses: RowLosses, b: Array, scores: Array) -> float:
         return 0.5 * float(b @ b) + float(losses.losses(losses.y * scores).sum())

@@ -253,7 +253,7 @@ class BlockPreconditioner:
         system -= B @ B.T
         # rounding of L to float32 may make E indefinite
         factor = ActiveFactor.of(system.copy, unit=float(np.finfo(np.float32).eps))
-        inverse = np.tril(lapack.dtrtri(factor.lower.T, lower=0)[0].T)
+        inverse = np.tril(lapack.dtrtri(factor.lower, lower=1)[0])
         return _Block(rows, at, root, factor), times_transpose(B.T, inverse)
 
 

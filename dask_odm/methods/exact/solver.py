@@ -161,14 +161,18 @@ class _Run:
             self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
         else:
             held = self.source
-            if not isinstance(held, HeldProducts):
+            if isinstance(held, HeldProducts):
+                memory = np.empty(held.K.size, held.K.dtype)
+            else:
                 X = held.rows(np.arange(self.n))
-                K = gram_of(held.kernel, X, np.dtype(np.float64 if double else np.float32), self.threads)
+                # in one piece, which the next fit gets again; of two, the system takes one back, and new pages are slow
+                K, memory = np.empty((2, self.n, self.n), np.float64 if double else np.float32)
+                gram_of(held.kernel, X, K.dtype, self.threads, K)
                 held = HeldProducts(RowProducts(held.kernel, X, 0, self.threads), K, self.threads)
             self.products = held
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
-            self.system = GramSystem(held, self.landmarks)
+            self.system = GramSystem(held, self.landmarks, memory.reshape(-1))
         self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
 
     @cached_property

@@ -14,8 +14,9 @@ from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.products import Multiply, Products
+from dask_odm.linalg.lapack import symmetric_product
 from dask_odm.linalg.systems import conjugate_gradients
-from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gather_active, scaled_gram
+from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, scaled_gram
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner, block_bytes, landmark_count
 from dask_odm.typing import Array
 
@@ -181,9 +182,10 @@ class GramSystem:
     entries of K in its own dtype.
     """
 
-    def __init__(self, products: HeldProducts, landmarks: GramLandmarks | None) -> None:
+    def __init__(self, products: HeldProducts, landmarks: GramLandmarks | None, memory: Array) -> None:
         self._products = products
         self._landmarks = landmarks
+        self._memory = memory  # flat, for the matrix of the active rows or its factor
         self._stiffness = np.zeros(0)  # of the last factor
         self._factor: ActiveFactor | None = None
 
@@ -192,16 +194,17 @@ class GramSystem:
     ) -> Correction:
         root = np.sqrt(stiffness[active])
         if self._landmarks is not None and not slow:
-            system = ActiveSystem(self._products.among(active), root, root * residual)
+            self._factor = None
+            own = self._products.gathered(active, np.ones(len(active)), self._memory)
+            system = ActiveSystem(lambda v: symmetric_product(own, v), root, root * residual)
             most = 1 + len(active) // 40  # then Cholesky would have been as fast
             system.go_on(self._landmarks.on(active, stiffness), least=least, most=most)
             if system.products < most:
                 return replace(system.solution(False), Kx=None)
-            del system  # frees the memory of its products
-        K = self._products.K
         if self._factor is None or not np.array_equal(stiffness, self._stiffness):
-            threads = self._products.threads
-            self._factor = None  # frees its memory for the next
-            self._factor = ActiveFactor.of(lambda: gather_active(K, active, root, threads), threads)
+            self._factor = ActiveFactor.of(
+                lambda: self._products.gathered(active, root, self._memory), self._products.threads
+            )
             self._stiffness = stiffness
-        return Correction(root * self._factor.solve((root * residual).astype(K.dtype)), None, 1, True)
+        z = self._factor.solve((root * residual).astype(self._memory.dtype))
+        return Correction(root * z, None, 1, True)
