@@ -194,9 +194,9 @@ class GramLandmarks:
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
-        """Draw a tenth of the rows; None if they would leave too much of K for conjugate gradients to be fast."""
+        """Draw up to a tenth of the rows; None if they would leave too much of K for conjugate gradients to be fast."""
         n = len(K)
-        index = np.sort(np.random.default_rng(seed).choice(n, n // 10, replace=False))
+        index = np.sort(np.random.default_rng(seed).choice(n, min(n // 10, 100 + n // 50), replace=False))
         with suppress(LinAlgError):
             found = cls(K, index)
             left = float(K.diagonal().mean() - np.square(found.W).sum(axis=0).mean())
