@@ -151,14 +151,9 @@ class ScaledRows(RowsOfMatrix):
         return self.scaling(found, found if found.base is None else None)  # a gathered copy is scaled in place
 
 
-def are_few(X: Array) -> bool:
-    """Return whether rows ``X`` take so little memory that a scaled copy is made of them."""
-    return X.nbytes <= COPIED_BYTES
-
-
 def scaled_rows(X: Array, scaling: Scaling) -> Array | ScaledRows:
     """Return scaled rows of ``X`` (n, d): a copy if they are small, else rows that are scaled when they are read."""
-    if are_few(X):
+    if X.nbytes <= COPIED_BYTES:
         return scaling(X)
     _scale_row_by_row.made()  # load the compiled loop now, since many rows will be scaled, a few at a time
     return ScaledRows(X, scaling)

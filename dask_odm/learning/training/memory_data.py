@@ -14,7 +14,7 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, merge_equal, taken
-from dask_odm.data.rows.scaling import Scaling, are_few, scaled_rows
+from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
@@ -134,10 +134,15 @@ class MemoryData(TrainingData):
 
     def held_bytes(self, *, scaled: bool = True, of_pair: bool = False) -> int:
         n = sum(sorted(np.bincount(self.y.astype(np.int64)).tolist())[-2:]) if of_pair else self.rows
-        copied_to_scale = not issparse(self.X) and are_few(self.X)
-        copies = (of_pair or self.rows < self.given.shape[0]) + (scaled and copied_to_scale)
+        gathered = of_pair or self.rows < self.given.shape[0]
+        copies = gathered * sum(part.nbytes for part in self._arrays) + (scaled and self._is_copied) * self.nbytes
         numbers = 12  # per row: target, weight, row number, hash, curvature, and sampling weights
-        return n * (8 * numbers + copies * sum(part.nbytes for part in self._arrays) // self.rows)
+        return n * (8 * numbers + copies // self.rows)
+
+    @property
+    def _is_copied(self) -> bool:
+        """Whether kernels see a scaled, dense copy of the rows, which saves time in every pass."""
+        return not self.stays_sparse and self.nbytes <= COPIED_BYTES
 
     @property
     def _arrays(self) -> tuple[Array, ...]:
@@ -238,8 +243,10 @@ class MemoryData(TrainingData):
         scaled: Any
         if self.stays_sparse and kernel.takes_csr and not scaling.moves_far(square):
             scaled = scaling.of_csr(self.X)
-        else:  # other sparse rows, and many dense ones, are scaled on reading
-            scaled = SparseRows(self.X, scaling) if issparse(self.X) else scaled_rows(self.X, scaling)
+        elif issparse(self.X) and not self._is_copied:
+            scaled = SparseRows(self.X, scaling)  # made dense and scaled on reading
+        else:
+            scaled = scaled_rows(self.X.toarray() if issparse(self.X) else self.X, scaling)
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)
         return MemoryKernelData(self, kernel, scaling, scaled)
