@@ -167,7 +167,7 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
     halves = max(512, -(-data.rows // 2))  # even few rows are two blocks, for two threads
-    passes = data.passes(0, most_rows=min(2 * PREDICTED_ROWS, halves) if isinstance(model, KernelModel) else None)
+    passes = data.passes(0, most_rows=min(4 * PREDICTED_ROWS, halves) if isinstance(model, KernelModel) else None)
     primal = claim.half_norm + float(passes.run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 

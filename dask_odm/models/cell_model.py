@@ -157,7 +157,7 @@ class LocalModel(KernelModel):
     def cells_of(self, X: Any) -> NDArray[np.int64]:
         """Return the cell of each raw row of X (n, d), dense or CSR."""
         scaled = self._scaled(X, np.result_type(X.dtype, self.support.dtype), sparse=issparse(X) and self.is_sparse)
-        step = 16 * PREDICTED_ROWS
+        step = 32 * PREDICTED_ROWS
         blocks = [self._place(scaled(slice(i, i + step))) for i in range(0, X.shape[0], step)]
         return np.concatenate(blocks) if blocks else np.empty(0, np.int64)
 

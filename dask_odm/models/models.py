@@ -19,18 +19,18 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.memory import SparseRows
-from dask_odm.data.rows.scaling import NUMPY_ENTRIES, Scaling
+from dask_odm.data.rows.scaling import COPIED_BYTES, NUMPY_ENTRIES, Scaling
 from dask_odm.data.store.records import RowSource
 from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
-from dask_odm.kernels.base import Kernel, Sides
+from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.blocks import PANEL_BYTES
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-PREDICTED_ROWS = 1024  # most rows to predict that a thread takes at a time
+PREDICTED_ROWS = 512  # most rows to predict that a thread takes at a time
 PREDICTED_ENTRIES = 1 << 18  # least kernel values of these rows; waking a thread takes as long as half as many
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 DECISIVE_ENTRIES = 1 << 18  # kernel values from which float32 saves more time than finding out where it decides
@@ -77,7 +77,7 @@ class Model(ABC):
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
-        step = max(PREDICTED_ROWS, min(16 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
+        step = max(2 * PREDICTED_ROWS, min(32 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
         for start in range(0, X.shape[0], step):
             rows = slice(start, start + step)
             out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
@@ -194,21 +194,19 @@ class KernelModel(Model):
         return values
 
     def _rows_at_a_time(self, n: int) -> int:
-        """Return how many of ``n`` rows a thread takes: of few rows a half, quarter or eighth, so that threads end
-        together.
+        """Return how many of ``n`` rows a thread takes: an even share, so that two threads end together.
 
         It depends on the rows alone, and so do the bits.
         """
-        parts = min(8, max(1, n * self.support.shape[0] // PREDICTED_ENTRIES))
-        return max(1, min(PREDICTED_ROWS, -(-n // (1 << (parts.bit_length() - 1)))))
+        parts = min(-(-n // PREDICTED_ROWS), n * self.support.shape[0] // PREDICTED_ENTRIES)
+        return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
 
     def decisive_values(self, X: Any, threads: int = 1) -> Array:
         n = X.shape[0]
-        one = (
-            type(self) is KernelModel and len(self.intercept) == 1 and isinstance(self.support, np.ndarray | SparseRows)
-        )
+        one = type(self) is KernelModel and len(self.intercept) == 1 and not self.double_precision
+        held = isinstance(self.support, np.ndarray | SparseRows) and 8 * math.prod(self.support.shape) <= COPIED_BYTES
         dense = X.dtype == np.float64 and not (issparse(X) and self.is_sparse)
-        if not one or not dense or self.double_precision or n * self.support.shape[0] < DECISIVE_ENTRIES:
+        if not (one and held and dense) or n * self.support.shape[0] < DECISIVE_ENTRIES:
             return super().decisive_values(X, threads)
         support = self._scaled(self.raw_support, X.dtype, sparse=False)(slice(None))
         weights = np.abs(self.coefficients[0])
@@ -216,19 +214,31 @@ class KernelModel(Model):
         error = float(weights @ self.kernel.float32_errors(support))
         if not error < DECISIVE_ERROR:
             return super().decisive_values(X, threads)
-        unscaled = Scaling(np.zeros(self.features), np.ones(self.features))
-        narrow = KernelModel(self.kernel, unscaled, support.astype(np.float32), self.coefficients, self.intercept)
+        # by tiles, whose loop a fit has compiled
+        blocks = [slice(first, first + BLOCK) for first in range(0, len(support), BLOCK)]
+        packed = [(self.kernel.pack_right(support[some].astype(np.float32)), some) for some in blocks]
+        coefficients = self.coefficients[0].astype(np.float32)
         scaled_rows = self._scaled(X, X.dtype, sparse=False)
         values = np.empty((n, 1))
-        for start in range(0, n, 16 * PREDICTED_ROWS):
-            some = slice(start, start + 16 * PREDICTED_ROWS)
-            rows = scaled_rows(some)
+        step = self._rows_at_a_time(n)
+
+        def look(start: int) -> Array:
+            rows = scaled_rows(slice(start, start + step))
+            found = values[start : start + len(rows), 0]
+            found[:] = self.intercept[0]
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is computed again
-                values[some, 0] = narrow.machine_scores(rows.astype(np.float32), threads)[0]
-                certain = np.abs(values[some, 0]) > error + total * self.kernel.float32_errors(rows)
-            unsure = start + np.flatnonzero(~certain)
-            if len(unsure):
-                values[unsure, 0] = self.machine_scores(X[unsure], threads)[0]
+                left = self.kernel.pack_left(rows.astype(np.float32))
+                memory = np.empty(len(rows) * BLOCK, np.float32)
+                for right, some in packed:
+                    tile = memory[: len(rows) * len(right)].reshape(len(rows), len(right))
+                    found += self.kernel.tile_packed(left, right, tile) @ coefficients[some]
+                certain = np.abs(found) > error + total * self.kernel.float32_errors(rows)
+            return start + np.flatnonzero(~certain)
+
+        with single_threaded_blas:
+            unsure = np.concatenate(run_threads(look, range(0, n, step), threads, "predict"))
+        if len(unsure):
+            values[unsure, 0] = self.machine_scores(X[unsure], threads)[0]
         return values
 
     def _widened(self, rows: Any) -> Any:
