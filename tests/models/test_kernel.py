@@ -90,3 +90,13 @@ def test_large_coefficients_are_multiplied_in_float64_for_labels_too(monkeypatch
     p = make()
     p = replace(p, coefficients=1e6 * p.coefficients)
     np.testing.assert_array_equal(p.decisive_values(rows(500)), p.values(rows(500)))
+
+
+@pytest.mark.parametrize("kernel", [RBF, Laplacian])
+@pytest.mark.parametrize("size", [1e-30, 1e-19, 1e19, 1e20, 1e39])
+def test_labels_of_features_whose_squares_leave_float32_are_the_signs_of_float64(monkeypatch, kernel, size):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    p = make(kernel(gamma=0.5 / (size**2 if kernel is RBF else size)))
+    p = replace(p, scaling=replace(SCALING, shift=size * SCALING.shift), support=size * p.support)
+    X = size * rows(500)
+    np.testing.assert_array_equal(p.decisive_values(X) > 0, p.values(X) > 0)
