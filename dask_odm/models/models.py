@@ -30,8 +30,8 @@ from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-PREDICTED_ROWS = 512  # most rows to predict that a thread takes at a time
-PREDICTED_ENTRIES = 1 << 18  # least kernel values of these rows; waking a thread takes as long as half as many
+PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
+PREDICTED_ENTRIES = 1 << 18  # features and kernel values; waking a thread takes as long as half as many
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 DECISIVE_ENTRIES = 1 << 18  # kernel values from which float32 saves more time than finding out where it decides
 DECISIVE_ERROR = 0.2  # of a value in float32, beyond which too many are computed again; most values are near ±1
@@ -198,7 +198,8 @@ class KernelModel(Model):
 
         It depends on the rows alone, and so do the bits.
         """
-        parts = min(-(-n // PREDICTED_ROWS), n * self.support.shape[0] // PREDICTED_ENTRIES)
+        entries = n * (self.support.shape[0] + self.features)
+        parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
         return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
 
     def decisive_values(self, X: Any, threads: int = 1) -> Array:
@@ -228,7 +229,7 @@ class KernelModel(Model):
             found[:] = self.intercept[0]
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is computed again
                 left = self.kernel.pack_left(rows.astype(np.float32))
-                memory = np.empty(len(rows) * BLOCK, np.float32)
+                memory = np.empty(len(rows) * len(packed[0][0]), np.float32)
                 for right, some in packed:
                     tile = memory[: len(rows) * len(right)].reshape(len(rows), len(right))
                     found += self.kernel.tile_packed(left, right, tile) @ coefficients[some]

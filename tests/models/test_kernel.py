@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from dask_odm.data.rows.memory import SparseRows
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.models import models as kernel_model
 from dask_odm.models.models import KernelModel
@@ -100,3 +102,25 @@ def test_labels_of_features_whose_squares_leave_float32_are_the_signs_of_float64
     p = replace(p, scaling=replace(SCALING, shift=size * SCALING.shift), support=size * p.support)
     X = size * rows(500)
     np.testing.assert_array_equal(p.decisive_values(X) > 0, p.values(X) > 0)
+
+
+@pytest.mark.parametrize("values", [KernelModel.values, KernelModel.decisive_values])
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_prediction_by_few_support_rows_copies_a_part_of_the_rows_at_a_time(monkeypatch, values, form):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    n, d = 40_000, 100
+    rng = np.random.default_rng(0)
+    scaling, support = Scaling(np.zeros(d), np.ones(d)), 0.1 * rng.normal(size=(3, d))
+    p = KernelModel(Laplacian(gamma=0.1), scaling, support, np.ones((1, 3)), np.ones(1))
+    X = np.zeros((n, d))
+    X[:, :7] = rng.uniform(1.0, 2.0, (n, 7))
+    given = form(X)
+    values(p, given[:10])  # compile
+    tracemalloc.start()
+    try:
+        found = values(p, given, 2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found == p.values(given)).all() == (values is KernelModel.values)
+    assert peak < 0.5 * X.nbytes
