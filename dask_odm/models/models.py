@@ -246,10 +246,8 @@ class KernelModel(Model):
             some = slice(start, start + len(rows))
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is computed again
                 left = self.kernel.pack_left(rows.astype(np.float32))
-                memory = np.empty(len(rows) * len(packed[0][0]), np.float32)
                 for right, columns in packed:
-                    tile = memory[: len(rows) * len(right)].reshape(len(rows), len(right))
-                    values[some] += self.kernel.tile_packed(left, right, tile) @ coefficients[columns]
+                    values[some] += self.kernel.tile_packed(left, right) @ coefficients[columns]
                 limits[some] = error + total * self.kernel.float32_errors(rows)
 
         with single_threaded_blas:
