@@ -129,7 +129,10 @@ class _Radial(Kernel):
         """Return `float32_errors` of rows whose share in the error of an exponent of two is ``exponent`` · UNIT.
 
         The rest, half of it for each of two rows, is that of 2 to this power, 12 units, and of a sum of 512 products.
+        Nothing is known of a gamma with which squares that matter may leave the range of float32.
         """
+        if not 2.0**-80 < self.gamma < 2.0**80:
+            return np.full_like(exponent, np.inf)
         return UNIT * (0.75 * exponent + 0.5 * (512 + 12) * (1.0 + self.bias))  # 0.75 > log(2)
 
 

@@ -30,8 +30,8 @@ from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-PREDICTED_ROWS = 512  # most rows to predict that a thread takes at a time
-PREDICTED_ENTRIES = 1 << 18  # least kernel values of these rows; waking a thread takes as long as half as many
+PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
+PREDICTED_ENTRIES = 1 << 18  # features and kernel values; waking a thread takes as long as half as many
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 DECISIVE_ENTRIES = 1 << 18  # kernel values from which float32 saves more time than finding out where it decides
 DECISIVE_ERROR = 0.2  # of a value in float32, beyond which too many are computed again; most values are near ±1
@@ -198,7 +198,8 @@ class KernelModel(Model):
 
         It depends on the rows alone, and so do the bits.
         """
-        parts = min(-(-n // PREDICTED_ROWS), n * self.support.shape[0] // PREDICTED_ENTRIES)
+        entries = n * (self.support.shape[0] + self.features)
+        parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
         return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
 
     def decisive_values(self, X: Any, threads: int = 1) -> Array:
@@ -208,38 +209,50 @@ class KernelModel(Model):
         dense = X.dtype == np.float64 and not (issparse(X) and self.is_sparse)
         if not (one and held and dense) or n * self.support.shape[0] < DECISIVE_ENTRIES:
             return super().decisive_values(X, threads)
+        found = self._float32_values(X, threads)
+        if found is None:
+            return super().decisive_values(X, threads)
+        values, limits = found
+        unsure = np.flatnonzero(~(np.abs(values) > limits))
+        most = max(PREDICTED_ROWS, COPIED_BYTES // (8 * self.features))  # at a time, since they are copied
+        for some in (unsure[first : first + most] for first in range(0, len(unsure), most)):
+            values[some] = self.machine_scores(X[some], threads)[0]
+        near = np.abs(values[unsure]) <= 2.0**-28 * limits[unsure]  # twice the error of float64
+        if near.any() and not self.kernel.makes_panels(self.features):  # BLAS's last digits depend on the rows beside
+            return super().decisive_values(X, threads)
+        return values[:, None]
+
+    def _float32_values(self, X: Any, threads: int) -> tuple[Array, Array] | None:
+        """Return values in float32 and bounds of their errors, float64 (n,) each; None if errors are too large."""
         support = self._scaled(self.raw_support, X.dtype, sparse=False)(slice(None))
         weights = np.abs(self.coefficients[0])
         total = float(weights.sum())
-        error = float(weights @ self.kernel.float32_errors(support))
+        with np.errstate(invalid="ignore"):  # a coefficient of 0 times an unknown error
+            error = float(weights @ self.kernel.float32_errors(support))
         if not error < DECISIVE_ERROR:
-            return super().decisive_values(X, threads)
+            return None
+        error += len(support) * float(np.finfo(np.float32).tiny)  # products of tiny coefficients vanish
         # by tiles, whose loop a fit has compiled
         blocks = [slice(first, first + BLOCK) for first in range(0, len(support), BLOCK)]
         packed = [(self.kernel.pack_right(support[some].astype(np.float32)), some) for some in blocks]
         coefficients = self.coefficients[0].astype(np.float32)
         scaled_rows = self._scaled(X, X.dtype, sparse=False)
-        values = np.empty((n, 1))
-        step = self._rows_at_a_time(n)
+        values = np.full(X.shape[0], float(self.intercept[0]))
+        limits = np.empty(len(values))
+        step = self._rows_at_a_time(len(values))
 
-        def look(start: int) -> Array:
+        def add(start: int) -> None:
             rows = scaled_rows(slice(start, start + step))
-            found = values[start : start + len(rows), 0]
-            found[:] = self.intercept[0]
+            some = slice(start, start + len(rows))
             with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is computed again
                 left = self.kernel.pack_left(rows.astype(np.float32))
-                memory = np.empty(len(rows) * BLOCK, np.float32)
-                for right, some in packed:
-                    tile = memory[: len(rows) * len(right)].reshape(len(rows), len(right))
-                    found += self.kernel.tile_packed(left, right, tile) @ coefficients[some]
-                certain = np.abs(found) > error + total * self.kernel.float32_errors(rows)
-            return start + np.flatnonzero(~certain)
+                for right, columns in packed:
+                    values[some] += self.kernel.tile_packed(left, right) @ coefficients[columns]
+                limits[some] = error + total * self.kernel.float32_errors(rows)
 
         with single_threaded_blas:
-            unsure = np.concatenate(run_threads(look, range(0, n, step), threads, "predict"))
-        if len(unsure):
-            values[unsure, 0] = self.machine_scores(X[unsure], threads)[0]
-        return values
+            run_threads(add, range(0, len(values), step), threads, "predict")
+        return values, limits
 
     def _widened(self, rows: Any) -> Any:
         """Cast scaled rows to the dtype of kernel values, after they were scaled in their own dtype as in training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from scipy.sparse import csr_array, csr_matrix
 
 from dask_odm.data.rows.memory import SparseRows
+from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.named import WIDE
 from dask_odm.models import models as kernel_model
 from dask_odm.models.models import KernelModel
 from models.made import SCALING, expected, make, rows
@@ -90,3 +93,66 @@ def test_large_coefficients_are_multiplied_in_float64_for_labels_too(monkeypatch
     p = make()
     p = replace(p, coefficients=1e6 * p.coefficients)
     np.testing.assert_array_equal(p.decisive_values(rows(500)), p.values(rows(500)))
+
+
+@pytest.mark.parametrize("kernel", [RBF, Laplacian])
+@pytest.mark.parametrize("size", [1e-30, 1e-19, 1e19, 1e20, 1e39])
+def test_labels_of_features_whose_squares_leave_float32_are_the_signs_of_float64(monkeypatch, kernel, size):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    p = make(kernel(gamma=0.5 / (size**2 if kernel is RBF else size)))
+    p = replace(p, scaling=replace(SCALING, shift=size * SCALING.shift), support=size * p.support)
+    X = size * rows(500)
+    np.testing.assert_array_equal(p.decisive_values(X) > 0, p.values(X) > 0)
+
+
+def test_labels_of_tiny_coefficients_are_the_signs_of_float64(monkeypatch):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    p = make()
+    for size in (1e-36, 1e-50, 1e-300):  # the last two vanish in float32
+        q = replace(p, coefficients=size * p.coefficients, intercept=size * p.intercept)
+        np.testing.assert_array_equal(q.decisive_values(rows(500)) > 0, q.values(rows(500)) > 0)
+
+
+def test_labels_of_unknown_errors_warn_of_no_zero_coefficient(monkeypatch):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    p = make(Polynomial())
+    p.coefficients[0, :5] = 0.0
+    np.testing.assert_array_equal(p.decisive_values(rows(500)), p.values(rows(500)))
+
+
+@pytest.mark.parametrize("d", [WIDE - 1, WIDE, 200])
+def test_labels_of_rows_on_the_boundary_are_the_signs_of_all_rows_together(monkeypatch, d):
+    """BLAS multiplies some of the rows with other last digits than all of them."""
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    rng = np.random.default_rng(0)
+    scaling = Scaling(np.zeros(d), np.ones(d))
+    p = KernelModel(RBF(gamma=0.5 / d), scaling, rng.normal(size=(50, d)), rng.normal(size=(1, 50)), np.zeros(1))
+    X = rng.normal(size=(1500, d))
+    values = p.values(X)[:, 0]
+    for i in range(0, 1500, 75):
+        q = replace(p, intercept=-values[i : i + 1])
+        np.testing.assert_array_equal(q.decisive_values(X) > 0, q.values(X) > 0)
+
+
+@pytest.mark.parametrize("values", [KernelModel.values, KernelModel.decisive_values])
+@pytest.mark.parametrize("far", [1.0, 100.0])  # float32 decides every row, and none
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_prediction_by_few_support_rows_copies_a_part_of_the_rows_at_a_time(monkeypatch, values, far, form):
+    monkeypatch.setattr(kernel_model, "DECISIVE_ENTRIES", 0)
+    monkeypatch.setattr(kernel_model, "COPIED_BYTES", 1 << 20)
+    n, d = 40_000, 100
+    rng = np.random.default_rng(0)
+    scaling, support = Scaling(np.zeros(d), np.ones(d)), 0.1 * rng.normal(size=(3, d))
+    p = KernelModel(Laplacian(gamma=0.1), scaling, support, np.ones((1, 3)), np.full(1, 1e-7 if far > 1.0 else 1.0))
+    X = np.zeros((n, d))
+    X[:, :7] = far * rng.uniform(1.0, 2.0, (n, 7))
+    given = form(X)
+    values(p, given[:10])  # compile
+    tracemalloc.start()
+    try:
+        found = values(p, given, 2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found == p.values(given)).all() == (far > 1.0 or values is KernelModel.values)
+    assert peak < 0.5 * X.nbytes
