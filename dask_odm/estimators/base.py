@@ -408,14 +408,14 @@ class StoreEstimator(RunParameters):
         weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
         return np.asarray(self._values(resolved)), y, weight
 
-    def _values(self, resolved: Resolved, *, decisive: bool = False) -> Any:
+    def _values(self, resolved: Resolved, *, for_labels: bool = False) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array.
 
-        ``decisive`` ones of rows in memory may have fewer digits, but the same labels.
+        With ``for_labels``, values of rows in memory may be less accurate, but give the same labels.
         """
         if isinstance(resolved, Given):
             rows = check_rows(self, resolved.X, **self._reading())
-            values = self._model.decisive_values if decisive else self._model.values
+            values = self._model.label_values if for_labels else self._model.values
             return finite_values(values(rows, CPU_COUNT))
         check_features(self, resolved)
         assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one

@@ -185,7 +185,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved) -> Any:
-        scores = self._values(resolved, decisive=True)
+        scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
             return label_block(scores, self.classes_)
         return map_blocks(label_block, scores, self.classes_.dtype, self.classes_)

@@ -114,10 +114,10 @@ class Kernel(ABC):
         """Return κ(x, x) of every row, float64 (n,)."""
 
     def float32_errors(self, X: Array) -> Array:
-        """Return a number e for every float64 row (n, d), infinite if unknown: how far float32 moves kernel values.
+        """Return e(x) for every float64 row x of ``X`` (n, d), by which errors are bounded if it is rounded to float32.
 
-        A sum ``Σ_j a_j κ(x, z_j)`` with κ and products in float32 is within ``Σ_j |a_j| (e(x) + e(z_j))`` of the true
-        one.
+        ``Σ_j a_j κ(x, z_j)`` in float32, summed over at most BLOCK rows z, is within ``Σ_j |a_j| (e(x) + e(z_j))`` of
+        the exact sum. It is infinite for a kernel without such a bound.
         """
         return np.full(len(X), np.inf)
 

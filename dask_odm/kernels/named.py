@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import Kernel, Panels, Sides, run_loop
+from dask_odm.kernels.base import BLOCK, Kernel, Panels, Sides, run_loop
 from dask_odm.kernels.loops import (
     COLUMNS,
     COMPUTED,
@@ -74,7 +74,7 @@ def _square_norms(X: Any) -> Array:
     return X.square_norms() if isinstance(X, CSRRows) else np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
-UNIT = 0.5 * float(np.finfo(np.float32).eps)
+FLOAT32_UNIT = 0.5 * float(np.finfo(np.float32).eps)  # unit roundoff
 WIDE = 128  # the fewest features for which BLAS computes RBF tiles faster than the loop
 
 
@@ -126,14 +126,14 @@ class _Radial(Kernel):
         return np.full(len(X), 1.0 + self.bias)
 
     def _errors(self, exponent: Array) -> Array:
-        """Return `float32_errors` of rows whose share in the error of an exponent of two is ``exponent`` · UNIT.
+        """Return `float32_errors` of rows that each add ``exponent`` units of rounding to log2 of the kernel value.
 
-        The rest, half of it for each of two rows, is that of 2 to this power, 12 units, and of a sum of 512 products.
-        Nothing is known of a gamma with which squares that matter may leave the range of float32.
+        Either row also has half of the other units: 12 of ``2**t``, and one for each of BLOCK products. No bound is
+        known for a gamma with which squares of rows that matter leave the range of float32.
         """
         if not 2.0**-80 < self.gamma < 2.0**80:
             return np.full_like(exponent, np.inf)
-        return UNIT * (0.75 * exponent + 0.5 * (512 + 12) * (1.0 + self.bias))  # 0.75 > log(2)
+        return FLOAT32_UNIT * (0.75 * exponent + 0.5 * (BLOCK + 12) * (1.0 + self.bias))  # 0.75 > log(2)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ class RBF(_Radial):
         return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
 
     def float32_errors(self, X: Array) -> Array:
-        # of a dot product: 4 units of its factors and one of every term; of a norm, once more as many, and its own
+        # The dot product of at most d + 9 terms has 4 units of its factors and one of each term. The norms among them
+        # have one of each term, too, and d + 5 of their own. Norms are negative.
         return self._errors(-(3.0 * X.shape[1] + 30.0) * self.norms(X))
 
     def with_norms(self, X: Array) -> Array:
@@ -195,7 +196,7 @@ class Laplacian(_Radial):
     _manhattan: ClassVar[bool] = True
 
     def float32_errors(self, X: Array) -> Array:
-        # 3 units of either row, one of their difference, and one of every term
+        # 3 units of a row's numbers, one of a difference, and one of each of d + 7 terms at most
         return self._errors((X.shape[1] + 15.0) * self.gamma / LOG2 * np.abs(X).sum(axis=1))
 
     def pack_left(self, X: Array) -> Array:

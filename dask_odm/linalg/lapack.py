@@ -27,7 +27,7 @@ def lapack(name: str, *arguments: str | int | Array) -> int:
 def symmetric_product(A: Array, x: Array) -> Array:
     """Return ``A x`` (n,) of a symmetric matrix, of which the upper half of a C-contiguous array (n, n) is read.
 
-    It reads half the memory that ``A @ x`` does, in as much less time.
+    It reads half the memory that ``A @ x`` does, and takes half the time.
     """
     n = len(A)
     out = np.empty(n, A.dtype)

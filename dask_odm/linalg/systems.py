@@ -62,10 +62,10 @@ def solve_positive(A: Array, b: Array, first_ridge: float) -> Array:
 def factored(A: Array, threads: int = 1, *, whole: int = 1024, rows: int = 256, columns: int = 128) -> bool:
     """Overwrite the lower half of ``A`` (n, n), float32 or float64, by its Cholesky factor; return whether one exists.
 
-    The upper half is left undefined. ``A`` is C- or Fortran-contiguous; of the latter, LAPACK is faster. The factor is
-    built one column of blocks at a time, and each block is updated only once, by all blocks to its left. The number of
-    ``threads`` changes no bit. Up to ``whole`` rows are left to LAPACK, since threads gain nothing there; a block of a
-    larger matrix has so many ``rows`` and ``columns``.
+    The upper half is left undefined. ``A`` is C-contiguous or, for which LAPACK is faster, Fortran-contiguous. The
+    factor is built one column of blocks at a time, and each block is updated only once, by all blocks to its left. The
+    number of ``threads`` changes no bit. Up to ``whole`` rows are left to LAPACK, since threads gain nothing there; a
+    block of a larger matrix has so many ``rows`` and ``columns``.
     """
     n = len(A)
     if n <= whole:

@@ -31,10 +31,11 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
-PREDICTED_ENTRIES = 1 << 18  # features and kernel values; waking a thread takes as long as half as many
+# Features and kernel values for which another thread pays: to wake one takes some 100,000 (benchmarks/small_data.py).
+PREDICTED_ENTRIES = 1 << 18
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
-DECISIVE_ENTRIES = 1 << 18  # kernel values from which float32 saves more time than finding out where it decides
-DECISIVE_ERROR = 0.2  # of a value in float32, beyond which too many are computed again; most values are near ±1
+NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
+NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
@@ -83,8 +84,8 @@ class Model(ABC):
             out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
         return out
 
-    def decisive_values(self, X: Any, threads: int = 1) -> Array:
-        """Return values (n, outputs) that tell the same labels as `values`, perhaps in fewer digits and less time."""
+    def label_values(self, X: Any, threads: int = 1) -> Array:
+        """Return values (n, outputs) that give the same labels as `values`, perhaps in fewer digits and less time."""
         return self.values(X, threads)
 
     def arrays(self) -> dict[str, Any]:
@@ -194,24 +195,24 @@ class KernelModel(Model):
         return values
 
     def _rows_at_a_time(self, n: int) -> int:
-        """Return how many of ``n`` rows a thread takes: an even share, so that two threads end together.
+        """Return how many of ``n`` rows a thread takes at a time: equal parts, an even number of them.
 
-        It depends on the rows alone, and so do the bits.
+        The number of threads does not change it, and so changes no bit.
         """
         entries = n * (self.support.shape[0] + self.features)
         parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
         return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
 
-    def decisive_values(self, X: Any, threads: int = 1) -> Array:
+    def label_values(self, X: Any, threads: int = 1) -> Array:
         n = X.shape[0]
         one = type(self) is KernelModel and len(self.intercept) == 1 and not self.double_precision
         held = isinstance(self.support, np.ndarray | SparseRows) and 8 * math.prod(self.support.shape) <= COPIED_BYTES
         dense = X.dtype == np.float64 and not (issparse(X) and self.is_sparse)
-        if not (one and held and dense) or n * self.support.shape[0] < DECISIVE_ENTRIES:
-            return super().decisive_values(X, threads)
+        if not (one and held and dense) or n * self.support.shape[0] < NARROW_ENTRIES:
+            return super().label_values(X, threads)
         found = self._float32_values(X, threads)
         if found is None:
-            return super().decisive_values(X, threads)
+            return super().label_values(X, threads)
         values, limits = found
         unsure = np.flatnonzero(~(np.abs(values) > limits))
         most = max(PREDICTED_ROWS, COPIED_BYTES // (8 * self.features))  # at a time, since they are copied
@@ -219,7 +220,7 @@ class KernelModel(Model):
             values[some] = self.machine_scores(X[some], threads)[0]
         near = np.abs(values[unsure]) <= 2.0**-28 * limits[unsure]  # twice the error of float64
         if near.any() and not self.kernel.makes_panels(self.features):  # BLAS's last digits depend on the rows beside
-            return super().decisive_values(X, threads)
+            return super().label_values(X, threads)
         return values[:, None]
 
     def _float32_values(self, X: Any, threads: int) -> tuple[Array, Array] | None:
@@ -229,9 +230,9 @@ class KernelModel(Model):
         total = float(weights.sum())
         with np.errstate(invalid="ignore"):  # a coefficient of 0 times an unknown error
             error = float(weights @ self.kernel.float32_errors(support))
-        if not error < DECISIVE_ERROR:
+        if not error < NARROW_ERROR:
             return None
-        error += len(support) * float(np.finfo(np.float32).tiny)  # products of tiny coefficients vanish
+        error += len(support) * float(np.finfo(np.float32).tiny)  # products with tiny coefficients vanish
         # by tiles, whose loop a fit has compiled
         blocks = [slice(first, first + BLOCK) for first in range(0, len(support), BLOCK)]
         packed = [(self.kernel.pack_right(support[some].astype(np.float32)), some) for some in blocks]

@@ -42,7 +42,7 @@ from dask_odm.methods.landmark.machines import MachineQuery
 from dask_odm.methods.pairs.descent import row_gap
 from dask_odm.typing import Array
 
-SHARED = 4  # most classes on either side of the pairs of a group, or machines against the rest that a group has
+SHARED = 4  # most classes on each side of a group's pairs; without pairs, most machines of a group
 PATIENCE = 10  # sweeps that must take away a third of the gap, after as many before; else Newton's steps are quicker
 SHARE = 0.3  # share of the response of independent rows that b is assumed to meet at first
 REST = 4  # sweeps, and half as many as there were, until a row without a dual variable is visited again
@@ -111,8 +111,9 @@ class FeatureDescent:
 
     def _groups(self, pairs: int) -> list[list[int]]:
         machines = self.query.stiffness.shape[1]
-        few = SHARED if pairs > 2 * SHARED else SHARED // 2  # or else one group would have most of the pairs
-        keys = [(a // SHARED, b // few) for a, b in combinations(range(pairs), 2)]
+        # one group would have most pairs of up to eight classes, and one of two threads nothing to do
+        across = SHARED if pairs > 2 * SHARED else SHARED // 2
+        keys = [(a // SHARED, b // across) for a, b in combinations(range(pairs), 2)]
         keys = keys or [(j // SHARED, 0) for j in range(machines)]
         return [[j for j in range(machines) if keys[j] == key] for key in dict.fromkeys(keys)]
 
