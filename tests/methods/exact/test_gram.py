@@ -92,6 +92,16 @@ def test_what_has_too_few_digits_says_so():
     assert np.isfinite(found.coefficients).all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_rows_have_equal_scores(seed):
+    """To the bit: their coefficients are large and cancel if their labels differ."""
+    p = small_problem(10, (1e9, 0.1, 0.1), kernel=RBF(0.0, 0.5), seed=seed)
+    p = replace(p, X=np.vstack([p.X] * 2), y=np.concatenate([p.y, -p.y]), weight=np.ones(20))
+    found = solve(p)
+    assert found.converged
+    np.testing.assert_array_equal(found.scores[:10], found.scores[10:])
+
+
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
     rng, dtypes = np.random.default_rng(0), set()
     X = rng.normal(size=(30, 3))
