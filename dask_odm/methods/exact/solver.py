@@ -184,7 +184,7 @@ class _Run:
         double = self.to_rounding or self.given
         self.use(double=double if resume is None else resume.double)
         if resume is not None:
-            if self._preconditioned():
+            if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
                 self.preconditioner.landmarks.inner = resume.inner
                 self.preconditioner.landmarks.stiffness = resume.stiffness
             self.began -= resume.history[-1]["seconds"]

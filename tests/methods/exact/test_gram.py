@@ -13,7 +13,8 @@ from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
-from dask_odm.methods.exact.solver import ExactSolution, solve_exact, solve_gram
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
+from dask_odm.methods.exact.systems import ExactLimits
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -100,6 +101,19 @@ def test_equal_rows_have_equal_scores(seed):
     found = solve(p)
     assert found.converged
     np.testing.assert_array_equal(found.scores[:10], found.scores[10:])
+
+
+def test_goes_on_to_the_same_bits_where_float64_has_no_matrix():
+    """The first such state has been reached without the preconditioner that its next step makes."""
+    p = small_problem(300, (1e5, 0.0, 0.1), kernel=RBF(1.0, 0.02), dtype="float32")
+    limits = ExactLimits(dense_rows=0, rounding_rows=100, landmark_rows=200)
+    settings, products, states = SolverSettings(1e-7), RowProducts(p.kernel, p.X, 0), list[ExactState]()
+    whole = solve_exact(p.losses, products, settings, limits=limits, on_state=states.append)
+    first = next(i for i, state in enumerate(states) if state.double)
+    assert not states[first].slow, "its next step asks landmarks"
+    for state in states[first - 1 : first + 2]:
+        again = solve_exact(p.losses, products, settings, limits=limits, resume=state)
+        np.testing.assert_array_equal(again.coefficients, whole.coefficients)
 
 
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
