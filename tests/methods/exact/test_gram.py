@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.blocks import Tiling
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
-from dask_odm.methods.exact.systems import ExactLimits
+from dask_odm.methods.exact.systems import ExactLimits, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -114,6 +116,21 @@ def test_goes_on_to_the_same_bits_where_float64_has_no_matrix():
     for state in states[first - 1 : first + 2]:
         again = solve_exact(p.losses, products, settings, limits=limits, resume=state)
         np.testing.assert_array_equal(again.coefficients, whole.coefficients)
+
+
+def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
+    p = small_problem(600, (1e8, 0.3, 0.1), kernel=RBF(1.0, 5.0), dtype="float32")
+    states: list[ExactState] = []
+    solve(p, 1e-5)  # what is compiled and cached takes no part
+    tracemalloc.start()
+    try:
+        products = RowProducts(p.kernel, p.X, 0)
+        solve_exact(p.losses, products, SolverSettings(1e-5), on_state=states.append)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert states[-1].double > states[0].double
+    assert peak <= solver_bytes(600, 3, 4) + Tiling(600, 3, 8).scratch_bytes(1)
 
 
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
