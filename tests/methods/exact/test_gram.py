@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.blocks import Tiling
@@ -16,7 +17,7 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
-from dask_odm.methods.exact.systems import ExactLimits, solver_bytes
+from dask_odm.methods.exact.systems import ExactLimits, GramSystem, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -103,6 +104,20 @@ def test_equal_rows_have_equal_scores(seed):
     found = solve(p)
     assert found.converged
     np.testing.assert_array_equal(found.scores[:10], found.scores[10:])
+
+
+def test_a_factor_that_fails_is_not_taken_for_the_one_before():
+    p = small_problem(40)
+    active, c, b = np.arange(40), np.linspace(1.0, 9.0, 40), np.ones(40)
+    system = GramSystem(HeldProducts(RowProducts(p.kernel, p.X, 0), p.K, 1), None, np.empty(1600))
+
+    def solved(stiffness: np.ndarray) -> np.ndarray:
+        return system.solve(active, stiffness, b, 0.0, slow=False, double=True).x
+
+    expected = solved(c)
+    with pytest.raises(LinAlgError):
+        solved(np.where(active == 20, np.inf, 2.0 * c))
+    np.testing.assert_array_equal(solved(c), expected)
 
 
 def test_goes_on_to_the_same_bits_where_float64_has_no_matrix():
