@@ -243,10 +243,13 @@ class MemoryData(TrainingData):
         scaled: Any
         if self.stays_sparse and kernel.takes_csr and not scaling.moves_far(square):
             scaled = scaling.of_csr(self.X)
-        elif issparse(self.X) and not self._is_copied:
-            scaled = SparseRows(self.X, scaling)  # made dense and scaled on reading
+        elif not issparse(self.X):
+            scaled = scaled_rows(self.X, scaling)
+        elif self._is_copied:
+            dense = self.X.toarray()
+            scaled = scaling(dense, dense)
         else:
-            scaled = scaled_rows(self.X.toarray() if issparse(self.X) else self.X, scaling)
+            scaled = SparseRows(self.X, scaling)  # made dense and scaled on reading
         if isinstance(kernel, CallableKernel):
             kernel.check(scaled)
         return MemoryKernelData(self, kernel, scaling, scaled)

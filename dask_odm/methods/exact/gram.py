@@ -16,7 +16,7 @@ from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Multiply, SourcedProducts
 from dask_odm.linalg.jit import compiled
-from dask_odm.linalg.lapack import lapack, symmetric_product
+from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -65,8 +65,7 @@ class HeldProducts(SourcedProducts):
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         if double_precision and self.K.dtype == np.float32:
             return self.source.among(index, double_precision=True)
-        own = self.gathered(index, np.ones(len(index)), np.empty(len(index) ** 2, self.K.dtype))
-        return lambda v: symmetric_product(own, v).astype(np.float64, copy=False)
+        return lambda v: self.cross(index, index, v)
 
     def gathered(self, active: Array, root: Array, memory: Array) -> Array:
         """Return the upper half of ``√c K √c`` (m, m) over ``active`` rows, in flat ``memory``; ``root`` (m,) is √c."""

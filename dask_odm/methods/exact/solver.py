@@ -155,9 +155,12 @@ class _Run:
         if self.system is not None and self.double == double:
             return
         self.double = double
-        self.system = None  # frees a matrix for the next
+        # frees the matrices before for the next
+        self.system = None
+        self.landmarks = None
+        self.products: Products = self.source
         if not self.held(double=double):
-            self.products: Products = in_components(self.source)
+            self.products = in_components(self.source)
             self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
         else:
             held = self.source
@@ -184,7 +187,7 @@ class _Run:
         double = self.to_rounding or self.given
         self.use(double=double if resume is None else resume.double)
         if resume is not None:
-            if self._preconditioned():
+            if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
                 self.preconditioner.landmarks.inner = resume.inner
                 self.preconditioner.landmarks.stiffness = resume.stiffness
             self.began -= resume.history[-1]["seconds"]

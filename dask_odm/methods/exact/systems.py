@@ -202,6 +202,7 @@ class GramSystem:
             if system.products < most:
                 return replace(system.solution(False), Kx=None)
         if self._factor is None or not np.array_equal(stiffness, self._stiffness):
+            self._factor = None  # the next is made in its memory, and may fail
             self._factor = ActiveFactor.of(
                 lambda: self._products.gathered(active, root, self._memory), self._products.threads
             )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.linalg import LinAlgError
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.blocks import Tiling
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
-from dask_odm.methods.exact.solver import ExactSolution, solve_exact, solve_gram
+from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
+from dask_odm.methods.exact.systems import ExactLimits, GramSystem, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -90,6 +94,58 @@ def test_what_has_too_few_digits_says_so():
     found = solve_gram(p.losses, p.K.astype(np.float32).astype(float), SolverSettings(1e-12), start=np.zeros(180))
     assert not found.converged
     assert np.isfinite(found.coefficients).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_rows_have_equal_scores(seed):
+    """To the bit: their coefficients are large and cancel if their labels differ."""
+    p = small_problem(10, (1e9, 0.1, 0.1), kernel=RBF(0.0, 0.5), seed=seed)
+    p = replace(p, X=np.vstack([p.X] * 2), y=np.concatenate([p.y, -p.y]), weight=np.ones(20))
+    found = solve(p)
+    assert found.converged
+    np.testing.assert_array_equal(found.scores[:10], found.scores[10:])
+
+
+def test_a_factor_that_fails_is_not_taken_for_the_one_before():
+    p = small_problem(40)
+    active, c, b = np.arange(40), np.linspace(1.0, 9.0, 40), np.ones(40)
+    system = GramSystem(HeldProducts(RowProducts(p.kernel, p.X, 0), p.K, 1), None, np.empty(1600))
+
+    def solved(stiffness: np.ndarray) -> np.ndarray:
+        return system.solve(active, stiffness, b, 0.0, slow=False, double=True).x
+
+    expected = solved(c)
+    with pytest.raises(LinAlgError):
+        solved(np.where(active == 20, np.inf, 2.0 * c))
+    np.testing.assert_array_equal(solved(c), expected)
+
+
+def test_goes_on_to_the_same_bits_where_float64_has_no_matrix():
+    """The first such state has been reached without the preconditioner that its next step makes."""
+    p = small_problem(300, (1e5, 0.0, 0.1), kernel=RBF(1.0, 0.02), dtype="float32")
+    limits = ExactLimits(dense_rows=0, rounding_rows=100, landmark_rows=200)
+    settings, products, states = SolverSettings(1e-7), RowProducts(p.kernel, p.X, 0), list[ExactState]()
+    whole = solve_exact(p.losses, products, settings, limits=limits, on_state=states.append)
+    first = next(i for i, state in enumerate(states) if state.double)
+    assert not states[first].slow, "its next step asks landmarks"
+    for state in states[first - 1 : first + 2]:
+        again = solve_exact(p.losses, products, settings, limits=limits, resume=state)
+        np.testing.assert_array_equal(again.coefficients, whole.coefficients)
+
+
+def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
+    p = small_problem(600, (1e8, 0.3, 0.1), kernel=RBF(1.0, 5.0), dtype="float32")
+    states: list[ExactState] = []
+    solve(p, 1e-5)  # what is compiled and cached takes no part
+    tracemalloc.start()
+    try:
+        products = RowProducts(p.kernel, p.X, 0)
+        solve_exact(p.losses, products, SolverSettings(1e-5), on_state=states.append)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert states[-1].double > states[0].double
+    assert peak <= solver_bytes(600, 3, 4) + Tiling(600, 3, 8).scratch_bytes(1)
 
 
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():
