@@ -134,7 +134,7 @@ class ActiveFactor:
 
     @classmethod
     def of(cls, scaled: Callable[[], Array], threads: int = 1, unit: float | None = None) -> ActiveFactor:
-        """Factor ``1 + S``; ``scaled()`` returns the upper half of S = √c K √c in C-contiguous memory to overwrite.
+        """Factor ``1 + S``; ``scaled()`` returns the upper half of S = √c K √c, C-contiguous, which is overwritten.
 
         Rounding, by ``unit`` or that of the matrix's dtype, may make S indefinite; then a larger diagonal mends it.
         Raises LinAlgError if S is not finite.
@@ -193,7 +193,7 @@ class GramLandmarks:
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
-        """Draw up to a tenth of the rows; None if they would leave too much of K for conjugate gradients to be fast."""
+        """Draw a tenth of up to 1,250 rows, fewer of more; None if their Nyström residual is too large for speed."""
         n = len(K)
         index = np.sort(np.random.default_rng(seed).choice(n, min(n // 10, 100 + n // 50), replace=False))
         with suppress(LinAlgError):
@@ -251,7 +251,7 @@ class GramLandmarks:
         return rows.T
 
     def _inverse(self, scaled: Array) -> Array:
-        """Return the inverse of the lower factor of ``1 + W C Wᵀ`` from ``W √C``: products are sooner than solves."""
+        """Return the inverse of the lower factor of ``1 + W C Wᵀ`` from ``W √C``, as it is faster than solving."""
         inner = scaled @ scaled.T
         inner.flat[:: len(inner) + 1] += 1
         inner = np.asfortranarray(np.tril(inner))

@@ -168,7 +168,7 @@ class _Run:
                 memory = np.empty(held.K.size, held.K.dtype)
             else:
                 X = held.rows(np.arange(self.n))
-                # in one piece, which the next fit gets again; of two, the system takes one back, and new pages are slow
+                # one allocation for both, which the next fit reuses: new pages take longer than to fill them
                 K, memory = np.empty((2, self.n, self.n), np.float64 if double else np.float32)
                 gram_of(held.kernel, X, K.dtype, self.threads, K)
                 held = HeldProducts(RowProducts(held.kernel, X, 0, self.threads), K, self.threads)

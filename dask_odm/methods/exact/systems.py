@@ -194,7 +194,7 @@ class GramSystem:
     ) -> Correction:
         root = np.sqrt(stiffness[active])
         if self._landmarks is not None and not slow:
-            self._factor = None
+            self._factor = None  # its memory is overwritten
             own = self._products.gathered(active, np.ones(len(active)), self._memory)
             system = ActiveSystem(lambda v: symmetric_product(own, v), root, root * residual)
             most = 1 + len(active) // 40  # then Cholesky would have been as fast
