@@ -193,9 +193,9 @@ class GramLandmarks:
 
     @classmethod
     def drawn(cls, K: Array, losses: RowLosses, seed: int) -> GramLandmarks | None:
-        """Draw a tenth of up to 1,250 rows, fewer of more; None if their Nyström residual is too large for speed."""
+        """Draw a tenth of up to 1,333 rows, fewer of more; None if their Nyström residual is too large for speed."""
         n = len(K)
-        index = np.sort(np.random.default_rng(seed).choice(n, min(n // 10, 100 + n // 50), replace=False))
+        index = np.sort(np.random.default_rng(seed).choice(n, min(n // 10, 100 + n // 40), replace=False))
         with suppress(LinAlgError):
             found = cls(K, index)
             left = float(K.diagonal().mean() - np.square(found.W).sum(axis=0).mean())
