@@ -2,15 +2,23 @@
 #   make test ARGS="-k layers"     pass arguments on
 #   make test ARGS="-n 0"          in one process, as for --pdb
 #   make test SLOW=yes             with the long tests, as .ci/run does
+#   make test CPU=avx2             compute without AVX-512, or by SSE alone (CPU=sse), whatever this processor has
 #   make test PYTHON=python3.12    choose the Python that .venv is built with
 #   make bench ARGS="cod-rna --cores 1,2"
 
 PYTHON ?= python3
 ARGS ?=
 SLOW ?= no
+CPU ?=
 VENV := .venv
 BIN := $(VENV)/bin
 CHECKOV := .venv-checkov
+
+# What holds down the dispatch of OpenBLAS, NumPy and Numba.
+AS_avx2 := env OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= \
+  NPY_DISABLE_CPU_FEATURES=X86_V4,AVX512_ICL,AVX512_SPR
+AS_sse := env OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=nehalem NUMBA_CPU_FEATURES= \
+  NPY_DISABLE_CPU_FEATURES=X86_V3,X86_V4,AVX512_ICL,AVX512_SPR
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -27,7 +35,7 @@ help:
 	@echo "make clean    remove .venv and caches"
 
 test: $(VENV)/.installed-test
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(if $(filter yes,$(SLOW)),,-m "not slow") $(ARGS)
+	@$(AS_$(CPU)) $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(if $(filter yes,$(SLOW)),,-m "not slow") $(ARGS)
 
 demo: $(VENV)/.installed-plot
 	@$(BIN)/dask-odm demo $(ARGS)
