@@ -28,7 +28,7 @@ from dask_odm.engine.workers import local_workers
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.methods.svrg.workers import Ring, RingJob
+from dask_odm.papers.dsvrg.workers import Ring, RingJob
 
 
 def pass_on(w: Any) -> Any:

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.linalg.row_passes import RowBlock, ThreadPasses
-from dask_odm.methods.hulls.client_hulls import ClientHulls, GroupHere
-from dask_odm.methods.hulls.client_rows import Preparation
-from dask_odm.methods.hulls.problem import HullProblem, HullQuery
-from dask_odm.methods.hulls.workers import row_ranges
+from dask_odm.papers.saddle.client_hulls import ClientHulls, GroupHere
+from dask_odm.papers.saddle.client_rows import Preparation
+from dask_odm.papers.saddle.problem import HullProblem, HullQuery
+from dask_odm.papers.saddle.workers import row_ranges
 
 
 class StreamedPasses(ThreadPasses):

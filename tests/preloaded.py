@@ -17,10 +17,11 @@ import dask_odm.kernels
 import dask_odm.learning.problem
 import dask_odm.linalg
 import dask_odm.methods
+import dask_odm.papers
 
-for package in (dask_odm.linalg, dask_odm.kernels, dask_odm.learning.problem, dask_odm.methods):
+for package in (dask_odm.linalg, dask_odm.kernels, dask_odm.learning.problem, dask_odm.methods, dask_odm.papers):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if package is not dask_odm.methods or module.name.endswith("workers"):
+        if package not in (dask_odm.methods, dask_odm.papers) or module.name.endswith("workers"):
             importlib.import_module(module.name)
 
 numba.njit(lambda: 0)()  # fills the compiler's tables

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dask_odm.methods.svrg import workers as ring
+from dask_odm.papers.dsvrg import workers as ring
 
 
 def _die_once(folder: str, name: str) -> None:

@@ -74,7 +74,7 @@ def task_modules() -> list[str]:
     """The modules that tasks import."""
     named = [f"dask_odm.{name}" for name in TASKS]
     within = [m for m in MODULES if any(m == name or m.startswith(f"{name}.") for name in named)]
-    workers = [m for m in MODULES if m.startswith("dask_odm.methods.") and m.endswith("workers")]
+    workers = [m for m in MODULES if m.startswith(("dask_odm.methods.", "dask_odm.papers.")) and m.endswith("workers")]
     return [m for m in within + workers if m != NOT_TASKS]
 
 

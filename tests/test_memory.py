@@ -26,7 +26,7 @@ from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes, solve_node
+from dask_odm.papers.sodm.node_workers import TreeJob, projected_bytes, solve_node
 from dask_odm.solvers import Landmark
 from small_problems import blobs
 from small_stores import store_of
@@ -47,7 +47,7 @@ def status(name):
 with open(sys.argv[1], "rb") as file:
     function, arguments = pickle.load(file)
 from dask_odm.engine.cluster import baseline_bytes
-from dask_odm.methods.tree.partition_solver import warm_up
+from dask_odm.papers.sodm.partition_solver import warm_up
 baseline = baseline_bytes(warm_up)
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")

@@ -13,8 +13,8 @@ from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.node_workers import TreeJob
-from dask_odm.methods.tree.workers import TreeResult, TreeSettings, grow_tree
+from dask_odm.papers.sodm.node_workers import TreeJob
+from dask_odm.papers.sodm.workers import TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem
 
 IDENTITY = Scaling(np.zeros(1), np.ones(1))

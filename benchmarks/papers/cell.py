@@ -23,7 +23,7 @@ from benchmarks.papers.methods import ALL_METHODS, TUNED_ROWS, Settings, bands, 
 from benchmarks.papers.sets import Split, split_of
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.events import Event, IterationFinished, LevelFinished, PartitionSolved, Progress
-from dask_odm.methods.tree.workers import TreeSettings
+from dask_odm.papers.sodm.workers import TreeSettings
 
 WARM_ROWS = 200
 PREDICTED_ROWS = 8192  # at a time

@@ -25,9 +25,9 @@ from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Schema
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.ridge.kept_moments import KeptMoments
-from dask_odm.methods.ridge.recipe import MOMENTS, choose_kernel_ridge, update_ridge
-from dask_odm.methods.ridge.settings import CONSENSUS, DISCREPANCY, MDDFit
+from dask_odm.papers.mdd.kept_moments import KeptMoments
+from dask_odm.papers.mdd.recipe import MOMENTS, choose_kernel_ridge, update_ridge
+from dask_odm.papers.mdd.settings import CONSENSUS, DISCREPANCY, MDDFit
 from dask_odm.typing import Array
 
 

@@ -1,6 +1,6 @@
 """Linear classifiers that tolerate shards full of wrong labels, as a scikit-learn classifier: KL-IPM and Beta-IPM.
 
-`dask_odm.estimators.base.StoreEstimator` trains and predicts; the solver is `dask_odm.methods.mixing.solver`.
+`dask_odm.estimators.base.StoreEstimator` trains and predicts; the solver is `dask_odm.papers.mixing.solver`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.mixing.online_passes import LOCALS
-from dask_odm.methods.mixing.recipe import MixingFit, train_mixing
+from dask_odm.papers.mixing.online_passes import LOCALS
+from dask_odm.papers.mixing.recipe import MixingFit, train_mixing
 
 
 @with_parameters

@@ -47,7 +47,7 @@ def register_solvers(module: str, *names: str) -> None:
 
 _ODM = ("Exact", "Landmark", "Cells", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
 register_solvers("dask_odm.methods.settings", *_ODM)
-register_solvers("dask_odm.methods.hulls.solver_objects", "MNP", "Saddle", "Gilbert")
+register_solvers("dask_odm.papers.saddle.solver_objects", "MNP", "Saddle", "Gilbert")
 
 
 def solver_class(name: str) -> Any:

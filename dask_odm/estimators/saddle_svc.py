@@ -1,6 +1,6 @@
 """Hard-margin SVM and ν-SVM as a scikit-learn classifier: parameters and their constraints.
 
-`dask_odm.estimators.base.StoreEstimator` has `fit`; the solvers are in `dask_odm.methods.hulls.recipes`.
+`dask_odm.estimators.base.StoreEstimator` has `fit`; the solvers are in `dask_odm.papers.saddle.recipes`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.hulls.recipes import choose_hull_solver
-from dask_odm.methods.hulls.solver_objects import HULL_SOLVERS, SaddleFit
+from dask_odm.papers.saddle.recipes import choose_hull_solver
+from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
 
 
 @with_parameters

@@ -24,8 +24,8 @@ from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
-from dask_odm.methods.svrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.methods.tree.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree, two_classes_only
+from dask_odm.papers.dsvrg.recipe import train_csvrg, train_dsvrg, train_svrg
+from dask_odm.papers.sodm.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree, two_classes_only
 
 logger = logging.getLogger("dask_odm")
 

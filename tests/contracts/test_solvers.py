@@ -25,7 +25,7 @@ from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.solver import solve_landmark
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.svrg.solver import SVRG, ArraySteps, SVRGState
+from dask_odm.papers.dsvrg.solver import SVRG, ArraySteps, SVRGState
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 N = 60

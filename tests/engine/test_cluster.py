@@ -32,8 +32,8 @@ from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.node_workers import TreeJob, projected_bytes
-from dask_odm.methods.tree.workers import check_memory
+from dask_odm.papers.sodm.node_workers import TreeJob, projected_bytes
+from dask_odm.papers.sodm.workers import check_memory
 from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of

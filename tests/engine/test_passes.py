@@ -29,8 +29,8 @@ from dask_odm.learning.problem.linear import PrimalProblem, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock, tree_nodes
 from dask_odm.methods.linear.solver import solve_newton
-from dask_odm.methods.ridge import moments
-from dask_odm.methods.ridge.moments import Embedding, MomentQuery
+from dask_odm.papers.mdd import moments
+from dask_odm.papers.mdd.moments import Embedding, MomentQuery
 from small_stores import store_of
 from squared_loss import SquaredLoss
 

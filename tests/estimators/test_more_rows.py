@@ -13,8 +13,8 @@ from dask_odm import InputError, MDDRidge, ingest, load_model
 from dask_odm.estimators import mdd_ridge
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.methods.ridge import moments
-from dask_odm.methods.ridge.moments import Embedding, MomentQuery, MomentSums
+from dask_odm.papers.mdd import moments
+from dask_odm.papers.mdd.moments import Embedding, MomentQuery, MomentSums
 from small_stores import store_of
 
 N = 4000

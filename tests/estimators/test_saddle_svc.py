@@ -16,7 +16,7 @@ from dask_odm import SaddleSVC, load_model
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import IterationFinished
-from dask_odm.methods.hulls.recipes import HULL_RECIPES
+from dask_odm.papers.saddle.recipes import HULL_RECIPES
 from dask_odm.solvers import Gilbert, Saddle
 from small_problems import blobs
 from small_stores import store_of

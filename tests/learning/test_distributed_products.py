@@ -22,7 +22,7 @@ from dask_odm.learning.problem.products import Products, RowProducts, scores_of
 from dask_odm.learning.training import memory_data
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
-from dask_odm.methods.tree import recipe as sodm
+from dask_odm.papers.sodm import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of

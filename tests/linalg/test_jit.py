@@ -73,7 +73,7 @@ def test_a_loop_is_called_by_its_address():
 
 
 def test_a_loop_travels_by_its_name():
-    from dask_odm.methods.hulls.problem import add_rows
+    from dask_odm.papers.saddle.problem import add_rows
 
     assert pickle.loads(pickle.dumps(add_rows)) is add_rows
     doubled(np.zeros(1))

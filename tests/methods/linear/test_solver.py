@@ -16,7 +16,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.linear.solver import NewtonState, solve_newton
-from dask_odm.methods.tree.partition_solver import solve_features
+from dask_odm.papers.sodm.partition_solver import solve_features
 from small_problems import SETTINGS, SmallProblem, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)

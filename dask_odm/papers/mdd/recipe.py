@@ -1,0 +1,458 @@
+"""Recipes of ridge regression by shards: on the rows, on Nyström features, or exact, by factors of kernel matrices.
+
+Least squares on the rows or on their Nyström features takes moments in one pass, then small systems. This process holds
+them, since a worker would be told of a round for longer than it computes. A round sends one message to all shards, of d
+numbers for a linear model and a number a row for a kernel model. Every shard answers with its solution.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.storage.scratch import scratch_folder
+from dask_odm.data.store.statistics import Statistics
+from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
+from dask_odm.engine.rounds import Rounds
+from dask_odm.errors import InputError
+from dask_odm.kernels.landmarks import cholesky
+from dask_odm.kernels.pivots import choose
+from dask_odm.learning.problem.features import FeatureMap
+from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
+from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.recipe import (
+    NOT_FINITE,
+    Choice,
+    Recipe,
+    Trained,
+    report_step,
+    require_finite_solution,
+    rescaling_advised,
+)
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.models.models import KernelModel, LinearModel
+from dask_odm.papers.mdd.fixed_point import ExchangeState, LinearSystem, ShardSystem, coupling_radius, solve_exchange
+from dask_odm.papers.mdd.kept_moments import KeptMoments
+from dask_odm.papers.mdd.moments import (
+    ORIGIN_ROWS,
+    Embedding,
+    LeaveOutQuery,
+    MomentQuery,
+    MomentSums,
+    ShardMoments,
+    centred,
+    point_near,
+)
+from dask_odm.papers.mdd.settings import CONSENSUS, MDDFit
+from dask_odm.papers.mdd.workers import hold_shard
+from dask_odm.typing import Array
+
+ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
+Attributes = dict[str, Any]
+Exchanged = tuple[list[Array], Attributes, str | None]
+EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 * 8 * n, ADVICE)
+
+
+def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
+    """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
+    with rescaling_advised():
+        bounds = np.full((2, data.features), np.nan)
+        if fit.run.scale is not None:
+            statistics = data.statistics()
+            bounds = np.stack([statistics.minimum, statistics.maximum])
+        near, y_near = point_near(*data.first_rows(min(ORIGIN_ROWS, data.block_rows)))
+        query, sums = _sums(data, fit, Embedding(FeatureMap(data.features, 0.0), near), y_near)
+        trained = _ridge(query, sums.total(query.k), bounds, fit, data)
+        if fit.n_partitions > 1:
+            return trained
+        sparse = data.held is not None and issparse(data.held.X)
+        kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
+        return replace(trained, attributes=trained.attributes | _attributes(kept))
+
+
+def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
+    """Least squares on the rows of a fit and more ``blocks`` of rows, with the bits of a fit on all of them.
+
+    Their y is (n, t), and they have weights. Raises InputError for settings that need all rows.
+    """
+    if fit.n_partitions > 1:
+        raise InputError("update is for one shard, since more rows would move others between shards; n_partitions=1.")
+    if len(fit.lams) > 1 or fit.loo:
+        raise InputError("update cannot leave rows out that it does not read; give one lam, without loo, or fit all.")
+    if fit.run.scale is not None and np.isnan(kept.bounds).any():
+        raise InputError(f"scale={fit.run.scale!r} needs what a fit without it did not keep; fit all rows, with scale.")
+    with rescaling_advised(), single_threaded_blas:
+        kept = kept.with_rows(blocks)
+        total = kept.sums.total(kept.query.k)
+        _require_sums(total)
+        trained = _ridge(kept.query, total, kept.bounds, fit, None)
+        trained.history[0].update(solver=MOMENTS.solver, why=MOMENTS.why)
+        return replace(trained, attributes=trained.attributes | _attributes(kept))
+
+
+def _attributes(kept: KeptMoments) -> Attributes:
+    moments, told = kept.packed()
+    return {"moments_": moments, "moments_layout_": told}
+
+
+def _ridge(query: MomentQuery, total: Array, bounds: Array, fit: MDDFit, data: TrainingData | None) -> Trained:
+    """Return the model of the moments of all rows; ``bounds`` (2, d) are those of features, if they are scaled."""
+    factor = np.ones(query.embedding.width)
+    zero = np.zeros(query.embedding.width)
+    if fit.run.scale is not None:
+        scaling = Scaling.of_features(_statistics(total, query, bounds), fit.run.scale)
+        factor = scaling.factor
+        zero = scaling.shift
+    moments = centred(total, query, factor, None if fit.fit_intercept else zero)
+    w, found = learn(data, fit, query.embedding, moments, "mdd-ridge", intercept=fit.fit_intercept)
+    weights = (w * factor[:, None]).T
+    intercept = moments.y_mean - weights @ moments.mean
+    require_finite_solution(weights, intercept)
+    return Trained(LinearModel(weights, intercept), *found)
+
+
+def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
+    """Return statistics of the features from the moments of all rows (shards, k, k), and from their bounds (2, d)."""
+    d = query.embedding.width
+    whole = total.sum(axis=0)
+    shift = whole[-1, :d] / whole[-1, -1]
+    variance = np.maximum(np.diag(whole)[:d] / whole[-1, -1] - shift**2, 0.0)
+    mean = np.clip(query.embedding.origin + shift, *bounds)
+    return Statistics(bounds[0], bounds[1], mean, np.where(bounds[0] == bounds[1], 0.0, variance))
+
+
+def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+    """Least squares on the rows' Nyström features."""
+    assert fit.kernel is not None
+    assert fit.n_landmarks is not None
+    seen = data.seen_by(fit.kernel)
+    count = min(fit.n_landmarks, data.rows)
+    with rescaling_advised():
+        landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
+        r = len(landmarks)
+        embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
+        _, y_origin = point_near(*data.first_rows(ORIGIN_ROWS))
+        query, sums = _sums(data, fit, embedding, y_origin)
+        moments = centred(sums.total(query.k), query, np.ones(r), np.zeros(r))
+        w, found = learn(data, fit, embedding, moments, "mdd-landmark", intercept=False)
+        raw, numbers = seen.chosen_pivots(landmarks.index)
+        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, *found)
+
+
+def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+    """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
+
+    Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
+    threshold, and MemoryLimitError if the factors do not fit.
+    """
+    if len(fit.lams) > 1 or fit.loo:
+        raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
+    require_rows(data.rows, fit.n_partitions)
+    assert fit.kernel is not None
+    seen = data.seen_by(fit.kernel)
+    workers = data.cluster.workers
+    each = -(-data.rows // fit.n_partitions)
+    needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
+    data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
+    partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
+    with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
+        parts, attributes, warning = _exchange(seen, rows, data, fit)
+        # the mean of the shards' functions, with all rows as support in their original order
+        numbers = rows.partitions.row_numbers(0, fit.n_partitions)
+        order = np.argsort(numbers, kind="stable")
+        raw, kept = rows.chosen(numbers[order])
+        alpha = np.concatenate(parts)[order].T / fit.n_partitions
+        return _trained(seen, raw, kept, alpha, attributes | {"lam_": fit.lams[0]}, warning)
+
+
+def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> Exchanged:
+    """Run the rounds over the shards, on the workers or in this process."""
+    counts = rows.partitions.counts
+    m = len(counts)
+    strength = fit.discrepancy if fit.exchanges else 0.0
+    stretch, pull, bound = 1.0, -strength, strength
+    if fit.mode == CONSENSUS:
+        stretch, pull, bound = 1.0 + strength, strength, strength / (1.0 + strength)
+    largest = max(counts)
+    held = -(-m // data.cluster.workers) * 8 * largest * (largest + rows.partitions.features + 8)
+    data.cluster.require(held, 1, f"Factors of {m} shards of {largest} rows", ADVICE)
+    _, threads = data.cluster.share(m)
+    hold = partial(hold_shard, rows.partitions, rows.scaling, seen.kernel, fit.lams[0], stretch, pull, threads)
+    y, weight = rows.partitions.labels(0, m)
+    t = y.reshape(len(y), -1).shape[1]
+    asks = data.cluster.client is not None
+    with _mixed(rows, fit, held) as mix, scratch_folder() if asks else nullcontext(None) as folder:
+        rounds_of = partial(Rounds, data.cluster, range(m), ShardSystem.begin, name="shards", hold=hold, scratch=folder)
+        shapes = [(count, t) for count in counts]
+        total = math.fsum(weight)
+        return run_exchange(data, fit, "mdd-kernel", shapes, rounds_of, mix, pull=pull, bound=bound, weight=total)
+
+
+@contextmanager
+def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[Array], Array]]:
+    """Open the products ``K w`` (N, t), which are each round's message to the shards; without an exchange it is empty.
+
+    The shards' factors take ``held`` bytes of a worker.
+    """
+    if not fit.exchanges:
+        yield lambda solutions: np.empty(0)
+        return
+    with rows.products(EXCHANGE, held) as products:
+        multiply = products.among(np.arange(products.n), double_precision=None)
+        yield lambda w: np.stack([multiply(np.ascontiguousarray(column)) for column in w.T], axis=1)
+
+
+def _trained(
+    seen: KernelData, raw: Any, numbers: Array, alpha: Array, attributes: Attributes, warning: str | None
+) -> Trained:
+    require_finite_solution(alpha)
+    model = KernelModel(seen.kernel, seen.scaling, raw, np.ascontiguousarray(alpha), np.zeros(len(alpha)))
+    return Trained(model, attributes | {"support_": numbers}, warning)
+
+
+# Moments, then small systems ------------------------------------------------------------------------------------------
+
+
+def learn(
+    data: TrainingData | None, fit: MDDFit, embedding: Embedding, moments: ShardMoments, name: str, *, intercept: bool
+) -> tuple[Array, tuple[Attributes, str | None]]:
+    """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
+
+    Returns them with the fitted attributes, and a warning perhaps. ``name`` is that of the checkpoint. ``data`` may be
+    None if there is neither a checkpoint nor leaving one out. Raises InputError if the discrepancy is beyond its
+    threshold.
+    """
+    if not (moments.spread > 0).all():
+        warnings.warn(
+            "y is constant: the model is that value, whatever the features are. Check which column y is.",
+            UserWarning,
+            stacklevel=2,
+        )
+    lam, loo = (fit.lams[0], {}) if data is None else _choose_lam(data, fit, embedding, moments, intercept=intercept)
+    systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
+    shares = [system.share for system in systems]
+
+    def mix(solutions: Array) -> Array:
+        """Sum ``share_i w_i`` (d, t) in the order of the shards."""
+        total = np.zeros((embedding.width, solutions.shape[1]))
+        for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
+            total += share * w
+        return total
+
+    here = fit.run.here()
+    parts, attributes, warning = run_exchange(
+        data,
+        fit,
+        name,
+        [system.base.shape for system in systems],
+        partial(Rounds, here, systems, ShardSystem.begin, name="shards"),
+        mix,
+        pull=systems[0].pull,
+        bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
+        weight=math.fsum(system.weight for system in systems),
+        passes=2.0 if loo else 1.0,
+    )
+    w = mix(np.concatenate(parts)) / math.fsum(shares)
+    require_finite_solution(w)
+    return w, (loo | {"lam_": lam} | attributes, warning)
+
+
+def _sums(data: TrainingData, fit: MDDFit, embedding: Embedding, y_origin: Array) -> tuple[MomentQuery, MomentSums]:
+    """Sum the moments of all shards in one pass.
+
+    Raises InputError if a shard has no rows, or rows are too large for float64, and MemoryLimitError if the moments do
+    not fit.
+    """
+    require_rows(data.rows, fit.n_partitions)
+    m, (given, numbers) = fit.n_partitions, data.row_numbers
+    shard_of = EvenDealer((given,), m, fit.run.seed).partition_of if m > 1 else None
+    query = MomentQuery(embedding, y_origin, data.block_rows, m, shard_of, numbers if m > 1 else None)
+    what = f"Moments of {m} shards of {embedding.width} features" if m > 1 else f"Moments of {embedding.width} features"
+    data.require_pass(query.pass_bytes(data.rows), what)
+    passes = data.passes(math.ceil(query.k * math.sqrt(m)), full=True)
+    sums: MomentSums = passes.run(query, MomentQuery.sums, nbytes=8 * m * query.k * query.k)
+    _require_sums(sums.total(query.k))
+    return query, sums
+
+
+def _require_sums(total: Array) -> None:
+    """Raise InputError unless the moments (shards, k, k) are finite, and every shard has rows."""
+    if not np.isfinite(total).all():
+        raise InputError(NOT_FINITE)
+    empty = np.flatnonzero(~(total[:, -1, -1] > 0))
+    if len(empty) == len(total):
+        raise InputError("no row has both a target and a positive weight.")
+    if len(empty):
+        raise InputError(
+            f"shard {empty[0]} of {len(total)} has no row with a target and a positive weight; use a smaller "
+            "n_partitions."
+        )
+
+
+def _choose_lam(
+    data: TrainingData, fit: MDDFit, embedding: Embedding, moments: ShardMoments, *, intercept: bool
+) -> tuple[float, dict[str, Any]]:
+    """Choose λ by the leave-one-out error of ridge regression on all rows, whatever the shards.
+
+    Returns it with the fitted attributes of the error. There is no such pass, and no attribute, for a single λ without
+    ``loo``.
+    """
+    if len(fit.lams) == 1 and not fit.loo:
+        return fit.lams[0], {}
+    query = LeaveOutQuery.of(moments, embedding, np.array(fit.lams), intercept=intercept)
+    data.require_pass(query.pass_bytes(), "A pass that leaves every row out")
+    total = moments.weight.sum()
+    errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total
+    if np.isnan(errors).all():
+        raise InputError(
+            f"leaving one row out leaves nothing to learn from, with n_samples = {data.rows}; give more rows, or one "
+            "lam without loo."
+        )
+    best = int(np.nanargmin(errors.mean(axis=1)))
+    spread = moments.spread / total
+    score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
+    # the effective number of parameters is the sum of all leverages
+    freedom = float((1.0 - query.penalties[best] * query.inverse[:, best]).sum()) + intercept
+    if freedom > 0.5 * total:
+        warnings.warn(
+            f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
+            f"{total:g}. Choose larger values of lam.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return fit.lams[best], {"loo_score_": score, "loo_errors_": np.sqrt(errors.mean(axis=1))}
+
+
+def _system(moments: ShardMoments, fit: MDDFit, lam: float, i: int) -> LinearSystem:
+    """Return the factored system of shard ``i``."""
+    m = fit.n_partitions
+    n = float(moments.weight[i])
+    rows = float(moments.weight.sum())
+    strength = lam * fit.discrepancy if m > 1 else 0.0
+    if fit.mode == CONSENSUS:
+        # with this pull, n_i times shard i's pull towards j is n_j times j's towards i: the mean tends to ridge on all
+        pull = strength * m / max(1, m - 1) * (1.0 - n / rows)
+        shift = lam + pull
+        share = n
+        rest = rows - n or 1.0
+    else:
+        pull = -strength
+        shift = lam
+        share = 1.0
+        rest = max(1.0, m - 1.0)
+    d = len(moments.factor)
+    return LinearSystem(
+        factor=cholesky(moments.scatter[i] / n + shift * np.eye(d)),
+        base=moments.covariance[i] / n,
+        pull=pull,
+        rest=rest,
+        first=i * d,
+        square=float(moments.square[i].sum() / n),
+        weight=n,
+        shift=shift,
+        share=share,
+    )
+
+
+def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> float:
+    """Return a bound of the factor by which a round shrinks the error, from the least eigenvalues of the systems."""
+    found = []
+    for i, system in enumerate(systems):
+        values = np.linalg.eigvalsh(moments.scatter[i] / system.weight)
+        rounding = 1e-15 * len(values) * float(values[-1])
+        found.append(abs(system.pull) / (system.shift + max(0.0, float(values[0]) - rounding)))
+    return max(found)
+
+
+# Rounds to the fixed point --------------------------------------------------------------------------------------------
+
+
+def run_exchange(
+    data: TrainingData | None,
+    fit: MDDFit,
+    name: str,
+    shapes: Sequence[tuple[int, int]],
+    rounds_of: Callable[..., Rounds],
+    mix: Callable[[Array], Array],
+    *,
+    pull: float,
+    bound: float,
+    weight: float,
+    passes: float = 1.0,
+) -> Exchanged:
+    """Run the rounds to their fixed point, with checkpoints.
+
+    Returns the shards' solutions, the estimator's attributes, and a warning perhaps.
+    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
+    ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
+    messages. ``pull`` is what all shards have in common, and ``bound`` that of the factor by which a round shrinks the
+    error, 0 if nothing is exchanged. ``weight`` is that of all rows, and ``passes`` over them were made before.
+    """
+    resume, save = open_steps(name, str if data is None else data.fingerprint, fit, ExchangeState)
+    bounds = np.cumsum([0, *(k for k, _ in shapes)])
+    all_numbers = int(bounds[-1]), shapes[0][1]
+    require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == all_numbers)
+    states = None
+    if resume is not None:
+        states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
+    rounds = rounds_of(states=states)
+    q = bound
+    if fit.exchanges and fit.mode != CONSENSUS and fit.discrepancy >= 1.0:
+        # below, and by consensus, a shard's regularised system dominates what it takes from the others
+        q = abs(pull) * coupling_radius(rounds, mix, np.random.default_rng(fit.run.seed).normal(size=bounds[-1]))
+        if q >= 1.0:
+            raise InputError(
+                f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
+                "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
+            )
+    parts, history = solve_exchange(
+        rounds,
+        mix,
+        q,
+        weight,
+        tol=fit.tol,
+        max_iter=fit.max_iter,
+        resumed=() if resume is None else resume.history,
+        passes=passes,
+        on_step=report_step,
+        on_state=save,
+    )
+    gap = history[-1]["gap"]
+    warning = None
+    if not gap <= fit.tol:
+        warning = (
+            f"The rounds stopped at a relative distance of at most {gap:.1e} from their fixed point, above "
+            f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
+        )
+    attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
+    return parts, attributes, warning
+
+
+# The choice -----------------------------------------------------------------------------------------------------------
+
+
+MOMENTS: Choice[MDDFit] = Choice(
+    "moments",
+    "least squares needs one pass",
+    Recipe(train_ridge, linear=True),
+    "its moments have as many entries as the features squared, so choose fewer features, ",
+)
+
+
+def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
+    """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
+    if fit.n_landmarks is None:
+        return Choice("exact", "no landmarks asked for", Recipe(train_exact_kernel))
+    return Choice("landmark", "n_landmarks", Recipe(train_landmark_kernel))

@@ -1,0 +1,116 @@
+"""Wolfe's nearest point against a general solver; its factor, its bounds, and where hulls overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from dask_odm.papers.saddle.feasibility import lower_bound
+from dask_odm.papers.saddle.nearest_point import (
+    CorralState,
+    find_nearest_point,
+    remove_column,
+    solve_transposed,
+    solve_upper,
+)
+from hull_problems import distance_by_slsqp, hulls
+
+
+def apart(n=40, d=4, seed=0, distance=1.5):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.where(np.arange(n) < n // 3, 1.0, -1.0))
+    return rng.standard_normal((n, d)) + distance * y[:, None] / np.sqrt(d), y
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("alpha", [None, 0.3, 0.85, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_distance_is_that_of_a_general_solver(alpha, streamed, seed):
+    X, y = apart(seed=seed, distance=4.0 if alpha is None else 1.5)
+    weight = np.random.default_rng(9).integers(1, 3, 40).astype(float)
+    problem = hulls(X, y, alpha, weight, streamed=streamed)
+    caps = np.minimum(1.0, weight / problem.mass) if problem.mass else np.ones(40)
+    best = distance_by_slsqp(X, y, caps)
+    found = find_nearest_point(problem, tol=1e-10, max_iter=500)
+    assert found.converged
+    assert found.upper == pytest.approx(best, rel=1e-6)
+    for record in found.history:
+        assert record["lower"] <= best * (1 + 1e-6)
+        assert record["objective"] >= best * (1 - 1e-6)
+    assert found.history[-1]["passes"] == problem.passes_made
+
+
+def test_the_support_is_what_optimality_says():
+    """Rows on the other class's side of their threshold are at their caps, and those on the far side have nothing."""
+    X, y = apart(n=200)
+    found = find_nearest_point(hulls(X, y, 0.8), tol=1e-12, max_iter=500)
+    assert found.converged
+    support = np.isin(np.arange(200), found.support)
+    for own, sign, threshold in zip([y > 0, y < 0], (1.0, -1.0), found.thresholds, strict=True):
+        past = sign * (X @ found.direction - threshold)
+        assert support[own & (past < -1e-6)].all()
+        assert not support[own & (past > 1e-6)].any()
+
+
+def test_iris_setosa_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    X = 2 * (X - X.min(axis=0)) / np.ptp(X, axis=0) - 1
+    found = find_nearest_point(hulls(X, y == 0, None, step=50), tol=1e-9, max_iter=200)
+    assert np.linalg.norm(found.direction) == pytest.approx(0.82999, abs=1e-5)
+
+
+def test_many_vertices_of_many_features():
+    """The corral grows to many points and loses others; bounds stay true to rounding."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(400) % 2, 1.0, -1.0)
+    X = rng.standard_normal((400, 60)) + 0.8 * y[:, None]
+    found = find_nearest_point(hulls(X, y, None, step=100), tol=1e-12, max_iter=2000)
+    assert found.converged
+    assert found.history[-1]["corral"] > 10
+    scores = X @ found.direction
+    assert scores[y > 0].min() - scores[y < 0].max() == pytest.approx(2 * found.upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_hulls_that_overlap_end_at_once(streamed):
+    X, y = apart(n=300, distance=0.1)
+    found = find_nearest_point(hulls(X, y, 0.2, streamed=streamed, step=40), tol=1e-3, max_iter=500)
+    assert found.overlap
+    assert not found.converged
+    assert found.lower == 0
+    assert found.upper < 1e-15
+    assert len(found.history) < 60
+
+
+def test_a_run_goes_on_from_its_state_to_the_same_bits():
+    X, y = apart(n=300, d=20, distance=2.0)
+    states: list[CorralState] = []
+    whole = find_nearest_point(hulls(X, y, 0.5), tol=1e-10, max_iter=500, on_state=states.append)
+    for state in states[:: max(1, len(states) // 3)]:
+        again = find_nearest_point(hulls(X, y, 0.5), tol=1e-10, max_iter=500, resume=state)
+        np.testing.assert_array_equal(again.points, whole.points)
+        np.testing.assert_array_equal(again.support, whole.support)
+        assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
+        assert [r["passes"] for r in again.history] == [r["passes"] for r in whole.history]
+
+
+def test_a_column_goes_from_a_factor_and_systems_are_solved_by_it():
+    A = np.random.default_rng(0).standard_normal((9, 6))
+    R = np.linalg.qr(A, mode="r")
+    for k in range(6):
+        buffer = np.full((8, 8), 7.0)  # has room
+        buffer[:6, :6] = R
+        remove_column(buffer, 6, k)
+        rest, others = np.triu(buffer[:5, :5]), np.delete(A, k, axis=1)
+        np.testing.assert_allclose(rest.T @ rest, others.T @ others, atol=1e-12)
+        one, other = np.arange(5.0), np.arange(5.0)
+        solve_transposed(buffer, one)
+        solve_upper(buffer, other)
+        np.testing.assert_allclose(rest.T @ one, np.arange(5.0), atol=1e-12)
+        np.testing.assert_allclose(rest @ other, np.arange(5.0), atol=1e-12)
+
+
+def test_no_direction_has_no_bound():
+    X, y = apart()
+    assert lower_bound(np.zeros(4), hulls(X, y, 0.5).vertex(np.zeros(4)).least(np.zeros(4))) == 0

@@ -1,0 +1,383 @@
+"""The merging tree holds the papers' properties: Theorem 1, objectives that only rise, a root that is the optimum."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import reference
+from dask_odm.data.rows import stored
+from dask_odm.data.rows.row_sets import RowSet
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partitioners import StratifiedPartitioner
+from dask_odm.engine.shuffle import Shuffle
+from dask_odm.errors import InputError, MemoryLimitError
+from dask_odm.events import LevelFinished, PartitionSolved, listen
+from dask_odm.kernels import RBF, Linear
+from dask_odm.methods.exact.systems import ExactLimits
+from dask_odm.papers.sodm.node_workers import pass_all, pass_support, projected_bytes
+from dask_odm.papers.sodm.workers import TreeSettings, end_at_root, partitions_for, solve_whole
+from small_problems import SETTINGS, SmallProblem, small_problem
+from small_stores import store_of
+from tree_jobs import HERE, grow, in_row_order, make_job, part_of
+
+EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+TOL = 1e-6
+
+
+TILED = ExactLimits(whole_rows=0, dense_rows=0, rounding_rows=70)  # nodes of more rows are solved to a tolerance
+
+
+def leaf_duals(p: SmallProblem, parts: int, seed: int = 0) -> tuple[list[np.ndarray], list[SmallProblem], np.ndarray]:
+    """Exact solutions of the leaves, their problems, and the row numbers in partition order."""
+    job = make_job(p, parts, seed=seed)
+    leaves = [part_of(p, job, k, k + 1) for k in range(parts)]
+    return [leaf.optimum()[0] for leaf in leaves], leaves, job.partitions.row_numbers(0, parts)
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s[1] > 0], ids=str)
+@pytest.mark.parametrize(("parts", "seed"), [(2, 0), (3, 1), (8, 2), (24, 3)])
+def test_theorem_one(setting, parts, seed):
+    """With exact leaves, for the *unscaled* concatenation: 0 ≤ d(s̃) − d(s*) ≤ U² (Q + M (M−m) c)."""
+    p = small_problem(96, setting)
+    solutions, leaves, rows = leaf_duals(p, parts, seed)
+    joined = np.empty(96)
+    joined[rows] = np.concatenate(solutions)
+    best, objective = p.optimum()
+    excess = objective - p.dual(joined)
+    lam, upsilon, theta = setting
+    where = np.empty(96, int)
+    where[rows] = np.repeat(np.arange(parts), [len(leaf.y) for leaf in leaves])
+    across = np.abs(p.K)[where[:, None] != where].sum()
+    largest = max(np.abs(joined).max(), np.abs(best).max())
+    smallest = min(len(leaf.y) for leaf in leaves)
+    bound = largest**2 * (across + 96 * (96 - smallest) * (1 - theta) ** 2 / (lam * upsilon))
+    assert -1e-9 * abs(objective) <= excess <= bound
+
+
+@EVERY_SETTING
+@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@pytest.mark.parametrize("parts", [2, 7, 16])
+def test_the_scaled_start_is_no_worse_than_its_children(setting, weighted, parts):
+    """D(scaled start) ≥ Σ (m_k/m) D_k(s_k) ≥ 0 = D(cold start), for exact children and for any others."""
+    p = small_problem(96, setting, weighted=weighted)
+    exact, leaves, rows = leaf_duals(p, parts)
+    rng = np.random.default_rng(0)
+    for rough in (0.0, 0.3):
+        children = [s * rng.uniform(1 - rough, 1 + rough, len(s)) for s in exact]
+        total = p.weight.sum()
+        start = np.empty(96)
+        start[rows] = np.concatenate([s * leaf.weight.sum() / total for s, leaf in zip(children, leaves, strict=True)])
+        mean = sum(leaf.weight.sum() / total * leaf.dual(s) for s, leaf in zip(children, leaves, strict=True))
+        assert p.dual(start) >= mean - 1e-9 * abs(mean)
+        if not rough:
+            assert mean >= 0
+
+
+def test_erratum_the_plain_concatenation_is_worse_than_none():
+    """Both papers start from it; λ and γ as where it was measured. Scaled, the start is close to the optimum."""
+    p = small_problem(400, (64.0, 0.5, 0.5), kernel=RBF(0.0, 0.5))
+    solutions, leaves, rows = leaf_duals(p, 4)
+    plain, scaled = np.empty(400), np.empty(400)
+    plain[rows] = np.concatenate(solutions)
+    scaled[rows] = np.concatenate([s * len(leaf.y) / 400 for s, leaf in zip(solutions, leaves, strict=True)])
+    _, objective = p.optimum()
+    assert p.dual(plain) < 0.0 < 0.5 * objective < p.dual(scaled) <= objective
+
+
+def objectives(result) -> list[float]:
+    return [entry["objective"] for entry in result.history]
+
+
+@EVERY_SETTING
+def test_objective_never_falls_up_the_tree(setting):
+    p = small_problem(160, setting, weighted=True)
+    for max_iter in (1, 200):
+        result = grow(make_job(p, 16, max_iter=max_iter), fan_in=2)
+        values = objectives(result)
+        assert len(values) == 5
+        assert all(b >= a - 1e-9 * abs(a) for a, b in itertools.pairwise(values))
+        s = in_row_order(make_job(p, 16), result.dual[0])
+        if result.history[-1]["converged"]:
+            assert values[-1] <= p.optimum()[1] * (1 + 1e-9)
+            assert result.gap == pytest.approx(1.0 - values[-1] / p.primal(s), abs=1e-8)
+
+
+@EVERY_SETTING
+def test_root_does_not_depend_on_the_partitions(setting):
+    """Dense nodes: to rounding, and equal to the papers' dual."""
+    p = small_problem(160, setting, weighted=True)
+    best, objective = p.optimum()
+    expected = p.decision(best)
+    for parts, fan_in, seed in [(1, 4, 0), (16, 4, 2), (5, 2, 4), (27, 3, 5)]:
+        job = make_job(p, parts, seed=seed)
+        result = grow(job, fan_in=fan_in)
+        s = in_row_order(job, result.dual[0])
+        assert p.dual(s) == pytest.approx(objective, rel=1e-8)
+        np.testing.assert_allclose(p.decision(s), expected, atol=1e-7 * max(1, np.abs(expected).max()))
+        assert 0 <= result.gap < 1e-8
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Linear(1.0)], ids=lambda k: k.name)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_root_of_tiled_nodes_does_not_depend_on_the_partitions(kernel, dtype):
+    """1,200 rows: the root and its children take the tiled way, or the linear one."""
+    p = small_problem(1200, (1e3, 0.3, 0.1), kernel=kernel, dtype=dtype)
+    decisions, values = [], []
+    for parts in (1, 4, 16):
+        job = make_job(p, parts, seed=parts, tol=TOL, max_iter=1000)
+        result = grow(job)
+        s = in_row_order(job, result.dual[0])
+        assert p.gap(s) <= TOL * 1.001
+        decisions.append(p.decision(s))
+        values.append(p.dual(s))
+    # ½‖f − f*‖² ≤ P − D for each of two, so they differ by at most 2 √(2 (P − D) κ(x, x))
+    allowed = 2 * np.sqrt(2 * TOL * 1.01 * values[0] * p.K.diagonal())
+    for decision, value in zip(decisions, values, strict=True):
+        assert value == pytest.approx(values[0], rel=2 * TOL)
+        assert (np.abs(decision - decisions[0]) <= allowed).all()
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 4, 16, 100])
+def test_stop_at_averages_the_models_it_ends_with(stop_at):
+    p = small_problem(160, SETTINGS[0], weighted=True)
+    job = make_job(p, 16)
+    result = grow(job, fan_in=4, stop_at=stop_at)
+    ends_with = {1: 1, 2: 1, 4: 4, 16: 16, 100: 16}[stop_at]
+    assert result.history[-1]["partitions"] == ends_with == len(result.solutions)
+    assert math.isnan(result.gap) == (ends_with > 1)
+    model = np.zeros(160)
+    for first in range(0, 16, 16 // ends_with):
+        part = part_of(p, job, first, first + 16 // ends_with)
+        s, _ = part.optimum()
+        rows = job.partitions.row_numbers(first, first + 16 // ends_with)
+        model += part.weight.sum() / p.weight.sum() * (p.K[:, rows] @ (part.y * s))
+    np.testing.assert_allclose(p.decision(in_row_order(job, result.dual[0])), model, atol=1e-7)
+
+
+def test_early_stop_ends_where_every_start_had_converged():
+    p = small_problem(640, (5.0, 0.5, 0.2))
+    job = replace(make_job(p, 64, tol=0.1), limits=TILED)
+    stopped, whole = grow(job, fan_in=2, early_stop=True), grow(job, fan_in=2)
+    starts = [entry["start_gap"] for entry in whole.history]
+    first = next(i for i, gap in enumerate(starts) if i > 0 and gap <= 0.1)
+    assert 0 < first < len(starts) - 1, "the case is made so that it stops half-way"
+    assert len(stopped.history) == first + 1
+    assert stopped.history[-1]["sweeps"] == 0, "converged starts pass through unsolved"
+    assert math.isnan(stopped.gap)
+    below = grow(job, fan_in=2, stop_at=64 >> (first - 1))
+    np.testing.assert_allclose(stopped.dual, below.dual, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parts", "fan_in", "stop_at", "sizes"),
+    [(1, 2, 1, [1]), (16, 4, 1, [16, 4, 1]), (5, 2, 1, [5, 3, 2, 1]), (7, 3, 2, [7, 3, 1]), (9, 3, 3, [9, 3])],
+)
+def test_levels(parts, fan_in, stop_at, sizes):
+    levels = TreeSettings(fan_in, stop_at).levels(parts)
+    assert [len(bounds) - 1 for bounds in levels] == sizes
+    for bounds in levels:
+        assert (bounds[0], bounds[-1]) == (0, parts)
+        assert bounds == sorted(set(bounds))
+    for below, above in itertools.pairwise(levels):
+        assert set(above) <= set(below)
+
+
+def test_events_and_history_are_the_levels():
+    p = small_problem(100, SETTINGS[0], weighted=True)
+    heard: list = []
+    job = make_job(p, 4)
+    with listen(heard.append):
+        result = grow(job, fan_in=2)
+    solved = [e for e in heard if isinstance(e, PartitionSolved)]
+    finished = [e for e in heard if isinstance(e, LevelFinished)]
+    assert [(e.level, e.partition) for e in solved] == [(2, 0), (2, 1), (2, 2), (2, 3), (1, 0), (1, 1), (0, 0)]
+    assert [(e.level, e.partitions, e.rows) for e in finished] == [(2, 4, 100), (1, 2, 100), (0, 1, 100)]
+    assert [e["objective"] for e in result.history] == [e.objective for e in finished]
+    assert finished[0].start_gap == 1.0, "a cold start has no dual"
+    for level in finished:
+        own = [e for e in solved if e.level == level.level]
+        spans = 4 // level.partitions
+        weights = [part_of(p, job, k * spans, (k + 1) * spans).weight.sum() for k in range(level.partitions)]
+        assert level.objective == pytest.approx(np.average([e.objective for e in own], weights=weights))
+        assert level.gap == max(e.gap for e in own)
+        assert level.sweeps == max(e.sweeps for e in own)
+
+
+def test_solve_whole_is_the_tree_of_one_partition():
+    p = small_problem(100, SETTINGS[1])
+    heard: list = []
+    with listen(heard.append):
+        root = solve_whole(make_job(p, 1), Cluster(None, 1, 2, 1 << 30, 1 << 30))
+        whole = end_at_root(root, 0, [])
+    _best, objective = p.optimum()
+    assert whole.history[0]["objective"] == pytest.approx(objective)
+    np.testing.assert_allclose(whole.dual, grow(make_job(p, 1)).dual, rtol=1e-9)
+    assert [type(e).__name__ for e in heard] == ["PartitionSolved", "LevelFinished"]
+
+
+def test_going_on_after_a_level_gives_the_same_bits():
+    p = small_problem(320, SETTINGS[0], dtype="float32")
+    job, saved = replace(make_job(p, 8), limits=TILED), []
+    whole = grow(job, fan_in=2, save=saved.append)
+    assert [state.level for state in saved] == [0, 1, 2, 3]
+    for state in saved:
+        again = grow(job, fan_in=2, resume=state)
+        np.testing.assert_array_equal(again.dual, whole.dual)
+        assert again.gap == whole.gap
+        assert objectives(again) == objectives(whole)
+
+
+def test_too_little_memory_is_found_before_anything_runs():
+    p = small_problem(400)
+    heard: list = []
+    with (
+        listen(heard.append),
+        pytest.raises(
+            MemoryLimitError, match=r"Solving 4 partitions of up to 100 rows .* needs \d+\.\d+ kiB .* only 9.77 kiB"
+        ),
+    ):
+        grow(make_job(p, 4), Cluster(None, 1, 1, 10_000, 10_000))
+    assert heard == []
+
+
+def test_partitions_for():
+    assert partitions_for(1000, None, 4, 1000) == 1
+    assert partitions_for(1001, None, 4, 1000) == 4
+    assert partitions_for(16_001, None, 4, 1000) == 64
+    assert partitions_for(10, 10, 4, 1000) == 10
+    with pytest.raises(InputError, match=r"at most the number of rows, 10\. Got 11"):
+        partitions_for(10, 11, 4, 1000)
+
+
+# Nodes that hold part of the rows ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lean_stores(monkeypatch):
+    """Chunks of partitions on disk have few rows."""
+    monkeypatch.setattr(stored, "PARTITION_CHUNK_BYTES", 1 << 10)
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"), [((1e3, 0.3, 0.4), "memory"), ((1e3, 0.3, 0.4), "workers"), ((50.0, 0.5, 0.2), "store")]
+)
+@pytest.mark.usefixtures("lean_stores")
+def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
+    """As a slow one does, and with the optimum of the rows that came to the root."""
+    p = small_problem(240, setting)
+    job = replace(make_job(p, 8), pass_up=pass_support)
+    cluster = HERE
+    if place != "memory":
+        (tmp_path / "scratch").mkdir()
+        store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
+        partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
+        partitions = Shuffle(store, TwoClasses(), folder, HERE).by_partitioner(partitioner, plain)
+        job = replace(job, partitions=partitions, scaling=plain)
+    if place == "workers":
+        request.getfixturevalue("client")
+        cluster = Cluster.current()
+    numbers = np.split(job.partitions.row_numbers(0, 8), np.cumsum(job.partitions.counts)[:-1])
+    expected, levels = reference.cascade(p.K, p.y, numbers, 2, *setting)
+    result = grow(job, cluster, fan_in=2)
+    s = in_row_order(job, result.dual[0])
+    np.testing.assert_allclose(s, expected, atol=1e-7 * np.abs(expected).max())
+    assert [entry["rows"] for entry in result.history] == [sum(map(len, nodes)) for nodes in levels]
+    (root,) = levels[-1]
+    assert 20 < len(root) < 200, "the case is made so that rows stay behind"
+    lam, *band = setting
+    of_root = SmallProblem(p.kernel, p.X[root], p.y[root], p.weight[root], lam * len(root) / 240, *band)
+    _, objective = of_root.optimum()
+    assert result.history[-1]["objective"] == pytest.approx(objective, rel=1e-9)
+    assert of_root.dual(s[root]) == pytest.approx(objective, rel=1e-9)
+    assert result.gap < 1e-8
+
+
+def test_a_cascade_goes_on_after_a_level_to_the_same_bits():
+    p, saved = small_problem(240, (1e3, 0.3, 0.4)), []
+    job = replace(make_job(p, 8), pass_up=pass_support)
+    whole = grow(job, fan_in=2, save=saved.append)
+    for state in saved:
+        again = grow(job, fan_in=2, resume=state)
+        np.testing.assert_array_equal(again.dual, whole.dual)
+        assert again.gap == whole.gap
+
+
+def test_a_level_partitioned_as_before_changes_no_bit():
+    """Nodes given by row rather than by partition: the same rows and the same start."""
+    p = small_problem(240, SETTINGS[0], weighted=True)
+    job = make_job(p, 8)
+    counts = job.partitions.counts
+    bounds = [0, *np.cumsum(counts).tolist()]
+
+    def by_row(number: int) -> list[RowSet] | None:
+        spans = itertools.pairwise(TreeSettings(2).levels(8)[number])
+        return None if number == 2 else [RowSet.at(np.arange(bounds[a], bounds[b]), counts) for a, b in spans]
+
+    np.testing.assert_array_equal(grow(job, fan_in=2, regroup=by_row).dual, grow(job, fan_in=2).dual)
+
+
+@pytest.mark.parametrize("pass_up", [pass_all, pass_support])
+def test_a_level_of_other_clusters(pass_up):
+    """By a feature, across all partitions; stopped there, the model is the mean of the clusters' by weight."""
+    p = small_problem(240, (1e3, 0.3, 0.4))
+    job = replace(make_job(p, 8), pass_up=pass_up)
+    numbers = job.partitions.row_numbers(0, 8)
+    cluster_of = np.digitize(p.X[numbers, 0], np.quantile(p.X[:, 0], [0.2, 0.6]))
+    sets = [RowSet.at(np.flatnonzero(cluster_of == c), job.partitions.counts) for c in range(3)]
+    stopped = grow(job, fan_in=2, stop_at=4, regroup=lambda number: sets)
+    assert stopped.history[-1]["partitions"] == 3
+    s, leaves = in_row_order(job, stopped.dual[0]), grow(job, fan_in=2, stop_at=8)
+    passed = in_row_order(job, leaves.dual[0]) != 0 if pass_up is pass_support else np.ones(240, bool)
+    for c in range(3):
+        rows = np.sort(numbers[cluster_of == c])
+        assert (s[rows][~passed[rows]] == 0).all()
+        rows = rows[passed[rows]]
+        size = np.count_nonzero(cluster_of == c)
+        lam = p.lam * len(rows) / size
+        own = SmallProblem(p.kernel, p.X[rows], p.y[rows], p.weight[rows], lam, p.upsilon, p.theta)
+        np.testing.assert_allclose(s[rows], own.optimum()[0] * size / 240, atol=1e-7 * np.abs(s).max())
+    root = grow(job, fan_in=2, regroup=lambda number: sets if number == 1 else None)
+    assert root.gap < 1e-8
+    if pass_up is pass_all:
+        _, objective = p.optimum()
+        assert p.dual(in_row_order(job, root.dual[0])) == pytest.approx(objective, rel=1e-8)
+
+
+def test_a_node_that_gets_nothing_has_nothing():
+    p = small_problem(60, (1e3, 0.3, 0.4))
+    job = replace(make_job(p, 2), pass_up=pass_support)
+    leaves = grow(job, fan_in=2, stop_at=2)
+    left, kept = (np.flatnonzero((leaves.dual[0] != 0) == kept) for kept in (False, True))
+    sets = [RowSet.at(positions, job.partitions.counts) for positions in (left, kept)]
+    result = grow(job, fan_in=2, regroup=lambda number: sets)
+    assert [s.rows for s in result.solutions] == [0, len(kept)]
+    assert (result.dual[0][left] == 0).all()
+
+
+def test_nodes_have_each_row_once():
+    job = make_job(small_problem(40, SETTINGS[0]), 2)
+    sets = [RowSet.whole(0, 1), RowSet.at(np.array([3, 30]), job.partitions.counts)]
+    with pytest.raises(InputError, match=r"level 1 must have each of 40 rows once: 19 are in none and 1 in several"):
+        grow(job, fan_in=2, regroup=lambda number: sets)
+
+
+def test_memory_of_a_cascade_is_that_of_the_rows_passed_up():
+    """All rows do not fit into one node, those that count do; with fewer bytes a level is refused when it is due."""
+    job, heard = make_job(small_problem(240, (1e3, 0.3, 0.4)), 8), []
+    few, enough = (projected_bytes(job, rows, 1, certify=True) for rows in (30, 200))
+    for pass_up, memory, what in (
+        (pass_all, enough, "1 partition of up to 240 rows"),
+        (pass_support, few, "4 partitions"),
+    ):
+        heard.clear()
+        with listen(heard.append), pytest.raises(MemoryLimitError, match=what):
+            grow(replace(job, pass_up=pass_up), Cluster(None, 1, 1, memory, memory), fan_in=2)
+        assert bool(heard) == (pass_up is pass_support)
+    assert grow(replace(job, pass_up=pass_support), Cluster(None, 1, 1, enough, enough), fan_in=2).gap < 1e-8
