@@ -47,7 +47,7 @@ def status(name):
 with open(sys.argv[1], "rb") as file:
     function, arguments = pickle.load(file)
 from dask_odm.engine.cluster import baseline_bytes
-from dask_odm.papers.sodm.partition_solver import warm_up
+from dask_odm.methods.exact.solver import warm_up
 baseline = baseline_bytes(warm_up)
 before = status("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")

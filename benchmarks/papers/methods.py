@@ -26,8 +26,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import tree_recipe
-from dask_odm.papers.sodm.recipe import TreeRule, at_random, by_clusters, by_means, by_strata
+from dask_odm.papers.sodm.recipe import TreeRule, at_random, by_clusters, by_means, by_strata, tree_recipe
 from dask_odm.typing import Array
 
 Settings = dict[str, float]

@@ -30,8 +30,7 @@ from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
 from dask_odm.kernels.loops import FEATURES
-from dask_odm.methods.settings import SODM, Cells, Landmark
-from dask_odm.papers.saddle.solver_objects import Saddle
+from dask_odm.solvers import SODM, Cells, Landmark, Saddle
 
 Fit = Callable[[], Any]
 

@@ -63,6 +63,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
+from dask_odm.methods.exact.solver import warm_up
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.models.predict import (
     ModelFile,
@@ -72,7 +73,6 @@ from dask_odm.models.predict import (
     values_of_chunks,
     values_of_rows,
 )
-from dask_odm.papers.sodm.partition_solver import warm_up
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 

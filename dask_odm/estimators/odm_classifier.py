@@ -18,6 +18,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
@@ -41,10 +42,12 @@ from dask_odm.methods.recipes import (
     is_linear,
     suits_narrow_cells,
 )
-from dask_odm.methods.settings import ODM_SOLVERS, Landmark
+from dask_odm.methods.settings import Landmark
 from dask_odm.models.models import KernelModel, Model
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
+
+SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
@@ -130,13 +133,13 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     True
     """
 
-    _solvers: ClassVar[SolverClasses] = ODM_SOLVERS
+    _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
         "lam": [Interval(Real, 0.0, None, closed="neither")],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
-        "solver": [SolverOptions(ODM_SOLVERS)],
+        "solver": [SolverOptions(SOLVERS)],
         "warm_start": ["boolean"],
     }
     _instead: ClassVar[dict[str, str]] = {
@@ -187,7 +190,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             warn_of_nothing(trained.history, float(self.lam))
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        own = solver_object(self.solver, ODM_SOLVERS) or Landmark()  # "auto" takes others later, if at all
+        own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
         groups = None if more.get("groups") is None else numbered(more["groups"])
         if groups is not None and not self.loo:
             raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")

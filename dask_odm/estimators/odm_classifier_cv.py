@@ -14,6 +14,7 @@ from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
@@ -21,10 +22,10 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.trials import Given
-from dask_odm.methods.settings import SODM, Cells, Exact, Landmark, Newton
+from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.typing import Array
 
-SEARCHED = (Exact, Landmark, Cells, SODM, Newton)
+SEARCHED: SolverClasses = (Exact, Landmark, Cells, solver_class("SODM"), Newton)
 AXES = ("gammas", "lams", "upsilons", "thetas")
 
 

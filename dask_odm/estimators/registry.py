@@ -45,8 +45,10 @@ def register_solvers(module: str, *names: str) -> None:
     SOLVERS.update(dict.fromkeys(names, module))
 
 
-_ODM = ("Exact", "Landmark", "Cells", "Newton", "SODM", "Cascade", "DiP", "DC", "DSVRG", "SVRG", "CSVRG")
-register_solvers("dask_odm.methods.settings", *_ODM)
+register_solvers("dask_odm.methods.settings", "Exact", "Landmark", "Cells", "Newton")
+register_solvers("dask_odm.papers.sodm.solver_objects", "SODM", "Cascade", "DiP", "DC")
+register_solvers("dask_odm.papers.dsvrg.solver_objects", "DSVRG", "SVRG", "CSVRG")
+ODM_SOLVERS = tuple(SOLVERS)  # those of `ODMClassifier`
 register_solvers("dask_odm.papers.saddle.solver_objects", "MNP", "Saddle", "Gilbert")
 
 

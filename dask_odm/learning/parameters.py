@@ -11,16 +11,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import cleandoc, signature
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
 
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)\n*(?=^\S[^\n]*\n-+$|\Z)", re.M | re.S)
 C = TypeVar("C")
+COUNT = [Interval(Integral, 1, None, closed="left")]  # the constraint of a number of things
+COUNT_OR_NONE = [*COUNT, None]
 
 
 @dataclass_transform(eq_default=False)

@@ -183,3 +183,8 @@ class ODMFit:
         """Return the loss of the rows of ``data``."""
         negative, positive = data.class_weights
         return BandLoss(self.odm, data.total_weight, negative_weight=negative, positive_weight=positive)
+
+
+def has_partitions(fit: ODMFit) -> bool:
+    """Return whether several partitions are asked for, with a kernel that workers can compute."""
+    return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named

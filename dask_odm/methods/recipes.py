@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from typing import Any
 
 from dask_odm.engine.cluster import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.training.recipe import Choice, Recipe, is_small
+from dask_odm.learning.training.recipe import Choice, Recipe
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
@@ -24,36 +24,19 @@ from dask_odm.methods.linear.routes import train_sparse
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
-from dask_odm.papers.dsvrg.recipe import train_csvrg, train_dsvrg, train_svrg
-from dask_odm.papers.sodm.recipe import CASCADE, DC, DIP, SODM, TreeRule, train_tree, two_classes_only
 
 logger = logging.getLogger("dask_odm")
 
 
-def has_partitions(fit: ODMFit) -> bool:
-    """Return whether several partitions are asked for, with a kernel that workers can compute."""
-    return (fit.own.n_partitions or 1) > 1 and fit.kernel.is_named
-
-
-def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
-    """Return the recipe of a tree that merges by ``rule``."""
-
-    def reads(store: TrainingData, fit: ODMFit) -> bool:
-        return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
-
-    recipe: Recipe[ODMFit] = Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
-    return replace(recipe, train_machines=two_classes_only) if rule.recluster else recipe
-
-
 RECIPES: dict[str, Recipe[ODMFit]] = {
-    **{rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)},
     "landmark": Recipe(train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks),
     "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
     "exact": Recipe(train_exact, train_machines=train_pairs),
     "newton": Recipe(train_newton, linear=True, sparse=True, train_machines=train_sparse),
-    "dsvrg": Recipe(train_dsvrg, linear=True, sparse=True, reads=lambda store, fit: False, spreads=has_partitions),
-    "svrg": Recipe(train_svrg, linear=True),
-    "csvrg": Recipe(train_csvrg, linear=True),
+}
+PAPERS = {  # the module with the recipe of a solver that a paper describes
+    **dict.fromkeys(("sodm", "cascade", "dip", "dc"), "dask_odm.papers.sodm.recipe"),
+    **dict.fromkeys(("dsvrg", "svrg", "csvrg"), "dask_odm.papers.dsvrg.recipe"),
 }
 
 LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
@@ -69,11 +52,19 @@ GROUPED_ROWS = 5000
 EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
 
 
+def recipe_of(solver: str) -> Recipe[ODMFit]:
+    """Return the recipe of a solver. That of a paper is loaded by its name."""
+    if solver in PAPERS:
+        found: Recipe[ODMFit] = import_module(PAPERS[solver]).RECIPES[solver]
+        return found
+    return RECIPES[solver]
+
+
 def is_linear(solver: str, kernel: Any) -> bool:
     """Return whether ``solver`` learns feature weights; raise InputError if it is linear and the kernel is not."""
     if solver == "auto":
         return bool(kernel == "linear")
-    linear = RECIPES[solver].linear
+    linear = recipe_of(solver).linear
     if linear and kernel != "linear":
         raise InputError(f"solver={solver!r} is for kernel='linear'. Got kernel={kernel!r} instead.")
     return linear
@@ -93,7 +84,7 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
             f"loo=True has no closed form for solver={name!r}; choose solver='newton', 'landmark', 'exact' or 'cells', "
             "or set loo to False."
         )
-    return Choice(name, why, RECIPES[name], INSTEAD)
+    return Choice(name, why, recipe_of(name), INSTEAD)
 
 
 def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:

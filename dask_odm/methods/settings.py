@@ -1,18 +1,15 @@
-"""The solver objects of `ODMClassifier`."""
+"""The solver objects of `ODMClassifier` that users pick; those of papers are in their folders."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import SolverClasses, SolverObject, with_parameters
-
-_COUNT = [Interval(Integral, 1, None, closed="left")]
-_COUNT_OR_NONE = [*_COUNT, None]
+from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, SolverObject, with_parameters
 
 
 class Exact(SolverObject):
@@ -46,7 +43,7 @@ class Landmark(SolverObject):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_landmarks": _COUNT,
+        "n_landmarks": COUNT,
         "choice": [StrOptions({"support", *READS_ROWS})],
         "certify": ["boolean"],
     }
@@ -84,7 +81,7 @@ class Cells(SolverObject):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "cell_rows": _COUNT_OR_NONE,
+        "cell_rows": COUNT_OR_NONE,
         "overlap": [Interval(Real, 0.0, None, closed="left")],
         "settings": [StrOptions({"shared", "each"})],
     }
@@ -97,167 +94,3 @@ class Cells(SolverObject):
     def most_rows(self, *, pairs: bool) -> int:
         """Return the most rows of a region, for machines of all ``pairs`` of classes or for others."""
         return self.cell_rows or (8000 if pairs else 4000)
-
-
-@with_parameters
-class _Tree(SolverObject):
-    """Base of the solvers that merge partitions in a tree.
-
-    Parameters
-    ----------
-    n_partitions : int or None, default=None
-        Number of partitions at the start. None: as many as needed for at most 8,192 rows in each.
-    fan_in : int, default=4
-        Number of partitions that are merged into one.
-    stop_at : int, default=1
-        End the tree at the first level with at most this number of partitions. Their models are averaged.
-    early_stop : bool, default=False
-        End the tree at the first level whose partitions had all converged at their start.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_partitions": _COUNT_OR_NONE,
-        "fan_in": [Interval(Integral, 2, None, closed="left")],
-        "stop_at": _COUNT,
-        "early_stop": ["boolean"],
-    }
-
-    n_partitions: int | None = None
-    _: KW_ONLY
-    fan_in: int = 4
-    stop_at: int = 1
-    early_stop: bool = False
-
-
-@with_parameters
-class SODM(_Tree):
-    """A tree of partition solves: stratified partitions are solved and merged until one is left.
-
-    Partitions of up to 1,024 rows are solved to rounding.
-
-    Parameters
-    ----------
-    n_partitions : int or None, default=None
-        Number of partitions at the start. None: one for up to 65,536 rows in memory (or in a store of up to 256 MiB),
-        else a power of ``fan_in`` that leaves at most 8,192 rows in each.
-    n_strata : int, default=64
-        Maximum number of landmarks, and so of strata, by which partitions are balanced.
-
-    References
-    ----------
-    Wang, Cao, Zhang, Shi, Jin: *Scalable Optimal Margin Distribution Machine*, IJCAI-23.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_strata": _COUNT}
-
-    _: KW_ONLY
-    n_strata: int = 64
-
-
-@with_parameters
-class Cascade(_Tree):
-    """The cascade: only rows of random partitions with a coefficient are merged, so it only ends near the optimum."""
-
-
-@with_parameters
-class DiP(_Tree):
-    """The cascade over partitions that have their share of every k-means cluster. It only ends near the optimum.
-
-    Parameters
-    ----------
-    n_clusters : int, default=64
-        Maximum number of k-means clusters.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"n_clusters": _COUNT}
-
-    _: KW_ONLY
-    n_clusters: int = 64
-
-
-@with_parameters
-class DC(_Tree):
-    """Divide and conquer: partitions are clusters in the kernel's feature space, new ones at every level of the tree.
-
-    If the tree ends early, a row is predicted by the model of the cluster with the nearest mean, as in DC-SVM's early
-    prediction. This is for two classes only. A cluster of m of the M rows learns with the same ``lam``, like any
-    partition of a tree. So a row weighs M/m times as much as in the whole problem, while DC-SVM keeps the weight of a
-    row. With several clusters, ``support_`` and ``dual_coef_`` are sorted by cluster.
-
-    Parameters
-    ----------
-    stop_at : int, default=1
-        End the tree at the first level with at most this number of clusters. A row is predicted by the model of its
-        cluster.
-
-    References
-    ----------
-    Hsieh, Si, Dhillon: *A Divide-and-Conquer Solver for Kernel Support Vector Machines*, ICML 2014.
-    """
-
-
-@with_parameters
-class SVRG(SolverObject):
-    """Stochastic variance-reduced gradient steps, for the linear kernel and rows in memory.
-
-    Parameters
-    ----------
-    step_size : {"auto", "bb"} or float, default="auto"
-        Step size η. "auto" is 1/(4L), with L = 1 + λ max(c̃ ‖x‖²)/(1−θ)² over the rows, whose weights c̃ are scaled to
-        mean 1. "bb" is the step of Barzilai and Borwein in every epoch, up to 1/L.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "step_size": [StrOptions({"auto", "bb"}), Interval(Real, 0.0, None, closed="neither")]
-    }
-
-    step_size: float | str = "auto"
-
-
-@with_parameters
-class DSVRG(SVRG):
-    """SVRG that passes the weights from worker to worker, partition by partition, for the linear kernel.
-
-    Parameters
-    ----------
-    n_partitions : int or None, default=None
-        Number of partitions. None: eight, or fewer below 128 rows.
-    stage_steps : int or None, default=None
-        Number of steps of one *hop*, the turn of a worker. None: all rows of a partition.
-    n_strata : int, default=64
-        Maximum number of landmarks, and so of strata, by which partitions are balanced. Rows of a sparse store are
-        dealt at random.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_partitions": _COUNT_OR_NONE,
-        "stage_steps": _COUNT_OR_NONE,
-        "n_strata": _COUNT,
-    }
-
-    _: KW_ONLY
-    n_partitions: int | None = None
-    stage_steps: int | None = None
-    n_strata: int = 64
-
-
-@with_parameters
-class CSVRG(SVRG):
-    """SVRG that takes its snapshots from a coreset, for the linear kernel. It only ends near the optimum.
-
-    Parameters
-    ----------
-    coreset_size : int, default=1024
-        Number of rows of the coreset, which are drawn from every stratum.
-    n_strata : int, default=64
-        Maximum number of landmarks, and so of strata, from which the coreset is drawn.
-    """
-
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"coreset_size": _COUNT, "n_strata": _COUNT}
-
-    _: KW_ONLY
-    coreset_size: int = 1024
-    n_strata: int = 64
-
-
-ODM_SOLVERS: SolverClasses = (Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG)

@@ -20,7 +20,7 @@ import dask_odm.data.ingest
 import dask_odm.diagnostics.evaluation
 import dask_odm.diagnostics.summaries
 import dask_odm.estimators.odm_classifier
-from dask_odm.papers.sodm.partition_solver import warm_up
+from dask_odm.methods.exact.solver import warm_up
 
 TOUCHES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.scandir", "mmap.__new__", "shutil.rmtree"}
 SECONDS = 60.0

@@ -171,7 +171,7 @@ def test_values_out_of_range(rows, solver, message):
 
 @pytest.mark.parametrize("solver", [MNP(), Landmark, 3, None, "lbfgs"], ids=str)
 def test_what_is_no_solver_of_the_estimator(rows, solver):
-    names = "Exact, Landmark, Cells, SODM, Cascade, DiP, DC, Newton, DSVRG, SVRG, CSVRG"
+    names = "Exact, Landmark, Cells, Newton, SODM, Cascade, DiP, DC, DSVRG, SVRG, CSVRG"
     message = (
         rf"'solver' parameter of ODMClassifier must be .* or a solver object of dask_odm\.solvers \({names}\)\. Got"
     )

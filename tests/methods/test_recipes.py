@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.recipes import EXACT_WORK, GROUPED_ROWS, RECIPES, choose_solver
+from dask_odm.methods.recipes import EXACT_WORK, GROUPED_ROWS, PAPERS, RECIPES, choose_solver, recipe_of
 
 
 def chosen(rows: int, features: int, groups: object = None, **parameters: object) -> str:
@@ -31,8 +31,9 @@ def test_the_table():
     groups = np.arange(2)
     assert chosen(GROUPED_ROWS, 20, groups, loo=True) == "exact"
     assert chosen(GROUPED_ROWS + 1, 20, groups, loo=True) == "landmark"
-    for solver, recipe in RECIPES.items():
-        assert chosen(10**9, 20, solver=solver, kernel="linear" if recipe.linear else "rbf") == solver
+    for solver in (*RECIPES, *PAPERS):
+        kernel = "linear" if recipe_of(solver).linear else "rbf"
+        assert chosen(10**9, 20, solver=solver, kernel=kernel) == solver
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

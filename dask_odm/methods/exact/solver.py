@@ -29,16 +29,25 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.named import RBF
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import least_row_step
-from dask_odm.learning.problem.losses import Point, RowLosses, relative_gap, scaled_dual
+from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, relative_gap, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
 from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
-from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP, Correction, ExactLimits, GramSystem, ProductSystem
+from dask_odm.methods.exact.systems import (
+    LIMITS,
+    NODE_LIMITS,
+    ROUNDING_GAP,
+    Correction,
+    ExactLimits,
+    GramSystem,
+    ProductSystem,
+)
 from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
@@ -406,3 +415,13 @@ class _Run:
             after[active] = inside + found.Kx
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
         return new, after, self.share * used / products.n**2, found.slow
+
+
+def warm_up() -> None:
+    """Solve a few rows, so that all loops are compiled or loaded, and their memory is taken, before it is measured."""
+    rng = np.random.default_rng(0)
+    losses = RowLosses(ODMSettings(1e3, 0.5, 0.5), np.repeat([-1.0, 1.0], 16), np.ones(32))
+    for dtype in (np.float32, np.float64):
+        products = RowProducts(RBF(), rng.standard_normal((32, 2)).astype(dtype), 0)
+        for limits in (NODE_LIMITS, ExactLimits(whole_rows=0, rounding_rows=0)):
+            solve_exact(losses, products, SolverSettings(max_iter=2), limits=limits)

@@ -19,12 +19,12 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Trained, finish_weights, report_step
+from dask_odm.learning.training.recipe import Recipe, Trained, finish_weights, report_step
 from dask_odm.learning.training.run import read_limit
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import weights_as_predicted
 from dask_odm.methods.linear.recipe import start_weights
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.odm_fit import ODMFit, has_partitions
 from dask_odm.papers.dsvrg.solver import SVRG, ArraySteps, StochasticProblem, SVRGState, draw_coreset
 from dask_odm.papers.dsvrg.workers import Ring, RingJob, ring_partitions
 from dask_odm.typing import Array
@@ -133,3 +133,10 @@ def _run(
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
     trained = finish_weights(features, found, fit.solver.tol, fit.solver.max_iter)
     return weights_as_predicted(trained, found, features, data, fit)
+
+
+RECIPES: dict[str, Recipe[ODMFit]] = {
+    "dsvrg": Recipe(train_dsvrg, linear=True, sparse=True, reads=lambda store, fit: False, spreads=has_partitions),
+    "svrg": Recipe(train_svrg, linear=True),
+    "csvrg": Recipe(train_csvrg, linear=True),
+}

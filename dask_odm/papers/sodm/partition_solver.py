@@ -12,9 +12,8 @@ import numpy as np
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Tiling
-from dask_odm.kernels.named import RBF
 from dask_odm.learning.newton import least_row_step
-from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, own_gap
+from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import RangedRows, RowProducts
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows, Rows
@@ -164,16 +163,3 @@ def _weights(rows: Rows, bias: float, coefficients: Array) -> Array:
 
 def _linear_scores(rows: Rows, bias: float, w: Array) -> Array:
     return np.concatenate([X @ w for _, _, X in _feature_blocks(rows, bias)])
-
-
-def warm_up() -> None:
-    """Solve a few rows, so that all loops are compiled or loaded, and their memory is taken, before it is measured."""
-    rng = np.random.default_rng(0)
-    y = np.repeat([-1.0, 1.0], 16)
-    losses = RowLosses(ODMSettings(1e3, 0.5, 0.5), y, np.ones(32))
-    for dtype in (np.float32, np.float64):
-        rows = ArrayRows(rng.standard_normal((32, 2)).astype(dtype))
-        for limits in (NODE_LIMITS, ExactLimits(whole_rows=0, rounding_rows=0)):
-            solve_partition(
-                RBF(), rows, losses, np.zeros(32), SolverSettings(max_iter=2), memory=1 << 20, limits=limits
-            )

@@ -46,9 +46,11 @@ from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Machines,
+    Recipe,
     Trained,
     finish_kernel,
     finish_linear_kernel,
+    is_small,
     linear_scores,
     report_step,
     require_finite_solution,
@@ -60,7 +62,7 @@ from dask_odm.learning.training.training_data import KernelData, PartitionedRows
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.odm_fit import ODMFit, has_partitions
 from dask_odm.models.cell_model import ClusterModel
 from dask_odm.papers.sodm.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.papers.sodm.partition_solver import exact_result
@@ -334,3 +336,16 @@ def _grow_to_root(
         with rescaling_advised():
             found = solve_exact(losses, products, job.solver, start=start, threads=CPU_COUNT, on_step=report_step)
     return end_at_root(exact_result(losses, found, began), number, history, save)
+
+
+def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
+    """Return the recipe of a tree that merges by ``rule``."""
+
+    def reads(store: TrainingData, fit: ODMFit) -> bool:
+        return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
+
+    recipe: Recipe[ODMFit] = Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
+    return replace(recipe, train_machines=two_classes_only) if rule.recluster else recipe
+
+
+RECIPES = {rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)}

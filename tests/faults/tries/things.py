@@ -29,7 +29,7 @@ from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.registry import ESTIMATORS
 from dask_odm.estimators.saving import load_model
 from dask_odm.learning.parameters import SolverObject
-from dask_odm.papers.sodm.partition_solver import warm_up
+from dask_odm.methods.exact.solver import warm_up
 from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, Cells, DiP, Exact, Landmark, Newton, Saddle
 from small_stores import store_of
 from tries.base import chosen
