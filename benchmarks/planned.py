@@ -3,7 +3,7 @@
     python benchmarks/planned.py [--repeats 3]
 
 Costs are measured here, for each solver and number of features, as the command does it; with repeats, the middle of
-each is taken. The points are those of docs/benchmarks.md, which one machine of two cores made on different days: fits
+each is taken. The points are those of MEASURED.md, which one machine of two cores made on different days: fits
 of stores by one and two workers (`landmark_store.py`, `linear_store.py`, `cells_store.py`), and passes of the engine on
 100 and 1,000 workers whose tasks sleep (`scale.py`). Of the latter a row costs what the sleep says.
 

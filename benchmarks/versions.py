@@ -1,4 +1,4 @@
-"""Two versions of the package on one machine: every kind of fit of docs/benchmarks.md, in turns, and the ratios.
+"""Two versions of the package on one machine: every kind of fit of MEASURED.md, in turns, and the ratios.
 
     DASK_ODM_DATA=folder python benchmarks/versions.py BEFORE [AFTER] [--rows WORD ...] [--turns 5]
 

@@ -130,7 +130,7 @@ folder.cleanup()
 #    =======================  ===============  =======  =======================
 #    50 million               linear           5.1      230 MB
 #    5 million                1,000 landmarks  36       390 MB
-#    20 million, 20 features  cells            391      715 MB
+#    20 million, 20 features  cells            258      516 MB
 #    =======================  ===============  =======  =======================
 #
 # Seconds grow in proportion to the rows, and a worker's memory by far less. So landmarks should take some two and a

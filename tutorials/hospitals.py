@@ -103,5 +103,5 @@ print(f"new patients: {final.score(new_blood, new_truth):.1%} right")
 # * ``kappa`` says how much distance counts. Choose it by patients whose labels you trust; :doc:`/other_estimators` says
 #   how, at *Shards full of wrong labels*, and where the method ends.
 # * Of 20 million patients in a store, two workers of 500 MB each named 30 false shards of 100, and no other
-#   (:doc:`/benchmarks`, at *Parameter mixing*).
+#   (:doc:`/benchmarks`, at *Other estimators*).
 # * :doc:`/gallery/mixing_tables` repeats the tables of the paper that the method is from.

@@ -103,7 +103,7 @@ print(f"new rows: {two.score(test):.1%} right")
 
 # %%
 # So try on few and small ones, and scale when the model is what you want. :doc:`/benchmarks` has what workers bring: 5
-# million rows took one worker 170 s and two of them 99 s, on two cores.
+# million rows took two workers 63 s by cells, on two cores.
 #
 # On the cluster
 # --------------

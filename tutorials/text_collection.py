@@ -133,5 +133,5 @@ folder.cleanup()
 # * The model takes texts: ``clf.predict(["..."])``, and ``dask-odm predict`` does so from a shell (:doc:`/text`).
 # * A search by folds: ``ODMClassifierCV("linear", scale=None, cv=5)``, or a few values of ``lam`` and letters that were
 #   held out (:doc:`/text`).
-# * A store that is larger than memory is learned from block by block; two workers read 20 million entries in .4 s a
-#   pass (:doc:`/benchmarks`, at *The linear kernel over a sparse store*).
+# * A store that is larger than memory is learned from block by block; two workers learned 2 million rows of 100
+#   words in 73 s (:doc:`/benchmarks`, at *Data larger than memory*).

@@ -1,4 +1,4 @@
-"""Seconds of every special route with and without it, as the rows of docs/weight.md.
+"""Seconds of every special route with and without it, as the rows of benchmarks/weight/MEASURED.md.
 
     python -m benchmarks.weight                      # all of them
     python -m benchmarks.weight --only sparse        # those whose name or case has the word
