@@ -144,7 +144,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     }
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.Landmark(choice=…).",
-        "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/from_svc.md has the others).",
+        "C": "lam is the weight of the loss, and 2 * n_rows * C a place to start (docs/coming_from.md has the others).",
     }
     # Words of parameters for rows in memory only: no store, and so no command, can take them.
     _needs_memory: ClassVar[dict[str, frozenset[str]]] = {"kernel": frozenset({"precomputed"})}

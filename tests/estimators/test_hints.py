@@ -22,7 +22,7 @@ def rows(make_rings):
 
 
 def test_a_parameter_of_others_is_told_by_what_takes_its_place():
-    with pytest.raises(InputError, match=r"ODMClassifier has no parameter 'C': lam is .*docs/from_svc\.md"):
+    with pytest.raises(InputError, match=r"ODMClassifier has no parameter 'C': lam is .*docs/coming_from\.md"):
         ODMClassifier(C=1)
     with pytest.raises(InputError, match="no parameter 'C': lam"):
         ODMClassifier().set_params(C=1)

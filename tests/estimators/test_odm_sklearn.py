@@ -73,7 +73,7 @@ def test_agrees_with_a_plain_linear_classifier_on_easy_rows(make_blobs):
 
 @pytest.mark.parametrize("C", [1e-3, 1.0])
 def test_without_a_band_it_is_the_squared_hinge_of_linear_svc(rows, C):
-    """docs/from_svc.md: the same objective, the regularised intercept included."""
+    """docs/coming_from.md: the same objective, the regularised intercept included."""
     svc = LinearSVC(C=C, tol=1e-10, max_iter=100_000).fit(*rows)
     odm = ODMClassifier("linear", theta=0.0, upsilon=0.0, lam=2 * len(rows[0]) * C, tol=1e-12).fit(*rows)
     np.testing.assert_allclose(odm.coef_, svc.coef_, atol=1e-6)
@@ -81,7 +81,7 @@ def test_without_a_band_it_is_the_squared_hinge_of_linear_svc(rows, C):
 
 
 def test_the_arrays_of_a_store_can_be_searched(rings, tmp_path):
-    """docs/from_svc.md: a Dataset as a whole has no rows to pick, its arrays have."""
+    """docs/coming_from.md: a Dataset as a whole has no rows to pick, its arrays have."""
     store = open_store(store_of(tmp_path / "a.zarr", *rings).path)
     grid = {"gamma": [1e-4, 2.0]}
     stored = GridSearchCV(ODMClassifier(), grid, cv=3).fit(store.X, store.y)
