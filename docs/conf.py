@@ -85,10 +85,11 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
+html_sidebars = {"**": ["sidebar-collapse", "all_pages"]}
 html_theme_options = {
     "navigation_with_keys": False,
+    "navbar_center": [],  # all pages are in the sidebar
     "show_toc_level": 2,
-    "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
 }

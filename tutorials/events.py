@@ -139,6 +139,6 @@ folder.cleanup()
 # What to try next
 # ----------------
 #
-# * If accuracy grows with landmarks and a narrow kernel suits the data, take ``solver="cells"``: :doc:`/choosing`.
+# * If accuracy grows with landmarks and a narrow kernel suits the data, take ``solver="cells"``: :doc:`/solvers`.
 # * :class:`~dask_odm.ODMClassifierCV` finds γ and λ from a sample of the store.
 # * :doc:`kubernetes` brings the workers.
