@@ -14,8 +14,8 @@ from dask_odm.diagnostics import planning
 from dask_odm.diagnostics.planning import ENOUGH, Asked, Costs, Machine, Plan, measured_costs, planned
 from dask_odm.engine.cluster import USABLE, Cluster
 
-# Measured by `python benchmarks/planned.py` on the machine of benchmarks/MEASURED.md; but a row of "landmark", which took
-# 2.3e-6 s, is that of the fit of 5 million rows there.
+# Measured by `python benchmarks/planned.py` on the machine of benchmarks/MEASURED.md; but a row of "landmark", which
+# took 2.3e-6 s, is that of the fit of 5 million rows there.
 MACHINE = Machine(0.00076, 220_000_000, 387_000_000)
 COSTS = {
     ("cells", 20): Costs(0.003, 3.89e-5, 1.0, 0.907),

@@ -1,0 +1,85 @@
+"""Every word of a registry is in the lists beside it: who adds a kernel or a solver is told which list lacks it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from inspect import getdoc, getsource
+from pathlib import Path
+
+import landmarks
+import pytest
+from sklearn.utils._param_validation import StrOptions
+from tries.things import ALL_FAMILIES
+
+from contracts.cases import CASES, CHECKED
+from dask_odm.cli import main, warmup
+from dask_odm.data.ingest import ingest
+from dask_odm.data.readers.formats import _SUFFIXES
+from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
+from dask_odm.kernels import KERNELS
+from dask_odm.kernels.pivots import READS_ROWS
+from dask_odm.learning.parameters import solver_word
+from dask_odm.methods.recipes import PAPERS, RECIPES
+
+DOCS = Path(__file__).parent.parent / "docs"
+OWN = [entry.load() for entry in ESTIMATORS.values() if entry.module.startswith("dask_odm.")]
+ESTIMATOR_NAMES = [kind.__name__ for kind in OWN]
+SOLVER_WORDS = [name.lower() for name in ODM_SOLVERS]
+WITH_KERNEL = [kind for kind in OWN if "kernel" in kind._parameter_constraints]
+WITH_CHOICE = [name for name in SOLVERS if "choice" in solver_class(name)._parameter_constraints]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def lacking(text: str, words: Collection[str], quoted: str = "") -> list[str]:
+    """Return the words that a text lacks."""
+    return [word for word in words if not re.search(rf"(?<!\w){re.escape(f'{quoted}{word}{quoted}')}(?!\w)", text)]
+
+
+@pytest.mark.parametrize("kind", WITH_KERNEL, ids=lambda kind: kind.__name__)
+def test_estimators_take_and_describe_every_kernel(kind: type) -> None:
+    (words,) = [each.options for each in kind._parameter_constraints["kernel"] if isinstance(each, StrOptions)]
+    assert set(KERNELS) - words == set()
+    assert lacking(getdoc(kind) or "", KERNELS, '"') == []
+
+
+def test_the_guide_has_every_kernel_and_estimator() -> None:
+    assert lacking(page("guide.md"), KERNELS, '"') == []
+    assert lacking(page("guide.md"), ESTIMATOR_NAMES, "`") == []
+
+
+def test_formats_are_told_in_python_in_the_shell_and_on_the_page() -> None:
+    assert lacking(getdoc(ingest) or "", _SUFFIXES, "``") == []
+    (option,) = [each for each in main.commands["ingest"].params if each.name == "format"]
+    assert set(option.type.choices) == set(_SUFFIXES)
+    told = [{"jsonl": "json lines"}.get(word, word) for word in _SUFFIXES]
+    assert lacking(page("data.md").lower(), told) == []
+
+
+@pytest.mark.parametrize("name", WITH_CHOICE)
+def test_solver_objects_describe_every_way_of_drawing_landmarks(name: str) -> None:
+    assert lacking(getdoc(solver_class(name)) or "", READS_ROWS, '"') == []
+
+
+def test_the_benchmark_draws_landmarks_in_every_way() -> None:
+    assert set(landmarks.METHODS) == {"support", *READS_ROWS}
+
+
+def test_every_solver_has_a_recipe_a_line_on_pages_and_the_tests_of_all() -> None:
+    assert {*RECIPES, *PAPERS} == set(SOLVER_WORDS)
+    for name in ("solvers.md", "clusters.md"):
+        assert lacking(page(name), SOLVER_WORDS, '"') == [], name
+    assert lacking(page("reference.rst"), SOLVERS) == []
+    for made in ([case.settings for case in CASES], [family.parameters for family in ALL_FAMILIES]):
+        assert set(SOLVER_WORDS) - {solver_word(each.get("solver", "auto")) for each in made} == set()
+
+
+def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:
+    assert lacking(page("reference.rst"), ESTIMATOR_NAMES) == []
+    assert lacking(getsource(warmup._fits), ESTIMATOR_NAMES) == []
+    assert set(OWN) - {case.kind for case in CASES} == set()
+    assert set(OWN) - {type(made) for made, _ in CHECKED} == set()
+    assert set(OWN) - {family.make for family in ALL_FAMILIES} <= {ESTIMATORS["ODMClassifierCV"].load()}
