@@ -21,9 +21,11 @@ from dask_odm.cli import main
 from object_server import BUCKET as SERVED
 
 ROOT = Path(__file__).parent.parent
-MEASURED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/**/*.md"))
+BESIDE = sorted(
+    p.relative_to(ROOT).as_posix() for each in ("benchmarks", "tests") for p in ROOT.glob(f"{each}/**/*.md")
+)
 DOCS = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
-PAGES = ("README.md", "CONTRIBUTING.md", "helm/README.md", *MEASURED, *DOCS)
+PAGES = ("README.md", "CONTRIBUTING.md", "helm/README.md", *BESIDE, *DOCS)
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 SMALLER = {"3_000_000": "30_000", "10_000": "1_000"}  # the large store, in a size that a test has time for
 ADDRESS = "tcp://scheduler:8786"

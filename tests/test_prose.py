@@ -15,8 +15,10 @@ import dask_odm
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))
-MEASURED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/**/*.md"))
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", *MEASURED, *DOCS)
+BESIDE = sorted(
+    p.relative_to(ROOT).as_posix() for each in ("benchmarks", "tests") for p in ROOT.glob(f"{each}/**/*.md")
+)
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "helm/README.md", *BESIDE, *DOCS)
 LONGEST = 40  # words of a sentence that can be read aloud once
 FORBIDDEN = {  # what is wrong with them: the words, in any case
     "call a thing simple": "simply|just|easy|easily|obvious(ly)?|of course|basically|clearly|trivial(ly)?|painless",
