@@ -29,7 +29,8 @@ from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.typing import Array
 
 CLASSES = (1.0, -1.0)  # the positive one comes first everywhere
-ONE_SCORE = 1e-100  # difference up to which scores are the same, and least width of a window
+ONE_SCORE = 1e-100  # difference up to which scores are the same
+ROUNDING = 1e-12  # share of the mass by which sums of the same weights in another order may differ
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Guess:
 
     def within(self, low: float, high: float) -> Guess:
         """Return the guess with the window from score ``low`` to ``high``, both included."""
-        return replace(self, low=low, high=max(float(np.nextafter(high, np.inf)), low + ONE_SCORE))
+        return replace(self, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ class Looked:
         at = int(np.searchsorted(until, mass, side="right"))
         if weights[-1] == 0 and at >= len(until) - 1:
             at = int(np.flatnonzero(weights)[-1])  # all weight is used up, up to rounding
+        elif at == 0 and until[0] <= mass * (1 + ROUNDING) and weights[1:-1].any():
+            at = 1 + int(np.flatnonzero(weights[1:])[0])  # else looks at either side could follow each other for ever
         if not 0 < at < len(until) - 1:
             return None
         (low, high), own = self.ends[:, k, at].tolist(), float(weights[at])
@@ -256,7 +259,8 @@ def deal_rows(
     block = 256  # rows whose scores are computed before any is added to its bin
     d = X.shape[1]
     slots = ends.shape[1] // 2
-    per = (slots - 2) / (edges[:, 1] - edges[:, 0])
+    last = slots - 3.0
+    per = (slots - 2) / np.maximum(edges[:, 1] - edges[:, 0], ONE_SCORE)
     scores = np.empty(block)
     parts = np.empty(block)
     slot = np.empty(block, dtype=np.int64)
@@ -274,8 +278,10 @@ def deal_rows(
                 c *= weight[first + r]
             parts[r] = 0.0 if codes[first + r] < 0 else c
             s = scores[r] if is_positive else -scores[r]
-            low, each = (edges[0, 0], per[0]) if is_positive else (edges[1, 0], per[1])
-            place = min(max((s - low) * each + 1.0, 0.0), slots - 1.0)
+            low, high, each = (edges[0, 0], edges[0, 1], per[0]) if is_positive else (edges[1, 0], edges[1, 1], per[1])
+            # the ends of a window are scores: rounding must not put them outside, or the search would never end
+            place = 1.0 + min(max((s - low) * each, 0.0), last)
+            place = 0.0 if s < low else (last + 2.0 if s > high else place)
             scores[r], slot[r] = s, int(place) + (0 if is_positive else slots)
         for r in range(m):
             c = parts[r]
