@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.base import is_regressor
+from sklearn.exceptions import ConvergenceWarning
 
 from contracts.cases import Case, each_case, each_of, scores
 from dask_odm import Store, open_store
@@ -66,7 +68,10 @@ def given(path_of) -> Callable[[Case, str], tuple[Any, ...]]:
 def learns_the_same(case: Case, data: tuple[Any, ...], expected: Any, *, exactly: bool = True) -> None:
     """Fail unless a fit on ``data`` gives the expected model's scores and, if ``exactly``, its classes."""
     X = case.rows()[0]
-    model = case.fit(*data)
+    with warnings.catch_warnings():
+        if not exactly:  # whether float32 has the digits that a case's tol asks for depends on the processor
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        model = case.fit(*data)
     case.same(scores(model, X), scores(expected, X))
     if exactly and not is_regressor(model):
         np.testing.assert_array_equal(model.predict(X), expected.predict(X))
