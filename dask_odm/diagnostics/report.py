@@ -167,6 +167,7 @@ def _learned(model: Any) -> Iterable[str]:
     yield table([], [fact for fact in facts_of(model) if fact[1] is not None])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
+    given |= {name: getattr(model, f"{name}_") for name in ("lam", "scale") if hasattr(model, f"{name}_")}
     other = [
         (name, value)
         for name, value in given.items()
