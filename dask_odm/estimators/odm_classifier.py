@@ -80,8 +80,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         regions.
     scale : {"auto", "minmax", "standard"} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
-        precomputed kernels, for callables, and for sparse rows such as texts: more than 2,048 features, of which at
-        most a twentieth is stored. With the linear kernel, "standard" does not shift sparse rows.
+        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
+        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
+        not shift sparse rows.
     warm_start : bool, default=False
         Start from the solution of the last fit, if rows were appended or parameters changed. The start is its weights,
         or the coefficients and landmarks of its rows. This is for "exact", "landmark", "cells" and the linear solvers.

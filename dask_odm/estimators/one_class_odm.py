@@ -71,8 +71,9 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         As in `ODMClassifier`: "newton" for the linear kernel and up to 2,048 features, otherwise "exact" or "landmark".
         "auto" chooses by the number of rows.
     scale : {"auto", "minmax", "standard"} or None, default="auto"
-        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for sparse
-        rows such as texts: more than 2,048 features, of which at most a twentieth is stored.
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for the
+        linear kernel, for which 0 is outside, and for sparse rows such as texts: more than 2,048 features, of which at
+        most a twentieth is stored.
     tol : float, default=1e-3
         Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
     max_iter : int, default=200

@@ -125,13 +125,15 @@ class ODMFit:
     def for_data(self, data: TrainingData) -> ODMFit:
         """Return the settings with the λ and the scaling that "auto" chooses for all rows of a fit.
 
-        Rows that `ingest` writes as a sparse store are not scaled: rare words would count for more than all others.
+        Rows that `ingest` writes as a sparse store are not scaled: rare words would count for more than all others. Nor
+        are those of a linear kernel without an intercept, since where 0 is matters there.
         """
         odm = replace(self.odm, lam=self.odm.lam * data.total_weight) if self.auto_lam else self.odm
         scale = self.kernel.scale
         if scale == "auto":
             wide = data.features > SPARSE_FEATURES and data.density <= SPARSE_SHARE
-            scale = "standard" if self.kernel.is_named and not wide else None
+            from_zero = self.kernel.kernel == "linear" and not self.kernel.bias
+            scale = "standard" if self.kernel.is_named and not wide and not from_zero else None
         return replace(self, odm=odm, kernel=replace(self.kernel, scale=scale), auto_lam=False)
 
     def with_own(self, **parameters: Any) -> ODMFit:

@@ -334,7 +334,8 @@ def test_kernels_of_the_user_see_the_rows_as_they_are(rows):
     X, y = rows
     by_hand = ODMClassifier("precomputed", random_state=0).fit(X @ X.T, y)
     function = ODMClassifier(linear_kernel, random_state=0).fit(X, y)
-    assert by_hand.scale_ is function.scale_ is None
+    without = ODMClassifier("linear", fit_intercept=False).fit(X, y)
+    assert by_hand.scale_ is function.scale_ is without.scale_ is None
     np.testing.assert_allclose(by_hand.decision_function(X @ X.T), function.decision_function(X), atol=1e-6)
 
 

@@ -135,6 +135,10 @@ def test_score_is_the_share_of_rows_that_are_told_apart():
 
 
 def test_defaults_suit_rows_of_unlike_columns():
+    far = ROWS + 5.0
+    linear = OneClassODM(kernel="linear").fit(far)
+    assert linear.scale_ is None, "a shift of the rows to 0 would take them outside"
+    assert (linear.predict(far) == 1).mean() > 0.85
     units = 10.0 ** np.array([-3.0, 0.0, 3.0])
     model = OneClassODM(random_state=0).fit(ROWS * units)
     assert (model.lam_, model.scale_) == (600.0, "standard")
