@@ -44,7 +44,7 @@ Case = tuple[str, int, Callable[[Data], Callable[[], object]]]  # data, its most
 
 def _odm(solver: Any, name: str, **more: Any) -> Callable[[Data], Callable[[], object]]:
     settings = DATA_SETS[name].landmark if solver == "landmark" else DATA_SETS[name].odm or {}
-    model = odm.ODMClassifier(**{**settings, "solver": solver, "random_state": 0, **more})
+    model = odm.ODMClassifier(**{"scale": None, **settings, "solver": solver, "random_state": 0, **more})
     return lambda data: lambda: model.fit(*data[:2])
 
 
@@ -53,7 +53,7 @@ def _any(model: Any) -> Callable[[Data], Callable[[], object]]:
 
 
 def _prediction(data: Data) -> Callable[[], object]:
-    model = odm.ODMClassifier(gamma=0.05, lam=1e4, solver=Landmark(2000)).fit(*data[:2])
+    model = odm.ODMClassifier(gamma=0.05, lam=1e4, scale=None, solver=Landmark(2000)).fit(*data[:2])
     return lambda: model.predict(data[2])
 
 

@@ -115,7 +115,7 @@ def model_of(name: str, variant: str, n: int, classes: int) -> Any:
         own = {key: value for key, value in (tuned or TWO_CLASSES[name].landmark).items() if key != "solver"}
     else:
         own = many_classes.own_settings(name, n, classes, MANY_CLASSES[name]) | {"multi_class": "ovo"}
-    return odm.ODMClassifier(**own | {"solver": solver_of(variant), "tol": TOL, "random_state": 0})
+    return odm.ODMClassifier(**{"scale": None} | own | {"solver": solver_of(variant), "tol": TOL, "random_state": 0})
 
 
 def prepare(name: str, folder: Path, source: Path, seed: int = 0) -> Path:

@@ -35,7 +35,7 @@ from dask_odm.engine.workers import local_workers, peak_bytes
 
 BEST = 0.95  # accuracy of Bayes' rule
 BOARD = {"n_features": 20, "n_squares": 50, "accuracy": BEST}
-SETTINGS = {"gamma": 8.0, "upsilon": 0.2, "theta": 0.3}
+SETTINGS = {"gamma": 8.0, "upsilon": 0.2, "theta": 0.3, "scale": None}
 WEIGHT = 0.1  # of a row, λ / M
 DIGEST_ROWS = 2000
 FEW_ROWS = 20_000  # of a fit before the one that is timed, as in a session that has fitted something

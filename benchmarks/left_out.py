@@ -53,7 +53,9 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 def tuned(name: str, share: float, **more: Any) -> ODMClassifier:
     """With hand-tuned settings, on a share of the training rows, each of the same weight."""
-    model = ODMClassifier(**{"solver": "landmark", "random_state": 0, **DATA_SETS[name].landmark, **more})
+    model = ODMClassifier(
+        **{"solver": "landmark", "scale": None, "random_state": 0, **DATA_SETS[name].landmark, **more}
+    )
     return model.set_params(lam=share * model.lam)
 
 
@@ -63,12 +65,12 @@ def refits(name: str, data: Data, share: float) -> dict[str, Any]:
     given = DATA_SETS[name].landmark
     settings = {key: given[key] for key in ("gamma", "lam", "upsilon", "theta")}
     settings["lam"] *= share * len(y) / len(data[1])  # the same weight of a row
-    model = ODMClassifier(solver="exact", loo=True, tol=TOL, **settings).fit(X, y)
+    model = ODMClassifier(solver="exact", loo=True, scale=None, tol=TOL, **settings).fit(X, y)
     settings["lam"] *= 1.0 - 1.0 / len(y)
     true = np.empty(len(y))
     for i in range(len(y)):
         others = np.arange(len(y)) != i
-        one = ODMClassifier(solver="exact", tol=TOL, **settings).fit(X[others], y[others])
+        one = ODMClassifier(solver="exact", scale=None, tol=TOL, **settings).fit(X[others], y[others])
         true[i] = one.decision_function(X[i : i + 1])[0]
     return {
         "rows": len(y),

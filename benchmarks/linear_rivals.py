@@ -75,7 +75,7 @@ def choose(X: Any, y: Any) -> dict[str, float]:
     count, best = int(0.8 * len(X)), (0.0, {})
     for theta in (0.1, 0.5, 0.8):
         for upsilon in (0.0, 0.1, 0.5):
-            model = odm.ODMClassifier(kernel="linear", theta=theta, upsilon=upsilon)
+            model = odm.ODMClassifier(kernel="linear", scale=None, theta=theta, upsilon=upsilon)
             for found in model.lam_path(X[:count], y[:count], lams=np.geomspace(1e1, 1e6, 11)):
                 accuracy = found.score(X[count:], y[count:])
                 if accuracy > best[0]:
@@ -95,7 +95,11 @@ def least(fit: Callable[[], Any], repeat: int) -> tuple[float, Any]:
 
 def rivals(X: Any, y: Any, settings: dict[str, float]) -> Iterator[tuple[str, Callable[[], Any], Callable[[Any], Any]]]:
     """Name, fit and what turns test rows into what its predict takes."""
-    yield "dask_odm", lambda: odm.ODMClassifier(kernel="linear", tol=1e-6, **settings).fit(X, y), lambda Z: Z
+    yield (
+        "dask_odm",
+        lambda: odm.ODMClassifier(kernel="linear", scale=None, tol=1e-6, **settings).fit(X, y),
+        lambda Z: Z,
+    )
     yield "LinearSVC", lambda: LinearSVC(dual=False).fit(X, y), lambda Z: Z
     try:
         import dask.array as da

@@ -112,7 +112,7 @@ def own_settings(name: str, n: int, k: int, theta: float) -> dict[str, Any]:
     """ODM's parameters for n rows of k classes."""
     C, gamma = SETTINGS[name]
     lam = 2.0 * C * n / k * (1 - theta) ** 2
-    return {"gamma": gamma, "lam": lam, "theta": theta, "random_state": 0, **BAND}
+    return {"gamma": gamma, "lam": lam, "theta": theta, "scale": None, "random_state": 0, **BAND}
 
 
 def chosen_theta(name: str, X: Any, y: Any) -> float:

@@ -87,7 +87,7 @@ class Method:
 def _odm(solver: Callable[[int], Any]) -> Callable[..., Any]:
     """Return what makes an ODM. λ is given by row, so that it means the same for any number of rows."""
     return lambda size, rows, seed, lam, **own: odm.ODMClassifier(
-        lam=lam * rows, solver=solver(size), random_state=seed, **own
+        lam=lam * rows, scale=None, solver=solver(size), random_state=seed, **own
     )
 
 

@@ -1,6 +1,6 @@
 """Small data beside SVC and scikit-learn-intelex's, linear models beside LinearSVC: seconds in one process, in turns.
 
-    python benchmarks/small_data.py    # 100 … 10,000 rows, dense and CSR, defaults and tuned; linear sets
+    python benchmarks/small_data.py    # 100 … 10,000 rows, dense and CSR, plain and tuned; linear sets
     python benchmarks/small_data.py --rows 100,1000 --repeats 5
     DASK_ODM_DATA=folder python benchmarks/small_data.py --rows "" --published    # linear sets
     python benchmarks/small_data.py --rows "" --scale 0 --text 1    # kernels of text
@@ -35,6 +35,7 @@ from sklearn.svm import SVC, LinearSVC
 from dask_odm import ODMClassifier
 from dask_odm.solvers import Landmark
 
+PLAIN = {"lam": 1e4, "scale": None}
 TUNED = {"lam": 1e4, "theta": 0.1, "upsilon": 0.2, "scale": "minmax"}
 Case = tuple[str, Any, Any, Any, Any]
 
@@ -48,14 +49,14 @@ def kernel_cases(rows: list[int]) -> Iterator[Case]:
         X, y = make_classification(n, 20, n_informative=10, random_state=0)
         thin = np.where(np.abs(X) > 1.0, X, 0.0)
         for (form, given), (name, rival) in product((("dense", X), ("CSR", csr_array(thin))), rivals.items()):
-            yield f"{n:,} × 20, {form}, defaults, {name}", given, y, ODMClassifier(random_state=0), rival()
+            yield f"{n:,} × 20, {form}, plain, {name}", given, y, ODMClassifier(random_state=0, **PLAIN), rival()
             yield f"{n:,} × 20, {form}, tuned, {name}", given, y, ODMClassifier(random_state=0, **TUNED), rival(C=10.0)
 
 
 def linear_cases(scale: float) -> Iterator[Case]:
     """As `kernel_cases`: binary rows, a third of them repeats, and text, dense and CSR; fewer rows than features."""
     rng = np.random.default_rng(0)
-    ours, rival = ODMClassifier("linear", lam=1e4), LinearSVC()
+    ours, rival = ODMClassifier("linear", **PLAIN), LinearSVC()
     n = int(50_000 * scale)
     binary = (rng.random((n, 300)) < 0.04).astype(float)
     binary[-n // 3 :] = binary[: -(-n // 3)]  # repeats
@@ -76,9 +77,9 @@ def linear_cases(scale: float) -> Iterator[Case]:
 def text_cases(scale: float) -> Iterator[Case]:
     """As `kernel_cases`: tf-idf of made-up text of two classes, CSR, as wide as Reuters' news and wider."""
     X, y = text(int(7_770 * scale), 8_315)
-    yield f"{X.shape[0]:,} × 8,315 text, RBF", X, y, ODMClassifier(random_state=0), SVC()
+    yield f"{X.shape[0]:,} × 8,315 text, RBF", X, y, ODMClassifier(random_state=0, **PLAIN), SVC()
     X, y = text(int(2_000 * scale), 100_000)
-    ours = ODMClassifier(gamma=1.0, solver=Landmark(100), random_state=0)
+    ours = ODMClassifier(gamma=1.0, solver=Landmark(100), random_state=0, **PLAIN)
     rival = make_pipeline(Nystroem(gamma=1.0, n_components=min(100, X.shape[0]), random_state=0), LinearSVC())
     yield f"{X.shape[0]:,} × 100,000 text, RBF at 100 landmarks", X, y, ours, rival
 
@@ -98,7 +99,7 @@ def text(n: int, words: int) -> tuple[Any, Any]:
 
 def published_cases(folder: str) -> Iterator[Case]:
     """Sets in LIBSVM form in a folder: binary features, and tf-idf of news, one class against the rest."""
-    ours, rival = ODMClassifier("linear", lam=1e4), LinearSVC()
+    ours, rival = ODMClassifier("linear", **PLAIN), LinearSVC()
     parts = [_read(folder, f"a7a.{part}", 123) for part in ("train", "test")]
     X, y = vstack([X for X, _ in parts]), np.concatenate([y for _, y in parts])
     yield f"{len(y):,} × 123 binary (a7a), dense", X.toarray(), y, ours, rival

@@ -148,7 +148,7 @@ def measure(path: Path, few: Path, test: Any, workers: int, kill: bool, options:
     """Fit by so many workers, after a few rows, and read the store by the same workers."""
     settings = {"max_iter": options.max_iter} if options.max_iter else {}
     model = odm.ODMClassifier(
-        kernel="linear", solver=options.solver, lam=1e6, tol=options.tol, random_state=0, **settings
+        kernel="linear", solver=options.solver, lam=1e6, scale=None, tol=options.tol, random_state=0, **settings
     )
     with local_workers(workers, memory_limit=options.limit) as client:
         model.fit(few)  # compiles

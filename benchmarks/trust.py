@@ -66,7 +66,7 @@ def model_of(name: str, rows: int, train: int, **more: Any) -> ODMClassifier:
     given = DATA_SETS[name].landmark
     settings = {key: given[key] for key in ("gamma", "lam", "upsilon", "theta")}
     settings["lam"] *= rows / train
-    return ODMClassifier(**settings, random_state=0, **more)
+    return ODMClassifier(**settings, scale=None, random_state=0, **more)
 
 
 def scores(name: str, data: Data, train: int) -> Row:
@@ -155,7 +155,7 @@ def outliers(name: str, data: Data, train: int) -> Row:
     own = int(y.mean() > 0.5)
     X = X[y == own]
     row: Row = []
-    models = OneClassODM(NU, gamma=DATA_SETS[name].landmark["gamma"], random_state=0), None
+    models = OneClassODM(NU, gamma=DATA_SETS[name].landmark["gamma"], lam=1e3, scale=None, random_state=0), None
     for ours in models:
         model = OneClassSVM(nu=NU, gamma=models[0].gamma) if ours is None else ours
         _, fit = timed(lambda model=model: model.fit(X))

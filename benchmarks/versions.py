@@ -74,16 +74,19 @@ def memory_rows() -> Iterator[tuple[str, Callable[[Path], Work]]]:
                 model = odm.ODMClassifier(**{"solver": "landmark", "random_state": 0, "scale": "minmax", **tuned})
                 yield f"{name}, {which}", _fit(model, lambda name=name: published(name, DATA))
         if settings.odm is not None:
-            model = odm.ODMClassifier(solver="sodm", random_state=0, **settings.odm)
+            model = odm.ODMClassifier(solver="sodm", **{"scale": None, "random_state": 0, **settings.odm})
             yield f"{name}, sodm", _fit(model, lambda name=name: published(name, DATA))
     for name in SETS:
         for alpha in (0.85, 1.0):
             model = odm.SaddleSVC(alpha, random_state=0)
             yield f"{name}, SaddleSVC {alpha}", _fit(model, lambda name=name: published(name, DATA))
         for solver in ("newton", "sodm"):
-            model = odm.ODMClassifier("linear", lam=1e4, solver=solver, tol=1e-6, random_state=0)
+            model = odm.ODMClassifier("linear", lam=1e4, scale=None, solver=solver, tol=1e-6, random_state=0)
             yield f"{name}, linear {solver}", _fit(model, lambda name=name: published(name, DATA))
-    yield "SUSY-shaped, newton", _fit(odm.ODMClassifier("linear", lam=1e4, tol=1e-6), lambda: generated(1_000_000))
+    yield (
+        "SUSY-shaped, newton",
+        _fit(odm.ODMClassifier("linear", lam=1e4, scale=None, tol=1e-6), lambda: generated(1_000_000)),
+    )
     yield "MDDRidge", _fit(odm.MDDRidge(1e-4), lambda: made(1_000_000))
     for name, scheme in (("satimage", "ovr"), ("usps", "ovo"), ("letter", "ovo"), ("mnist10k", "ovo")):
         solver = Landmark(1000) if scheme == "ovr" else "exact"
@@ -100,7 +103,9 @@ def memory_rows() -> Iterator[tuple[str, Callable[[Path], Work]]]:
     model = odm.ODMClassifier("linear", lam=11_314.0, theta=0.0, upsilon=0.2, random_state=0)
     yield "news20, 20 classes", _fit(model, lambda: load("news20"))
     for name in ("svmguide1", "a7a"):
-        model = odm.ODMClassifier(**{"solver": "landmark", "random_state": 0, "loo": True, **DATA_SETS[name].landmark})
+        model = odm.ODMClassifier(
+            **{"solver": "landmark", "scale": None, "random_state": 0, "loo": True, **DATA_SETS[name].landmark}
+        )
         yield f"{name}, loo", _fit(model, lambda name=name: published(name, DATA))
     for name in ("svmguide1", "phishing", "cod-rna"):
         yield (
@@ -135,10 +140,13 @@ def store_rows() -> Iterator[tuple[str, Callable[[Path], Work]]]:
     """Fits by two workers over stores, reading, opening and ingesting."""
     shells = {"gamma": 0.03, "lam": 1e5, "upsilon": 0.2, "theta": 0.2, "scale": "standard", "random_state": 0}
     models = {
-        "newton": (odm.ODMClassifier("linear", lam=1e4, tol=1e-6), 5_000_000),
+        "newton": (odm.ODMClassifier("linear", lam=1e4, scale=None, tol=1e-6), 5_000_000),
         "landmark": (odm.ODMClassifier(solver=Landmark(300), **shells), 300_000),
         "sodm": (odm.ODMClassifier(solver=SODM(64, stop_at=64), **shells), 100_000),
-        "dsvrg": (odm.ODMClassifier("linear", solver="dsvrg", lam=1e4, max_iter=2, random_state=0), 500_000),
+        "dsvrg": (
+            odm.ODMClassifier("linear", solver="dsvrg", lam=1e4, scale=None, max_iter=2, random_state=0),
+            500_000,
+        ),
         "SaddleSVC": (odm.SaddleSVC(0.85), 2_000_000),
         "MDDRidge": (odm.MDDRidge(1e-4), 2_000_000),
         "Mixing": (odm.MixingClassifier(max_iter=5, random_state=0), 1_000_000),

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     X, y = make_chessboard(options.rows, 2, n_squares=8)
     test = make_chessboard(4000, 2, n_squares=8, start=options.rows)
     for solver in (Landmark(50), Cells(options.cell_rows)):
-        clf = odm.ODMClassifier(gamma=5.0, lam=10.0 * options.rows, solver=solver, random_state=0).fit(X, y)
+        clf = odm.ODMClassifier(gamma=5.0, lam=10.0 * options.rows, scale=None, solver=solver, random_state=0).fit(X, y)
         print(f"{solver!r:<22} {clf.score(*test):.1%} right; 95 % is the best")
 
     count = 300  # of points a side

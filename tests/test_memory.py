@@ -189,7 +189,7 @@ def test_exact_pairs_of_many_classes_stay_within_their_projection():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(60), 30)
     X = (3.0 * rng.normal(size=(60, 4))[y] + rng.normal(size=(1800, 4))).astype(np.float32)
-    model = ODMClassifier(solver="exact", gamma=0.3, lam=1800.0, random_state=0)
+    model = ODMClassifier(solver="exact", gamma=0.3, lam=1800.0, scale=None, random_state=0)
     projected, peak = projected_and_taken(model, X, y, 150)
     assert peak <= projected + CPU_COUNT * (1 << 20)
     assert projected <= 2 * peak

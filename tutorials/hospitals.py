@@ -40,7 +40,9 @@ ax.set(xlabel="hospital", ylabel="share told to be ill", ylim=(0, 1))
 # A linear ODM learns from all labels alike. ``groups`` leaves out one hospital at a time, so that the score of a
 # hospital is that of a model which has never seen it.
 
-plain = odm.ODMClassifier("linear", lam=1e3, loo=True).fit(blood, told, groups=hospital)
+plain = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True).fit(
+    blood, told, groups=hospital
+)
 print(f"certificate: at most {plain.dual_gap_:.0e} of the objective is left to gain")
 print(f"left-out hospitals: {plain.loo_score_:.0%} of the labels right")
 print(f"new patients: {plain.score(new_blood, new_truth):.1%} right")
@@ -85,7 +87,7 @@ ax.set(xlabel="hospital", ylabel="share that contradicts the model")
 # a mixture has not: a certificate, scores of hospitals that were left out, and probabilities.
 
 honest = ~np.isin(hospital, robust.suspects_)
-final = odm.ODMClassifier("linear", lam=1e3, loo=True)
+final = odm.ODMClassifier("linear", lam=1e3, scale=None, loo=True)
 final.fit(blood[honest], told[honest], groups=hospital[honest])
 worst = final.loo_group_scores_.min()
 print(f"certificate: at most {final.dual_gap_:.0e} of the objective is left to gain")

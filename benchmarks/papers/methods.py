@@ -84,7 +84,7 @@ class Method:
 def odm_parameters(kernel: str, settings: Settings, rows: int, seed: int) -> dict[str, Any]:
     """Parameters of an `ODMClassifier`; the weight of a row's loss becomes λ = c M."""
     lam = settings["lam"] if "lam" in settings else settings["weight"] * rows
-    found = {"kernel": kernel, "lam": lam, "random_state": seed}
+    found = {"kernel": kernel, "lam": lam, "scale": None, "random_state": seed}
     found |= {name: settings[name] for name in ("upsilon", "theta") if name in settings}
     return found | ({"gamma": settings["gamma"]} if kernel == "rbf" else {})
 

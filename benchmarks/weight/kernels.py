@@ -22,7 +22,7 @@ def routes(scale: float) -> Routes:
         X, y = load_svmlight_file(file, n_features=784, dtype=np.float32)
     n = int(6000 * scale)
     X = X[:n].toarray() / 255.0
-    model = ODMClassifier(multi_class="ovo", gamma=0.02, lam=1e5, random_state=0).fit(X, y[:n])
+    model = ODMClassifier(multi_class="ovo", gamma=0.02, lam=1e5, scale=None, random_state=0).fit(X, y[:n])
     some = X[: n // 2]
     yield Route.replacing(
         "sparse tiles",

@@ -90,7 +90,7 @@ def _larger(
     train: Any = odm.datasets.make_shells(rows, features, store=path, overwrite=True)
     test: Any = odm.datasets.make_shells(1_000, features, start=rows, store=held_out, overwrite=True)
     say(f"training on {rows} rows of {features} features, with {workers} workers …")
-    classifier = odm.ODMClassifier(lam=1e3, solver=solver, random_state=0)
+    classifier = odm.ODMClassifier(lam=1e3, scale=None, solver=solver, random_state=0)
     with local_workers(workers, 1, worker_memory) as client, dask.config.set({"temporary-directory": root}):
         limit = min(worker["memory_limit"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
         before = client.run(os.getpid)

@@ -104,7 +104,8 @@ def learning_curve(
     for share in shares:
         taken = np.sort(order[: max(2, round(share * count))])
         some = None if groups is None else _safe_indexing(groups, taken)
-        part = clone(model).set_params(loo=True, lam=model.lam * len(taken) / count, checkpoint=None)
+        lam = model.lam if model.lam == "auto" else model.lam * len(taken) / count
+        part = clone(model).set_params(loo=True, lam=lam, checkpoint=None)
         part.fit(_safe_indexing(X, taken), _safe_indexing(y, taken), groups=some)
         rows.append(len(taken))
         scores.append(part.loo_score(scoring))

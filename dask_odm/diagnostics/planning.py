@@ -129,14 +129,14 @@ def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, 
     shared: Any = {"lam": 0.1 * rows, "random_state": 0}
     if solver == "newton":
         make_overlapping(rows, features, accuracy=0.8, **where)
-        model = ODMClassifier("linear", **shared)
+        model = ODMClassifier("linear", scale=None, **shared)
     elif solver == "landmark":
         make_shells(rows, features, **where)
         model = ODMClassifier(solver=Landmark(), scale="standard", upsilon=0.2, theta=0.2, **shared)
     else:  # squares of two thousand rows
         squares = max(2, round((rows / 2000) ** 0.5))
         make_chessboard(rows, max(2, features), n_squares=squares, **where)
-        model = ODMClassifier(solver=Cells(), gamma=8.0, upsilon=0.2, theta=0.3, **shared)
+        model = ODMClassifier(solver=Cells(), scale=None, gamma=8.0, upsilon=0.2, theta=0.3, **shared)
     began = time.process_time()
     model.fit(path)
     seconds = time.process_time() - began

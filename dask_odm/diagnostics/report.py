@@ -167,6 +167,8 @@ def _learned(model: Any) -> Iterable[str]:
     yield table([], [fact for fact in facts_of(model) if fact[1] is not None])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
+    taken = {name: getattr(model, f"{name}_", given[name]) for name in ("lam", "scale") if name in given}
+    given |= taken  # what "auto" chose
     other = [
         (name, value)
         for name, value in given.items()

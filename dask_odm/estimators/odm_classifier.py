@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
@@ -64,8 +65,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
         Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁). With "precomputed", `fit` takes kernel values (n, n), and
         `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
-    lam : float, default=1e4
-        λ > 0, weight of the loss. A larger value fits the training rows more closely.
+    lam : float or "auto", default="auto"
+        λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
+        rows, or the sum of their weights, which is like C = 1 in scikit-learn's `SVC`.
     upsilon : float, default=0.2
         υ in [0, 1], weight of the loss above the margin band, relative to the loss below it.
     theta : float, default=0.2
@@ -79,9 +81,11 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
         workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
         regions.
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of the features, which the model also applies to new rows. With the linear kernel, "standard" does not
-        shift sparse rows.
+    scale : {"auto", "minmax", "standard"} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
+        precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
+        texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
+        not shift sparse rows.
     warm_start : bool, default=False
         Start from the solution of the last fit, if rows were appended or parameters changed. The start is its weights,
         or the coefficients and landmarks of its rows. This is for "exact", "landmark", "cells" and the linear solvers.
@@ -91,6 +95,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     ----------
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn. The names exist if the training rows had names.
+    lam_, scale_
+        λ and scaling of the fit, which "auto" chose if it was to.
     missing_rows_ : int
         For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, n_features_in_)
@@ -129,17 +135,18 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     >>> from sklearn.datasets import load_breast_cancer
     >>> from dask_odm import ODMClassifier
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> ODMClassifier(scale="minmax").fit(X, y).score(X, y) > 0.97
+    >>> ODMClassifier().fit(X, y).score(X, y) > 0.97
     True
     """
 
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
-        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions(SOLVERS)],
+        "scale": [StrOptions({"auto", *METHODS}), None],
         "warm_start": ["boolean"],
     }
     _instead: ClassVar[dict[str, str]] = {
@@ -151,10 +158,11 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     kernel: str | Callable[[Array, Array], Array] = "rbf"
     _: KW_ONLY
-    lam: float = 1e4
+    lam: float | str = "auto"
     upsilon: float = 0.2
     theta: float = 0.2
     solver: str | SolverObject = "auto"
+    scale: str | None = "auto"
     warm_start: bool = False
 
     def lam_path(self, X: Any, y: Any = None, *, lams: Any, sample_weight: Any = None) -> list[Self]:
@@ -187,7 +195,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
         if len(self.classes_) == 2:
-            warn_of_nothing(trained.history, float(self.lam))
+            warn_of_nothing(trained.history, self.lam_)
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
@@ -226,11 +234,14 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         return super()._scheme
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        fit = fit.for_data(data)
         if self.solver == "auto":
             choice, fit = choose_by_regions(self._suited(choice, data, fit), data, fit, pairs=self._has_pairs(data))
         trained = super()._trained(choice, data, fit)
         if fit.groups is not None:
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
+        for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
+            each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
         return trained
 
     def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from dask_odm.data.rows.scaling import METHODS
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
@@ -69,8 +70,8 @@ class ODMClassifierCV(ODMEstimator):
         then on cells if a narrower kernel gains there.
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
-    scale : {"minmax", "standard"} or None, default="minmax"
-        Scaling of the features. The model also applies it to new rows.
+    scale : {"auto", "minmax", "standard"} or None, default="minmax"
+        Scaling of the features. The model also applies it to new rows. "auto" is the default of `ODMClassifier`.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
 
@@ -79,7 +80,7 @@ class ODMClassifierCV(ODMEstimator):
     best_params_ : dict
         ``gamma``, ``lam``, ``upsilon`` and ``theta``, as `ODMClassifier` takes them for all rows, and ``kernel`` and
         ``solver`` if there were several to choose from. "linear" has no ``gamma`` and no ``solver``. By default,
-        `ODMClassifier` does not scale: also pass it ``scale=search.scale``.
+        `ODMClassifier` scales otherwise: also pass it ``scale=search.scale``.
     best_score_ : float
         Score of ``best_params_`` in the last stage of the search: on the larger sample, or on all rows. With several
         scores, it is the one that decides. Since it is the best of many, it is too optimistic for models of that stage.
@@ -99,8 +100,8 @@ class ODMClassifierCV(ODMEstimator):
         With ``Cells(settings="each")``, this replaces ``best_params_``, ``best_index_`` and ``cv_results_``: ``gamma``,
         ``lam`` (the value for all rows), ``upsilon`` and ``theta`` of every cell, or nan in cells of one class.
         ``best_score_`` is then the mean score of the cells, weighted by their rows.
-    classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, support_vectors_, dual_gap_, \
-history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
+    lam_, scale_, classes_, n_features_in_, feature_names_in_, coef_, intercept_, dual_coef_, support_, \
+support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probability_link_
         As in `ODMClassifier`, from the last fit.
 
     Examples
@@ -128,6 +129,7 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
+        "scale": [StrOptions({"auto", *METHODS}), None],
         "scoring": [str, callable, "array-like", None],
         "refit": [str, None],
     }

@@ -111,8 +111,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         "probability": "loo=True (--loo) makes a model that has probabilities, without refits.",
     }
     _saved: ClassVar[tuple[str, ...]] = (
-        "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_", "calibration_rows_",
-        *LEFT_OUT,
+        "lam_", "scale_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "threshold_",
+        "calibration_rows_", *LEFT_OUT,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
 

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.rows.targets import OneClass
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
@@ -59,8 +60,9 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         In (0, 1): the share of normal rows that are predicted as outliers.
     kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
         Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁).
-    lam : float, default=1e3
-        λ > 0, weight of the loss. A larger value brings the scores of training rows nearer to 1.
+    lam : float or "auto", default="auto"
+        λ > 0, weight of the loss. A larger value brings the scores of training rows nearer to 1. "auto" is twice the
+        number of rows, or the sum of their weights.
     upsilon : float, default=0.2
         υ in [0, 1], weight of the loss above the band of scores, relative to the loss below it.
     theta : float, default=0.2
@@ -68,6 +70,10 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     solver : {"auto", "exact", "landmark", "newton"} or solver object, default="auto"
         As in `ODMClassifier`: "newton" for the linear kernel and up to 2,048 features, otherwise "exact" or "landmark".
         "auto" chooses by the number of rows.
+    scale : {"auto", "minmax", "standard"} or None, default="auto"
+        Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for the
+        linear kernel, for which 0 is outside, and for sparse rows such as texts: more than 2,048 features, of which at
+        most a twentieth is stored.
     tol : float, default=1e-3
         Relative duality gap to reach. For "landmark", it is the gap of the problem over the landmarks.
     max_iter : int, default=200
@@ -75,6 +81,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
 
     Attributes
     ----------
+    lam_, scale_
+        λ and scaling of the fit, which "auto" chose if it was to.
     offset_ : float
         The score below which a row is an outlier: `decision_function` is `score_samples` minus ``offset_``.
     loo_decision_function_ : ndarray of shape (n,)
@@ -112,7 +120,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     >>> from dask_odm import OneClassODM
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> benign, malignant = X[y == 1], X[y == 0]
-    >>> model = OneClassODM(0.05, scale="standard").fit(benign)
+    >>> model = OneClassODM(0.05).fit(benign)
     >>> bool((model.predict(malignant) == -1).mean() > 0.8)
     True
     """
@@ -121,15 +129,16 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "nu": [Interval(Real, 0.0, 1.0, closed="neither")],
         "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
-        "lam": [Interval(Real, 0.0, None, closed="neither")],
+        "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions((Exact, Landmark, Newton))],
+        "scale": [StrOptions({"auto", *METHODS}), None],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
     }
     _saved: ClassVar[tuple[str, ...]] = (
-        "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
+        "lam_", "scale_", "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
     _needs_labels: ClassVar[bool] = False
@@ -139,10 +148,11 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     nu: float = 0.1
     _: KW_ONLY
     kernel: str = "rbf"
-    lam: float = 1e3
+    lam: float | str = "auto"
     upsilon: float = 0.2
     theta: float = 0.2
     solver: str | SolverObject = "auto"
+    scale: str | None = "auto"
     tol: float = 1e-3
     max_iter: int = 200
 
@@ -191,6 +201,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
 
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         """Train, and take the offset from the left-out scores."""
+        fit = fit.for_data(data)
         trained = super()._trained(choice, data, fit)
         scores, _, weight = trained.attributes[OF_MACHINE]
         counted = np.flatnonzero(weight)
@@ -198,6 +209,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         model: Any = trained.model
         attributes = {name: value for name, value in trained.attributes.items() if name not in {*LEFT_OUT, OF_MACHINE}}
         attributes |= {
+            "lam_": fit.odm.lam,
+            "scale_": fit.kernel.scale,
             "offset_": offset,
             "loo_parameters_": trained.attributes["loo_parameters_"],
             "loo_decision_function_": scores - offset,

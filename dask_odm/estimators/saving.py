@@ -194,6 +194,8 @@ _ARRAYS = {  # fitted attributes that are arrays: kind and dimensions
     "moments_": ("f", 2),
 }
 _FITTED: dict[str, Check] = {
+    "lam_": real(above=0.0),
+    "scale_": scalar,
     "dual_gap_": real(finite=False),
     "n_iter_": whole(),
     "threshold_": real(),

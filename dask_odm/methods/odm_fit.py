@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from dask_odm.data.readers.sources import SPARSE_FEATURES, SPARSE_SHARE
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
@@ -20,6 +21,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.typing import Array
 
 SAME_ROWS = 32  # rows by which data are known again
+AUTO_LAM = 2.0  # λ/M by default: the loss of a row weighs as by C = 1, scikit-learn's default (benchmarks/defaults.py)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,8 @@ class ODMFit:
     ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only; ``last`` is
     what those of kernels start from. ``axes`` are
     the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
-    the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows.
+    the numbers of the groups of all rows that were given, (n,), which ``loo`` leaves out instead of rows. With
+    ``auto_lam``, λ of ``odm`` is that of a row of weight 1, until `for_data` knows the weight of all.
     """
 
     run: FitRun
@@ -90,6 +93,7 @@ class ODMFit:
     last: LastFit | None = None
     axes: Any = None
     groups: Array | None = None
+    auto_lam: bool = False
 
     @classmethod
     def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> ODMFit:
@@ -98,7 +102,9 @@ class ODMFit:
         Raises InputError if λ is out of the range of float64.
         """
         least, most = 1e-100, 1e100  # beyond, squares of losses and of dual variables overflow or underflow float64
-        for lam in (float(model.lam), *lams):
+        auto_lam = model.lam == "auto"
+        first = AUTO_LAM if auto_lam else float(model.lam)
+        for lam in (first, *lams):
             if not least <= lam <= most:
                 raise InputError(
                     f"lam={lam:g} is out of the range that float64 has digits for; choose a lam between "
@@ -107,13 +113,28 @@ class ODMFit:
         return cls(
             run=run,
             kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0),
-            odm=ODMSettings(float(model.lam), float(model.upsilon), float(model.theta)),
+            odm=ODMSettings(first, float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
             own=own,
             loo=bool(model.loo),
             lams=lams,
+            auto_lam=auto_lam,
             **more,
         )
+
+    def for_data(self, data: TrainingData) -> ODMFit:
+        """Return the settings with the λ and the scaling that "auto" chooses for all rows of a fit.
+
+        Rows that `ingest` writes as a sparse store are not scaled: rare words would count for more than all others. Nor
+        are those of a linear kernel without an intercept, since where 0 is matters there.
+        """
+        odm = replace(self.odm, lam=self.odm.lam * data.total_weight) if self.auto_lam else self.odm
+        scale = self.kernel.scale
+        if scale == "auto":
+            wide = data.features > SPARSE_FEATURES and data.density <= SPARSE_SHARE
+            from_zero = self.kernel.kernel == "linear" and not self.kernel.bias
+            scale = "standard" if self.kernel.is_named and not wide and not from_zero else None
+        return replace(self, odm=odm, kernel=replace(self.kernel, scale=scale), auto_lam=False)
 
     def with_own(self, **parameters: Any) -> ODMFit:
         """Return the settings with other parameters of the solver."""
@@ -166,7 +187,7 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(replace(self, groups=None, last=None))
-        for name in ("run", "loo", "lams", "starts", "last", "groups"):
+        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam"):
             del plain[name]
         del plain["solver"]["seed"]
         if self.axes is None:

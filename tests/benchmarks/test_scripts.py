@@ -14,6 +14,7 @@ import busy
 import cells
 import cells_store
 import dask
+import defaults
 import kernel_tiles
 import landmarks
 import left_out
@@ -57,6 +58,16 @@ def test_texts_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[st
     *ways, last = capsys.readouterr().out.splitlines()
     assert [float(line.split()[-2]) > 0 for line in ways] == [True] * 5
     assert float(last.split("difference ")[1].split(";")[0]) < 1e-6
+
+
+def test_defaults_are_measured_by_scaling_and_lam(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.delenv("DASK_ODM_DATA", raising=False)
+    defaults.main(["iris", "breast_cancer, stretched", "--rows", "150", "--lams", "2,4", "--scales", "standard"])
+    cells = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    means = [float(each) for each in cells[4][1:]]
+    assert cells[4][0].strip() == "mean"
+    assert min(means[1:]) > 0.9  # SVC of scaled rows, boosting, and ours of scaled rows
+    assert [float(each) for each in cells[7][1:]] == pytest.approx(means[3:], abs=6e-4)
 
 
 def test_many_classes_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

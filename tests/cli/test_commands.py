@@ -261,7 +261,7 @@ def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
         ("fit", "a", "b", "--threads", 2),
         ("fit", "a", "b", "--scheduler", "tcp://a:1", "--workers", 2),
         ("fit", "a", "b", "--workers", 0),
-        ("fit", "a", "b", "--lam", "x"),
+        ("fit", "a", "b", "--theta", "x"),
         ("ingest", "a", "b", "--label", "x", "--no-label"),
         ("ingest", "a"),
         ("nonsense",),

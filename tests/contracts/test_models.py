@@ -75,7 +75,7 @@ def options(case: Case) -> list[str]:
         given = {name: value for name, value in solver.get_params().items() if value is not None}
         settings |= {"solver": solver.word, **given}
     for name, given in settings.items():
-        value = ",".join(map(str, given)) if isinstance(given, list) else given
+        value = ",".join(map(str, given)) if isinstance(given, list) else "none" if given is None else given
         flag = name.replace("_", "-")
         found += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}={value}"]
     return found

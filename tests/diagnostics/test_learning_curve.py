@@ -31,6 +31,14 @@ def test_scores_are_those_of_rows_left_out_of_each_sample(rows):
     assert again.scores[0] == found.scores[0]
 
 
+def test_lam_of_the_rows_is_in_proportion_to_them(rows):
+    same = clone(MODEL).set_params(lam=2.0 * len(rows[1]))
+    by_rows, given = (
+        learning_curve(model, *rows, shares=(0.25, 1.0)) for model in (clone(MODEL).set_params(lam="auto"), same)
+    )
+    assert by_rows.scores.tolist() == given.scores.tolist()
+
+
 def test_new_rows_are_predicted_as_promised():
     """The score of n rows, and what is said of twice as many, is what models of so many get right of new rows."""
     promised, twice, real = [], [], []

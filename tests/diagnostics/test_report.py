@@ -67,6 +67,13 @@ def test_two_classes(store, tmp_path):
     assert (tmp_path / "report.html").read_bytes() == again
 
 
+def test_lam_and_scaling_are_those_that_were_taken(store, tmp_path):
+    X, y = rows()
+    page = reported(odm.ODMClassifier("linear").fit(X, y), store, tmp_path, importance=False)
+    assert float(page.cells[page.cells.index("lam") + 1].replace(",", "")) == 2 * len(y)
+    assert page.cells[page.cells.index("scale") + 1] == "standard"
+
+
 def test_what_a_search_tried(store, tmp_path):
     model = odm.ODMClassifierCV(gammas=[0.1, 1.0], lams=[10.0, 100.0], upsilons=[0.2], thetas=[0.1]).fit(*rows())
     page = reported(model, store, tmp_path, importance=False)

@@ -38,7 +38,7 @@ from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0, "scale": None}
 
 
 @pytest.fixture(scope="module")

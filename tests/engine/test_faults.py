@@ -30,7 +30,7 @@ from small_stores import store_of
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops and kills processes by POSIX signals")
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": SODM(8, fan_in=2), "random_state": 0, "scale": None}
 SILENCE = 5.0
 PATIENCE = 120.0  # seconds in which everything here must have ended, however busy the machine
 

@@ -36,7 +36,7 @@ from squared_loss import SquaredLoss
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 ODM = ODMSettings(1e4, 0.3, 0.2)
-SETTINGS = {"lam": 1e4, "tol": 1e-9, "random_state": 0}
+SETTINGS = {"lam": 1e4, "tol": 1e-9, "random_state": 0, "scale": None}
 
 
 def rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -107,9 +107,9 @@ def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
 
 @pytest.mark.parametrize("scale", [None, "minmax", "standard"])
 def test_the_model_is_that_of_rows_in_memory(store, scale, monkeypatch):
-    by_pass = ODMClassifier("linear", scale=scale, class_weight="balanced", **SETTINGS).fit(store.path)
+    by_pass = ODMClassifier("linear", class_weight="balanced", **SETTINGS | {"scale": scale}).fit(store.path)
     monkeypatch.undo()
-    in_memory = ODMClassifier("linear", scale=scale, class_weight="balanced", **SETTINGS).fit(store.path)
+    in_memory = ODMClassifier("linear", class_weight="balanced", **SETTINGS | {"scale": scale}).fit(store.path)
     np.testing.assert_allclose(by_pass.coef_, in_memory.coef_, rtol=1e-4, atol=1e-6)
     assert by_pass.dual_gap_ <= 1e-9
     assert by_pass.score(store.path) == pytest.approx(in_memory.score(store.path), abs=1e-3)
@@ -155,10 +155,10 @@ def test_levels_are_the_tasks_that_a_scheduler_had():
 @pytest.mark.slow
 def test_same_bits_on_any_number_of_workers(store, client, scale_workers, without_workers):
     with without_workers():
-        here = bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path))
+        here = bits(ODMClassifier("linear", **SETTINGS | {"scale": "minmax"}).fit(store.path))
     for count in (1, 3, 2):
         scale_workers(client, count)
-        assert bits(ODMClassifier("linear", scale="minmax", **SETTINGS).fit(store.path)) == here, count
+        assert bits(ODMClassifier("linear", **SETTINGS | {"scale": "minmax"}).fit(store.path)) == here, count
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-SETTINGS = {"gamma": 0.5, "lam": 100.0, "upsilon": 0.3, "theta": 0.1}
+SETTINGS = {"gamma": 0.5, "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "scale": None}
 LABELS = [
     np.array([0, 1]),
     np.array([-1, 1], np.int8),

@@ -371,7 +371,7 @@ def test_a_cube_and_its_map_on_disk(tmp_path, chunks):
     assert set(masked.coords) >= {"y", "x", "spatial_ref"}
 
 
-SMOOTH = {"gamma": 0.05, "lam": 2.0}  # few effective parameters, as leaving one out needs them
+SMOOTH = {"gamma": 0.05, "lam": 2.0, "scale": None}  # few effective parameters, as leaving one out needs them
 
 
 def test_many_classes_and_probabilities():

@@ -14,8 +14,17 @@ from dask_odm.estimators.odm_estimator import advise_groups
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
-KERNEL = {"gamma": 0.3, "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-9, "loo": True, "random_state": 0}
-LINEAR = {"kernel": "linear", "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-10, "loo": True}
+KERNEL = {
+    "gamma": 0.3,
+    "lam": 60.0,
+    "theta": 0.3,
+    "upsilon": 0.4,
+    "tol": 1e-9,
+    "loo": True,
+    "random_state": 0,
+    "scale": None,
+}
+LINEAR = {"kernel": "linear", "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-10, "loo": True, "scale": None}
 WAYS = {
     "exact": {**KERNEL, "solver": "exact"},
     "landmark": {**KERNEL, "solver": Landmark(160)},
@@ -100,7 +109,7 @@ def test_groups_where_auto_compares_cells_with_landmarks(monkeypatch):
     """Beyond "exact", regions of the data are fitted before the fit; they have no groups."""
     monkeypatch.setattr("dask_odm.methods.recipes.GROUPED_ROWS", 0)
     X, y, groups = grouped(1200, 240)
-    model = ODMClassifier(**KERNEL, scale="minmax").fit(X, y, groups=groups)
+    model = ODMClassifier(**KERNEL | {"scale": "minmax"}).fit(X, y, groups=groups)
     assert "in some regions, cells get" in model.history_[0]["why"]
     assert len(model.loo_group_scores_) == len(np.unique(groups))
     axes = {"gammas": [0.3], "lams": [60.0], "upsilons": [0.4], "thetas": [0.3]}

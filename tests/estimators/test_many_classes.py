@@ -23,9 +23,9 @@ from small_problems import blobs
 from small_stores import store_of
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
-EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10}
-LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": Landmark(60), "tol": 1e-9, "random_state": 0}
-LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10}
+EXACT = {"gamma": 0.5, "lam": 100.0, "solver": "exact", "tol": 1e-10, "scale": None}
+LANDMARK = {"gamma": 0.5, "lam": 100.0, "solver": Landmark(60), "tol": 1e-9, "random_state": 0, "scale": None}
+LINEAR = {"kernel": "linear", "lam": 100.0, "tol": 1e-10, "scale": None}
 SETTINGS = [EXACT, LANDMARK, LINEAR]
 WRAPPERS = {"ovr": OneVsRestClassifier, "ovo": OneVsOneClassifier}
 
@@ -102,7 +102,15 @@ def test_descent_over_wide_sparse_rows_agrees_with_newton(rows):
     """Columns of zeros make them wide; dense, the same rows go another way."""
     X, y = rows
     wide = csr_array((X.ravel(), np.tile([0, 7, 2999], len(X)), np.arange(0, X.size + 1, 3)), shape=(len(X), 3000))
-    settings = {"kernel": "linear", "lam": 50.0, "theta": 0.1, "upsilon": 0.3, "tol": 1e-9, "max_iter": 5000}
+    settings = {
+        "kernel": "linear",
+        "lam": 50.0,
+        "theta": 0.1,
+        "upsilon": 0.3,
+        "scale": None,
+        "tol": 1e-9,
+        "max_iter": 5000,
+    }
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     model = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(wide, y, weight)
     plain = ODMClassifier(**settings, class_weight={"bee": 2.0}).fit(X, y, weight)
@@ -128,7 +136,7 @@ def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch
 def test_polynomials_of_float32_rows_are_learned_in_float64(rows, monkeypatch):
     monkeypatch.setattr(pairs_recipe, "LIMITS", ExactLimits(rounding_rows=0))  # descent may end it
     X, y = rows[0].astype(np.float32), rows[1]
-    settings = {"kernel": "poly", "gamma": 1.0, "solver": "exact", "lam": 10.0, "random_state": 0}
+    settings = {"kernel": "poly", "gamma": 1.0, "solver": "exact", "lam": 10.0, "scale": None, "random_state": 0}
     narrow, wide = ODMClassifier(**settings).fit(X, y), ODMClassifier(**settings).fit(X.astype(np.float64), y)
     np.testing.assert_array_equal(narrow.dual_coef_, wide.dual_coef_)
     assert narrow.dual_gap_ == wide.dual_gap_
@@ -138,7 +146,7 @@ def test_images_on_white_paper_are_learned_by_their_ink():
     """Pairs compute kernel values from what differs from the paper; machine by machine they are computed in full."""
     X, y = load_digits(n_class=5, return_X_y=True)
     X, y = np.where(X < 7.0, 16.0, 16.0 - X)[:300], y[:300]
-    settings = {"gamma": 0.003, "solver": "exact", "tol": 1e-9, "scale": None}
+    settings = {"gamma": 0.003, "solver": "exact", "lam": 1e4, "tol": 1e-9, "scale": None}
     together = ODMClassifier(**settings).fit(X, y)
     model = together._model
     assert isinstance(tiles_of(model.kernel, model.scaling(model.support)), SkippingTiles)
@@ -175,7 +183,7 @@ def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
 def test_a_precomputed_kernel(rows):
     X, y = rows
     model = ODMClassifier("precomputed", multi_class="ovo").fit(X @ X.T, y)
-    plain = ODMClassifier("linear", multi_class="ovo", fit_intercept=True, tol=1e-10).fit(X, y)
+    plain = ODMClassifier("linear", multi_class="ovo", fit_intercept=True, scale=None, tol=1e-10).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X @ X.T), plain.decision_function(X), atol=1e-3)
     assert model.dual_coef_.shape == (6, len(model.support_))
 

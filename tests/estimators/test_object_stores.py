@@ -27,7 +27,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((600, 5)).astype("float32")
 Y = np.where(X[:, 0] + 0.3 * RNG.standard_normal(600) > 0, "yes", "no")
 pytestmark = pytest.mark.filterwarnings("ignore:The solver stopped at a relative gap")
-STEPS = {"kernel": "linear", "solver": "svrg", "max_iter": 6, "tol": 1e-300, "random_state": 0}
+STEPS = {"kernel": "linear", "solver": "svrg", "max_iter": 6, "tol": 1e-300, "random_state": 0, "scale": None}
 
 
 @pytest.fixture(scope="module", autouse=True)

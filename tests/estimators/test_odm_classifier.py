@@ -7,15 +7,20 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array, hstack
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import linear_kernel
 
 import reference
-from dask_odm import MDDRidge, ODMClassifier, SaddleSVC
+from dask_odm import MDDRidge, ODMClassifier, SaddleSVC, ingest, load_model
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import LevelFinished, PartitionSolved, Progress
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
 from small_problems import blobs
+from small_stores import store_of
 
 ODM = (100.0, 0.3, 0.1)
 
@@ -92,7 +97,7 @@ def test_scaling_is_scaling_by_hand(rows, scale, kernel, gamma):
     by_hand = (X - shift) / np.where(width > 1e-9, width, np.inf)
     settings = {"kernel": kernel, "gamma": gamma, "lam": 100.0}
     inside = ODMClassifier(**settings, scale=scale).fit(X, y)
-    outside = ODMClassifier(**settings).fit(by_hand, y)
+    outside = ODMClassifier(**settings, scale=None).fit(by_hand, y)
     np.testing.assert_allclose(inside.decision_function(X), outside.decision_function(by_hand), atol=1e-7)
 
 
@@ -282,3 +287,61 @@ def test_a_parameter_of_the_last_version_is_told_where_it_went():
     for kind in (ODMClassifier, SaddleSVC, MDDRidge):
         with pytest.raises(InputError, match=r"has no parameter 'scratch': .*'temporary-directory'.*\(--scratch\)"):
             kind(scratch="/disk")
+
+
+def test_defaults_suit_a_table_of_unlike_columns():
+    X, y = load_breast_cancer(return_X_y=True)
+    units = 10.0 ** np.random.default_rng(0).integers(-3, 4, X.shape[1])
+    model = ODMClassifier().fit(X[::2] * units, y[::2])
+    assert model.score(X[1::2] * units, y[1::2]) > 0.95
+    values = ODMClassifier().fit(X[::2], y[::2]).decision_function(X)
+    np.testing.assert_allclose(model.decision_function(X * units), values, atol=1e-3)
+
+
+@pytest.mark.parametrize("weight", [None, 0.5])
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_defaults_are_twice_the_weight_of_the_rows_and_standard(rows, tmp_path, kernel, weight):
+    X, y = rows
+    weights = None if weight is None else np.full(len(y), weight)
+    lam = 2.0 * len(y) * (weight or 1.0)
+    expected = ODMClassifier(kernel, lam=lam, scale="standard", random_state=0).fit(X, y, sample_weight=weights)
+    model = ODMClassifier(kernel, random_state=0)
+    store = store_of(tmp_path / "rows.zarr", X, y, weight=weights)
+    for fitted in (clone(model).fit(X, y, sample_weight=weights), clone(model).fit(store)):
+        assert (fitted.lam_, fitted.scale_) == (lam, "standard")
+        np.testing.assert_array_equal(fitted.decision_function(X), expected.decision_function(X))
+    assert (expected.lam_, expected.scale_) == (lam, "standard")
+    assert (model.lam, model.scale) == ("auto", "auto")
+
+
+def test_balanced_classes_weigh_as_many_rows_as_there_are(rows):
+    assert ODMClassifier(class_weight="balanced").fit(*rows).lam_ == pytest.approx(2.0 * len(rows[1]))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_wide_sparse_rows_are_not_scaled_by_default(rows, tmp_path, kernel):
+    X, y = rows
+    wide = csr_array(hstack([X, csr_array((len(X), 2048))]))
+    expected = ODMClassifier(kernel, lam=2.0 * len(y), scale=None, random_state=0).fit(wide, y)
+    for given in ((wide, y), (ingest((wide, y), tmp_path / "rows.zarr", dtype="float64"),)):
+        model = ODMClassifier(kernel, random_state=0).fit(*given)
+        assert model.scale_ is None
+        np.testing.assert_allclose(model.decision_function(wide), expected.decision_function(wide), atol=1e-3)
+    assert ODMClassifier(kernel).fit(csr_array(X), y).scale_ == "standard", "a table, in the form of sparse rows"
+
+
+def test_kernels_of_the_user_see_the_rows_as_they_are(rows):
+    X, y = rows
+    by_hand = ODMClassifier("precomputed", random_state=0).fit(X @ X.T, y)
+    function = ODMClassifier(linear_kernel, random_state=0).fit(X, y)
+    without = ODMClassifier("linear", fit_intercept=False).fit(X, y)
+    assert by_hand.scale_ is function.scale_ is without.scale_ is None
+    np.testing.assert_allclose(by_hand.decision_function(X @ X.T), function.decision_function(X), atol=1e-6)
+
+
+def test_a_path_and_a_file_keep_what_was_taken(rows, tmp_path):
+    path = ODMClassifier("linear").lam_path(*rows, lams=[1.0, 10.0])
+    assert [(each.lam, each.lam_, each.scale_) for each in path] == [(lam, lam, "standard") for lam in (1.0, 10.0)]
+    ODMClassifier().fit(*rows).save(tmp_path / "model.zarr")
+    model = load_model(tmp_path / "model.zarr")
+    assert (model.lam_, model.scale_, model.lam, model.scale) == (2.0 * len(rows[1]), "standard", "auto", "auto")

@@ -265,6 +265,12 @@ def test_trials_of_wide_sparse_rows_have_the_columns_of_their_rows(scale, lowest
         np.testing.assert_allclose(found.cv_results_[name], narrow.cv_results_[name], atol=0.01)
 
 
+def test_the_default_scaling_of_the_classifier_may_be_asked_for():
+    found, standard = (search_of(scale=scale).fit(X, Y) for scale in ("auto", "standard"))
+    assert (found.scale_, found.lam_) == ("standard", found.best_params_["lam"])
+    np.testing.assert_array_equal(found.decision_function(X), standard.decision_function(X))
+
+
 def test_what_few_errors_cannot_tell_is_not_tried():
     easy = X + 8.0 * Y[:, None]
     results = search_of().fit(easy, Y).cv_results_

@@ -82,7 +82,7 @@ def test_more_rows_than_are_solved_at_once(kernel):
 def test_a_callable_sees_scaled_rows(rows, new):
     X, y = rows[0] * [1.0, 50.0, 0.1], rows[1]
     new = new * [1.0, 50.0, 0.1]
-    named, called = (ODMClassifier(k, **SETTINGS, scale="standard").fit(X, y) for k in ("rbf", gaussian))
+    named, called = (ODMClassifier(k, **SETTINGS | {"scale": "standard"}).fit(X, y) for k in ("rbf", gaussian))
     np.testing.assert_allclose(called.decision_function(new), named.decision_function(new), atol=1e-8)
 
 
@@ -90,9 +90,9 @@ def test_cross_validation_takes_rows_and_columns_of_a_precomputed_kernel(rows):
     X, y = rows
     K = gaussian(X, X)
     scores = cross_val_score(ODMClassifier("precomputed", lam=100.0), K, y, cv=3)
-    np.testing.assert_allclose(scores, cross_val_score(ODMClassifier(gamma=GAMMA, lam=100.0), X, y, cv=3))
+    np.testing.assert_allclose(scores, cross_val_score(ODMClassifier(gamma=GAMMA, lam=100.0, scale=None), X, y, cv=3))
     search = GridSearchCV(ODMClassifier("precomputed"), {"lam": [1e-6, 100.0]}, cv=3).fit(K, y)
-    named = GridSearchCV(ODMClassifier(gamma=GAMMA), {"lam": [1e-6, 100.0]}, cv=3).fit(X, y)
+    named = GridSearchCV(ODMClassifier(gamma=GAMMA, scale=None), {"lam": [1e-6, 100.0]}, cv=3).fit(X, y)
     np.testing.assert_allclose(search.cv_results_["mean_test_score"], named.cv_results_["mean_test_score"])
     np.testing.assert_allclose(search.predict(K), named.predict(X))
 
@@ -232,7 +232,7 @@ def test_support_vectors_of_sparse_rows_are_sparse(rows, kernel):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_sparse_rows_of_any_format_and_dtype(rows, form, dtype):
     X = np.round(3 * thinned(rows[0])).astype(dtype)
-    dense, sparse = (ODMClassifier(**SETTINGS, scale="minmax").fit(given, rows[1]) for given in (X, form(X)))
+    dense, sparse = (ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(given, rows[1]) for given in (X, form(X)))
     found, expected = sparse.decision_function(form(X)), dense.decision_function(X)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, atol=1e-4 if dtype == "float32" else 1e-9)
@@ -259,7 +259,7 @@ def test_entries_stored_twice_are_added_and_zeros_may_be_stored(rows, kernel, sc
 @pytest.mark.parametrize("scale", [None, "standard"])
 def test_save_and_load_of_a_model_of_sparse_rows(rows, tmp_path, kernel, scale):
     X = csr_matrix(thinned(rows[0]))
-    model = ODMClassifier(kernel, **SETTINGS, scale=scale).fit(X, rows[1])
+    model = ODMClassifier(kernel, **SETTINGS | {"scale": scale}).fit(X, rows[1])
     model.save(tmp_path / "m.zarr")
     loaded = load_model(tmp_path / "m.zarr")
     np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))

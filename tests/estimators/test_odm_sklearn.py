@@ -75,7 +75,7 @@ def test_agrees_with_a_plain_linear_classifier_on_easy_rows(make_blobs):
 def test_without_a_band_it_is_the_squared_hinge_of_linear_svc(rows, C):
     """docs/coming_from.md: the same objective, the regularised intercept included."""
     svc = LinearSVC(C=C, tol=1e-10, max_iter=100_000).fit(*rows)
-    odm = ODMClassifier("linear", theta=0.0, upsilon=0.0, lam=2 * len(rows[0]) * C, tol=1e-12).fit(*rows)
+    odm = ODMClassifier("linear", theta=0.0, upsilon=0.0, lam=2 * len(rows[0]) * C, scale=None, tol=1e-12).fit(*rows)
     np.testing.assert_allclose(odm.coef_, svc.coef_, atol=1e-6)
     np.testing.assert_allclose(odm.intercept_, svc.intercept_, atol=1e-6)
 
@@ -100,7 +100,7 @@ WRONG = {
     "gamma": (-1.0, "a str among {'auto', 'scale'} or a float in the range (0.0, inf)"),
     "degree": (0, "an int in the range [1, 1000]"),
     "coef0": (-1.0, "a float in the range [0.0, inf)"),
-    "lam": (0.0, "a float in the range (0.0, inf)"),
+    "lam": (0.0, "a float in the range (0.0, inf) or a str among {'auto'}"),
     "upsilon": (1.5, "a float in the range [0.0, 1.0]"),
     "theta": (1.0, "a float in the range [0.0, 1.0)"),
     "solver": (
@@ -112,7 +112,7 @@ WRONG = {
     "tol": (0.0, "a float in the range (0.0, inf)"),
     "max_iter": (0, "an int in the range [1, inf)"),
     "warm_start": (2, "an instance of 'bool'"),
-    "scale": ("robust", "a str among {'minmax', 'standard'} or None"),
+    "scale": ("robust", "a str among {'auto', 'minmax', 'standard'} or None"),
     "dtype": ("float16", "a str among {'float32', 'float64'} or None"),
     "multi_class": ("auto", "a str among {'ovo', 'ovr'} or None"),
     "class_weight": ("even", "a str among {'balanced'}, an instance of 'dict' or None"),

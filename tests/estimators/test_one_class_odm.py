@@ -21,7 +21,7 @@ from dask_odm.errors import InputError
 from dask_odm.solvers import Exact, Landmark
 from small_stores import store_of
 
-SQUARES = {"upsilon": 1.0, "theta": 0.0, "tol": 1e-10}  # the loss is (1 - f)^2
+SQUARES = {"upsilon": 1.0, "theta": 0.0, "tol": 1e-10, "scale": None}  # the loss is (1 - f)^2
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((300, 3))
 FRESH = RNG.standard_normal((20_000, 3))
@@ -39,10 +39,12 @@ def test_without_a_band_it_is_ridge_on_targets_of_one():
 
 @pytest.mark.parametrize("solver", [Exact(), Landmark(300)])
 def test_left_out_values_are_those_of_refits(solver):
-    model = OneClassODM(gamma=0.5, lam=3000.0, tol=1e-10, solver=solver, random_state=0).fit(ROWS)
+    model = OneClassODM(gamma=0.5, lam=3000.0, scale=None, tol=1e-10, solver=solver, random_state=0).fit(ROWS)
     rows = np.arange(0, len(ROWS), 6)
     again = [  # lam / rows is the same
-        OneClassODM(gamma=0.5, lam=2990.0, tol=1e-10).fit(np.delete(ROWS, i, axis=0)).score_samples(ROWS[[i]])[0]
+        OneClassODM(gamma=0.5, lam=2990.0, scale=None, tol=1e-10)
+        .fit(np.delete(ROWS, i, axis=0))
+        .score_samples(ROWS[[i]])[0]
         for i in rows
     ]
     errors = np.abs(model.loo_decision_function_[rows] + model.offset_ - again)
@@ -130,6 +132,18 @@ def test_score_is_the_share_of_rows_that_are_told_apart():
     model = OneClassODM(0.05, scale="standard").fit(X[y == 1])
     labels = np.where(y == 1, 1, -1)
     assert model.score(X, labels) == pytest.approx(np.mean(model.predict(X) == labels))
+
+
+def test_defaults_suit_rows_of_unlike_columns():
+    far = ROWS + 5.0
+    linear = OneClassODM(kernel="linear").fit(far)
+    assert linear.scale_ is None, "a shift of the rows to 0 would take them outside"
+    assert (linear.predict(far) == 1).mean() > 0.85
+    units = 10.0 ** np.array([-3.0, 0.0, 3.0])
+    model = OneClassODM(random_state=0).fit(ROWS * units)
+    assert (model.lam_, model.scale_) == (600.0, "standard")
+    expected = OneClassODM(lam=600.0, scale="standard", random_state=0).fit(ROWS)
+    np.testing.assert_allclose(model.decision_function(FRESH * units), expected.decision_function(FRESH), atol=1e-6)
 
 
 def test_bad_parameters_are_named():

@@ -15,7 +15,7 @@ from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from small_stores import store_of
 
-SETTING = {"gamma": 0.3, "theta": 0.3, "loo": True, "multi_class": "ovr", "random_state": 0}
+SETTING = {"gamma": 0.3, "theta": 0.3, "loo": True, "multi_class": "ovr", "random_state": 0, "scale": None}
 
 
 def overlapping(n, classes, seed, rare=1.0):

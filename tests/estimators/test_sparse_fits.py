@@ -28,7 +28,7 @@ from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.solvers import DSVRG
 
 N = 600
-SETTINGS = {"kernel": "linear", "solver": "newton", "lam": 10, "tol": 1e-9}
+SETTINGS = {"kernel": "linear", "solver": "newton", "lam": 10, "tol": 1e-9, "scale": None}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,8 +76,8 @@ def bits(model: ODMClassifier) -> bytes:
 @pytest.mark.parametrize(("features", "scale"), [(200, None), (2100, "minmax")])
 def test_the_model_is_that_of_dense_rows(stores, features, scale):
     sparse, dense = stores(features)
-    model = ODMClassifier(**SETTINGS, scale=scale).fit(sparse)
-    other = ODMClassifier(**SETTINGS, scale=scale).fit(dense)
+    model = ODMClassifier(**SETTINGS | {"scale": scale}).fit(sparse)
+    other = ODMClassifier(**SETTINGS | {"scale": scale}).fit(dense)
     assert model.dual_gap_ <= 1e-9
     found = np.asarray(model.decision_function(sparse))
     np.testing.assert_allclose(found, np.asarray(other.decision_function(dense)), atol=1e-4)
@@ -109,7 +109,7 @@ def test_the_gap_is_that_of_the_model(stores):
 def test_standard_scaling_divides_and_does_not_shift(stores):
     """As scikit-learn's StandardScaler(with_mean=False) does with sparse rows, here with weights."""
     sparse, _ = stores(200)
-    model = ODMClassifier(**SETTINGS, scale="standard").fit(sparse)
+    model = ODMClassifier(**SETTINGS | {"scale": "standard"}).fit(sparse)
     X, y = rows_of(200)
     weight = np.random.default_rng(0).choice([0.0, 1.0, 2.0], N)
     by_hand = csr_array(X.multiply(1 / np.sqrt(np.cov(X.toarray().T, aweights=weight, ddof=0).diagonal())))

@@ -10,7 +10,7 @@ from dask_odm import ODMClassifier, load_model, solvers
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.linalg.csr_rows import CSRRows
 
-SETTINGS = {"lam": 100.0, "random_state": 0, "tol": 1e-8}
+SETTINGS = {"lam": 100.0, "random_state": 0, "tol": 1e-8, "scale": None}
 SOLVERS = {
     "exact": "exact",
     "landmark": solvers.Landmark(40),
@@ -51,7 +51,7 @@ def no_dense_rows(monkeypatch):
 def test_models_and_predictions_are_those_of_dense_rows(solver, kernel, scale, classes, no_dense_rows):
     X, new = thin(240), thin(70, seed=1)
     y = labels(X, classes)
-    model = ODMClassifier(kernel, scale=scale, solver=SOLVERS[solver], **SETTINGS)
+    model = ODMClassifier(kernel, solver=SOLVERS[solver], **SETTINGS | {"scale": scale})
     expected = model.fit(X, y).decision_function(new)
     support = model.support_
     model.fit(csr_array(X), y)
@@ -63,7 +63,7 @@ def test_models_and_predictions_are_those_of_dense_rows(solver, kernel, scale, c
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_saved_model_predicts_sparse_rows_alike(dtype, tmp_path):
     X, new = thin(240).astype(dtype), csr_array(thin(70, seed=1).astype(dtype))
-    model = ODMClassifier(scale="standard", **SETTINGS).fit(csr_array(X), labels(X, 2))
+    model = ODMClassifier(**SETTINGS | {"scale": "standard"}).fit(csr_array(X), labels(X, 2))
     expected = model.decision_function(new)
     model.save(tmp_path / "model.zarr")
     np.testing.assert_array_equal(load_model(tmp_path / "model.zarr").decision_function(new), expected)

@@ -27,7 +27,8 @@ def wine(theta: float, dtype: str = "float64", upsilon: float = 0.0):
     """Unscaled rows whose kernel has values of 1e10, labels, and a model of them."""
     X, y = load_wine(return_X_y=True)
     X, y = X.astype(dtype), np.where(y == 1, 1.0, -1.0)
-    model = ODMClassifier("poly", gamma=1 / 13, degree=2, lam=1e6, theta=theta, upsilon=upsilon, solver="exact")
+    shape = {"gamma": 1 / 13, "degree": 2, "scale": None}
+    model = ODMClassifier("poly", **shape, lam=1e6, theta=theta, upsilon=upsilon, solver="exact")
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         return X, y, model.fit(X, y), heard

@@ -64,7 +64,7 @@ FAULTS = [
         note="tree",
     ),
     Fault("Features beyond numbers' range", **of_store(rows(X.astype(float) * 1e200))),
-    Fault("gamma beyond numbers' range", **of_store(rows(X.astype(float) * 1e-25))),
+    Fault("gamma beyond numbers' range", **of_store(rows(X.astype(float) * 1e-25), "--scale", "none", scale=None)),
 ]
 
 

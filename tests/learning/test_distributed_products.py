@@ -27,7 +27,7 @@ from dask_odm.solvers import SODM
 from small_problems import blobs
 from small_stores import store_of
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": "exact", "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "solver": "exact", "random_state": 0, "scale": None}
 KERNEL = RBF(1.0, 0.5)
 
 
@@ -252,12 +252,12 @@ def test_a_store_on_workers(client, problem, tmp_path):
     weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
     labels = np.array([None if i % 40 == 0 else int(v) for i, v in enumerate(y)], dtype=object)
     store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=300)
-    there = ODMClassifier(**SETTINGS, scale="minmax").fit(store)
+    there = ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
-        assert bits(ODMClassifier(**SETTINGS, scale="minmax").fit(store)) == bits(there)
+        assert bits(ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(store)) == bits(there)
     known = np.flatnonzero(labels != None)  # noqa: E711
-    here = ODMClassifier(**SETTINGS, scale="minmax").fit(X[known], y[known].astype(int), weight[known])
+    here = ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(X[known], y[known].astype(int), weight[known])
     np.testing.assert_allclose(there.decision_function(X), here.decision_function(X), atol=0.02)
     np.testing.assert_array_equal(known[here.support_], there.support_)
     np.testing.assert_array_equal(X[there.support_], there.support_vectors_)

@@ -13,9 +13,9 @@ from small_problems import blobs
 from small_stores import store_of
 
 N = 60
-EXACT = {"solver": "exact", "gamma": 0.5}
-ALL_ROWS = {"solver": Landmark(N, choice="uniform"), "gamma": 0.5}  # no other, whoever is out
-LINEAR = {"kernel": "linear"}
+EXACT = {"solver": "exact", "gamma": 0.5, "scale": None}
+ALL_ROWS = {"solver": Landmark(N, choice="uniform"), "gamma": 0.5, "scale": None}  # no other, whoever is out
+LINEAR = {"kernel": "linear", "scale": None}
 WAYS = [LINEAR, EXACT, ALL_ROWS, {**LINEAR, "fit_intercept": False, "upsilon": 0.0}]
 
 

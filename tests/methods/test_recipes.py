@@ -96,6 +96,6 @@ def test_numbers_without_room_in_float64_are_named(what, solver):
 @pytest.mark.parametrize("kernel", [lambda A, B: np.zeros((len(A), len(B))), "poly"], ids=["zero", "overflow"])
 def test_kernels_that_say_nothing_are_an_error(solver, rows, kernel):
     X = np.random.default_rng(0).normal(size=(rows, 3)) * (1e13 if kernel == "poly" else 1.0)
-    model = ODMClassifier(kernel, solver=solver, degree=30, gamma=1.0, fit_intercept=False)
+    model = ODMClassifier(kernel, solver=solver, degree=30, gamma=1.0, scale=None, fit_intercept=False)
     with pytest.raises(InputError, match="rescale the rows"):
         model.fit(X, np.arange(rows) % 2)

@@ -119,6 +119,11 @@ class SearchFit:
         """Kernel of the first of all settings."""
         return self.first._settings(self.run).kernel
 
+    def for_data(self, data: TrainingData) -> SearchFit:
+        """Return the settings with the scaling that "auto" chooses for all rows."""
+        scale = self.first._settings(self.run).for_data(data).kernel.scale
+        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | {"scale": scale}))
+
     def classifier(self, kernel: str, **parameters: Any) -> ODMClassifier:
         """Return the classifier of a kernel; a linear one among others has no landmarks."""
         several = self.kernels is not None or self.solvers is not None
@@ -129,6 +134,7 @@ class SearchFit:
 
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
+    fit = fit.for_data(data)
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = fit.classifier(kernel)

@@ -82,6 +82,10 @@ class MemoryData(TrainingData):
         return bool(issparse(self.X))
 
     @property
+    def density(self) -> float:
+        return self.given.nnz / (self.given.shape[0] * self.features) if issparse(self.given) else 1.0
+
+    @property
     def features(self) -> int:
         return int(self.X.shape[1])
 

@@ -52,6 +52,11 @@ class StoredData(TrainingData):
         return self.store.is_sparse
 
     @property
+    def density(self) -> float:
+        entries = self.store.layout.entries
+        return 1.0 if entries is None else entries.total / (self.rows * self.features)
+
+    @property
     def nbytes(self) -> int:
         return self.store.layout.rows_nbytes
 

@@ -81,6 +81,11 @@ class TrainingData(ABC):
         return False
 
     @property
+    def density(self) -> float:
+        """The share of all entries of the given rows that is stored, 1 for dense rows."""
+        return 1.0
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all rows in memory."""
         return self.rows * self.features * self.raw_dtype.itemsize

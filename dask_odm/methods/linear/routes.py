@@ -105,7 +105,8 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
     scaling = fit.kernel.scaling(statistics, sparse=data.is_sparse)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
-    if data.is_sparse and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+    forms = data.features < EXACT_FEATURES  # a Hessian, of which a few suffice for any λ
+    if data.is_sparse and not forms and fit.odm.lam * length > LARGE_LAM * data.total_weight:
         _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
     return scaling
 

@@ -105,7 +105,7 @@ class Problem:
         parameters = dict(self.parameters)
         if self.kernel in ("linear", "precomputed"):
             del parameters["gamma"]
-        return odm.ODMClassifier(named.get(self.kernel, self.kernel), solver=solver, **parameters, **more)
+        return odm.ODMClassifier(named.get(self.kernel, self.kernel), solver=solver, scale=None, **parameters, **more)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
 
-SETTINGS = {"gamma": 3.0, "lam": 1e4, "tol": 1e-6, "random_state": 0}
+SETTINGS = {"gamma": 3.0, "lam": 1e4, "tol": 1e-6, "random_state": 0, "scale": None}
 
 
 def board(n: int = 1200, classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -229,7 +229,7 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
     run = FitRun(0, scale="minmax")
     X, y = board(rows)
     held = MemoryData.of(run, X.astype(np.float32), np.where(y == 1, 1.0, -1.0), np.ones(rows), (1.0, 1.0))
-    fit = ODMClassifier(**SETTINGS, solver=Cells(), scale="minmax")._settings(run)
+    fit = ODMClassifier(**SETTINGS | {"scale": "minmax"}, solver=Cells())._settings(run)
     settings = CellSettings(fit, (1.0, 1.0), False, float(rows), 4000, 0.0)
 
     class Stored:
@@ -420,7 +420,9 @@ def test_an_infinite_gap_ends_no_fit_that_has_a_checkpoint(tmp_path, solver, mon
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
 def test_an_objective_that_overflows_is_said_of_the_first_cell(tmp_path):
     X, y = board(300)
-    model = ODMClassifier(solver=Cells(60), gamma=0.5, random_state=0, checkpoint=str(tmp_path / "fit.zarr"))
+    model = ODMClassifier(
+        solver=Cells(60), gamma=0.5, scale=None, random_state=0, checkpoint=str(tmp_path / "fit.zarr")
+    )
     with pytest.raises(InputError, match="the solution is not finite: rescale the rows"):
         model.fit((1e37 * X).astype(np.float32), y)
 

@@ -13,7 +13,7 @@ from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.events import IterationFinished
 from dask_odm.methods.exact import recipe as exact
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "random_state": 0, "solver": "exact"}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "random_state": 0, "solver": "exact", "scale": None}
 
 
 def rings(n: int = 1600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +92,7 @@ def test_refused():
 def test_kernel_values_of_few_rows_that_overflow_are_an_error():
     X = 1e13 * np.random.default_rng(0).normal(size=(30, 3))
     with pytest.raises(InputError, match="rescale the rows"), np.errstate(over="ignore", invalid="ignore"):
-        ODMClassifier("poly", solver="exact", degree=30, gamma=1.0).fit(X, [0, 1] * 15)
+        ODMClassifier("poly", solver="exact", degree=30, gamma=1.0, scale=None).fit(X, [0, 1] * 15)
 
 
 def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp_path):

@@ -15,7 +15,7 @@ from dask_odm.methods.landmark import recipe as landmark
 from dask_odm.solvers import Landmark
 from small_stores import store_of
 
-SETTINGS = {"gamma": 0.5, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "random_state": 0, "scale": None}
 
 
 def rings(n: int, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:

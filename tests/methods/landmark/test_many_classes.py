@@ -31,7 +31,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 
 def model(count: int = 80, **parameters: object) -> ODMClassifier:
     settings = {"gamma": GAMMA, "lam": 50.0, "tol": 1e-11, "multi_class": "ovo", "random_state": 0, "dtype": "float64"}
-    return ODMClassifier(**settings | {"solver": Landmark(count)} | parameters)
+    return ODMClassifier(**settings | {"solver": Landmark(count), "scale": None} | parameters)
 
 
 def stored(path: str, **parameters: object) -> ODMClassifier:

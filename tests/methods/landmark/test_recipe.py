@@ -21,7 +21,7 @@ from dask_odm.methods.landmark.recipe import solver_bytes
 from dask_odm.methods.landmark.solver import carried_over, rough_solution, solve_landmark, start_rows
 from dask_odm.solvers import Landmark
 
-SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e3, "random_state": 0, "scale": None}
 
 
 def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -33,8 +33,8 @@ def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("scale", [None, "minmax"])
 def test_all_rows_as_landmarks_give_the_exact_model(kernel, scale):
     X, y = rings()
-    exact = ODMClassifier(kernel, scale=scale, tol=1e-9, **SETTINGS).fit(X, y)
-    model = ODMClassifier(kernel, scale=scale, solver="landmark", tol=1e-12, **SETTINGS).fit(X, y)
+    exact = ODMClassifier(kernel, tol=1e-9, **SETTINGS | {"scale": scale}).fit(X, y)
+    model = ODMClassifier(kernel, solver="landmark", tol=1e-12, **SETTINGS | {"scale": scale}).fit(X, y)
     found, expected = model.decision_function(X), exact.decision_function(X)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
     assert 0 <= model.dual_gap_ <= 1e-6, "the landmarks leave nothing: the bound by what they leave is tight"

@@ -16,7 +16,7 @@ from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from small_problems import blobs
 
-ODM = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1}
+ODM = {"lam": 100.0, "upsilon": 0.3, "theta": 0.1, "scale": None}
 FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "csr"])
 
 
@@ -126,9 +126,9 @@ def test_running_out_of_steps_warns(rows):
 @FORMS
 def test_constant_features_get_no_weight(rows, form):
     X = np.column_stack([rows[0], np.full(90, 7.0), np.zeros(90)])
-    model = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(X), rows[1])
+    model = ODMClassifier("linear", **ODM | {"scale": "standard"}, tol=1e-12).fit(form(X), rows[1])
     np.testing.assert_array_equal(model.coef_[0, 3:], 0.0)
-    without = ODMClassifier("linear", **ODM, tol=1e-12, scale="standard").fit(form(rows[0]), rows[1])
+    without = ODMClassifier("linear", **ODM | {"scale": "standard"}, tol=1e-12).fit(form(rows[0]), rows[1])
     np.testing.assert_allclose(model.coef_[0, :3], without.coef_[0], atol=1e-6)
 
 
@@ -202,7 +202,7 @@ def test_sparse_rows_are_made_standard_without_a_shift(rows, solver):
     X, y = rows
     factor = StandardScaler(with_mean=False).fit(X).scale_
     settings = {**ODM, "solver": solver, "tol": 1e-8, "max_iter": 4000, "random_state": 0}
-    sparse = ODMClassifier("linear", scale="standard", **settings).fit(csr_array(X), y)
+    sparse = ODMClassifier("linear", **settings | {"scale": "standard"}).fit(csr_array(X), y)
     plain = ODMClassifier("linear", **settings).fit(X / factor, y)
     np.testing.assert_allclose(sparse.coef_ * factor, plain.coef_, atol=1e-3 * np.abs(plain.coef_).max())
     np.testing.assert_allclose(sparse.decision_function(X), plain.decision_function(X / factor), atol=1e-2)

@@ -20,7 +20,7 @@ from small_problems import blobs
 from small_stores import store_of
 
 ODM = (100.0, 0.3, 0.1)
-SETTINGS = {"kernel": "linear", "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "random_state": 0}
+SETTINGS = {"kernel": "linear", "lam": 100.0, "upsilon": 0.3, "theta": 0.1, "random_state": 0, "scale": None}
 ALL = pytest.mark.parametrize("solver", ["svrg", "dsvrg", "csvrg"])
 
 

@@ -16,7 +16,7 @@ from dask_odm.solvers import SODM
 from small_problems import SmallProblem, blobs
 from small_stores import store_of
 
-SETTINGS = {"gamma": 0.5, "lam": 1e4, "upsilon": 0.3, "theta": 0.1, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e4, "upsilon": 0.3, "theta": 0.1, "random_state": 0, "scale": None}
 ROWS = 1300
 LEVEL = ("level", "partitions", "rows", "sweeps", "converged", "start_gap", "gap", "objective", "seconds")
 

@@ -26,7 +26,7 @@ from small_stores import store_of
 pytestmark = pytest.mark.filterwarnings("ignore:solver='(cascade|dip)' ended:sklearn.exceptions.ConvergenceWarning")
 RIVALS = {"cascade": Cascade, "dip": DiP, "dc": DC}
 N = 300
-SETTINGS = {"gamma": 0.5, "lam": 1e3, "upsilon": 0.3, "theta": 0.4, "random_state": 0}
+SETTINGS = {"gamma": 0.5, "lam": 1e3, "upsilon": 0.3, "theta": 0.4, "random_state": 0, "scale": None}
 
 
 @pytest.fixture(scope="module")
