@@ -15,7 +15,8 @@ from scipy.sparse import issparse
 
 from dask_odm.data.readers.formats import open_source, weighted_counts
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
-from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined
+from dask_odm.data.readers.lines import is_number
+from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined, shown
 from dask_odm.data.readers.tables import TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
@@ -73,8 +74,10 @@ def ingest(
 
         - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
           Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
-          Formats are LIBSVM or CSV text and JSON lines, plain, .gz, .bz2 or .xz; NumPy .npy or .npz; Parquet; Arrow
-          IPC (Feather). All but NumPy files may be objects, ``s3://BUCKET/NAME``: one, or those directly below a name
+          Names of folders such as ``year=2024`` tell columns, which come last.
+          Formats are LIBSVM or CSV text and JSON lines, plain, .gz, .bz2, .xz, .zst (needs pyarrow), or one file in
+          .zip or .tar; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but NumPy files may be objects,
+          ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
         - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
@@ -96,6 +99,8 @@ def ingest(
         else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
+        Labels in CSV are numbers if all are, and strings as they are spelled if one has leading zeros, if one number is
+        spelled in two ways, or if one has too many digits to be kept
     target : ``classes`` reads labels as classes, and ``real`` reads them as numbers for regression. ``auto`` reads them
         as classes, unless there are more than 100 different labels, all numbers and some of them not whole. If the
         source is a store, its y does not change
@@ -113,15 +118,16 @@ def ingest(
     chunk_rows : number of rows of a chunk; by default as many as make 8 to 16 MB
     compression : None, or ``zstd``
     block_bytes : bytes of the source held at a time
-    allow_large : write a store even if it takes more than 256 MiB and 200 times the size of its LIBSVM text, or if a
-        compressed file unpacks to as much. A single wrong index can make a store so large; ``n_features`` also prevents
-        it
+    allow_large : read LIBSVM text even if one row alone has so large an index that dense rows take more than 256 MiB
+        and 200 times the size of the text, or a compressed file that unpacks to as much. The index may be wrong;
+        ``n_features`` tells, too. If other rows have such indices, rows are sparse
     per_class : maximum number of rows of each class that are drawn from a cube, and held in memory. Which rows are
         drawn depends only on their places in the cube and on ``seed``, not on chunks or workers
     fraction : share of the labelled rows of a cube that is drawn, in (0, 1]
     sparse : whether the store only has the entries of the rows that are not zero, as AnnData does. This is the default
         if the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
-        its first rows is not zero. A large store of sparse rows is for linear models only
+        its first rows is not zero, and for LIBSVM text of which dense rows are far larger. A large store of sparse rows
+        is for linear models only
     text : column of texts, by name or number, of CSV, JSON lines, Parquet, Arrow or a frame. Its words are hashed and
         counted as scikit-learn's ``HashingVectorizer(n_features, norm=None, alternate_sign=False)`` does, by default to
         2²⁰ features, and weighted as its ``TfidfTransformer()`` does; with ``test_size`` the weights are those of the
@@ -204,6 +210,7 @@ def _fill(
     if not all(written):
         raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
     _say_what_y_is(rows, encoder, target)
+    _say_what_was_rounded(rows)
     for writer in writers:
         writer.prepare(
             encoder.classes() or None,
@@ -305,6 +312,7 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
             "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
         )  # fmt: skip
+    _say_which_look_alike(source, encoder.classes())
     found = len(set(encoder.classes()))
     twins = source.label_twins if source.label_is_guessed else []
     if source.label_is_guessed and source.label_name is not None and (encoder.is_real or found != 2 or twins):
@@ -315,6 +323,38 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
             "%s: the %s are the last column, %s%s; if it is another, name that by label= (--label).",
             source.description, what, source.label_name, held
         )  # fmt: skip
+
+
+def _say_which_look_alike(source: TableSource, classes: Sequence[Any]) -> None:
+    """Log two labels, if there are such, that differ in blanks around them or are one number."""
+    seen: dict[Any, str] = {}
+    for label in classes:
+        if not isinstance(label, str):
+            return
+        word = label.strip()
+        digits = word[:1] in "+-0123456789" and word.lstrip("+-").isdecimal() and len(word) < 40
+        other = seen.setdefault(int(word) if digits else float(word) if is_number(word) else word, label)
+        if other != label:
+            logger.warning(
+                "%s: the labels %s and %s are two classes, as they are spelled differently.", source.description,
+                shown(other), shown(label)
+            )  # fmt: skip
+            return
+
+
+def _say_what_was_rounded(source: TableSource, most: int = 5) -> None:
+    """Log which features are whole numbers that were rounded, such as identifiers."""
+    found = source.rounded.found
+    if not found:
+        return
+    names = joined([source.feature(column) for column in sorted(found)[:most]])
+    others = f" and {len(found) - most} more columns" if len(found) > most else ""
+    number, became = found[min(found)]
+    way_out = "; dtype='float64' (--dtype float64) keeps 15 digits" if abs(became) < 2**53 else ""
+    logger.warning(
+        "%s: %s%s: whole numbers are rounded, such as %d to %d; leave an identifier out, of files by drop= (--drop)%s.",
+        source.description, names, others, number, became, way_out
+    )  # fmt: skip
 
 
 class MissingValuesError(InputError):

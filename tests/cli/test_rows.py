@@ -33,6 +33,10 @@ def rows(tmp_path_factory, make_rings):
     frame.to_csv(folder / "bare.csv", index=False)
     labelled.to_csv(folder / "labelled.csv", index=False)
     labelled.to_parquet(folder / "labelled.parquet")
+    labelled.set_index(np.arange(40)[::-1]).to_parquet(folder / "shuffled.parquet")
+    labelled.to_parquet(folder / "by_kind", partition_cols=["kind"])
+    for i in range(8):  # in the order of the rows
+        labelled.assign(part=i).iloc[5 * i : 5 * i + 5].to_parquet(folder / "folders", partition_cols=["part"])
     np.save(folder / "bare.npy", X)
     lines = [f"{a!r} 1:{b!r} 2:{c!r}" for a, (b, c) in zip(y.astype(int).tolist(), X.tolist(), strict=True)]
     (folder / "signed.svm").write_text("\n".join(lines))
@@ -41,7 +45,8 @@ def rows(tmp_path_factory, make_rings):
     return folder, ["label", *model.predict(frame).tolist()]
 
 
-NAMES = ("bare.csv", "labelled.csv", "labelled.parquet", "bare.npy", "signed.svm", "unlabelled.svm", "rows.zarr")
+TABLES = ("labelled.csv", "labelled.parquet", "shuffled.parquet")
+NAMES = ("bare.csv", *TABLES, "folders", "bare.npy", "signed.svm", "unlabelled.svm", "rows.zarr")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +63,7 @@ def test_standard_input_to_standard_output(rows):
         assert (done.stdout.split(), done.stderr) == (labels, said if name == "labelled.csv" else "")
 
 
-@pytest.mark.parametrize("name", ["labelled.csv", "labelled.parquet", "rows.zarr", "-"])
+@pytest.mark.parametrize("name", [*TABLES, "by_kind", "rows.zarr", "-"])
 def test_evaluation_of_files(rows, name):
     folder, labels = rows
     text = (folder / "labelled.csv").read_text() if name == "-" else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import io
 import lzma
 import os
@@ -11,9 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dask_odm.data.ingest import RandomSplit, ingest
@@ -92,6 +95,9 @@ def test_several_files_are_one_data_set(tmp_path):
         (("0.5", "1"), (0.5, 1.0)),
         (("1", "2", "3"), (1, 2, 3)),
         (("5",), (5,)),
+        (("007", "1E5"), (7, 100_000)),
+        (("-1234567890123456789", "+1234567890123456790"), (-1234567890123456789, 1234567890123456790)),
+        (("1e300", "7"), (7.0, 1e300)),
     ],
 )
 def test_labels_of_libsvm_text(tmp_path, written, classes):
@@ -99,7 +105,7 @@ def test_labels_of_libsvm_text(tmp_path, written, classes):
     store = ingest(tmp_path / "a.svm", tmp_path / "a.zarr")
     assert store.classes == classes
     assert {type(label) for label in store.classes} == {type(classes[0])}
-    assert _rows(store)[1].tolist() == [float(label) for label in written]
+    assert list(map(float, _rows(store)[1])) == [float(label) for label in written]
     assert Store.open(store.path) == store
 
 
@@ -110,8 +116,20 @@ def test_labels_of_libsvm_text(tmp_path, written, classes):
         (("-1.0", "1.0"), (-1.0, 1.0)),
         (("1", "1.0", "2"), (1.0, 1.0, 2.0)),
         (("yes", "no"), ("yes", "no")),
-        ((" yes", "yes ", "no"), ("yes", "yes", "no")),
+        ((" yes", "yes ", "no"), (" yes", "yes ", "no")),
+        ((" 1", "2 ", "3"), (1, 2, 3)),
         (("1", "b"), ("1", "b")),
+        (("007", "7"), ("007", "7")),
+        (("07", "10"), ("07", "10")),
+        (("1E5", "100000"), ("1E5", "100000")),
+        (("1E5", "7"), (1e5, 7.0)),
+        (("0.0e+00", "1.0e+00"), (0.0, 1.0)),
+        (("+.50", "0.5", "-0", "0"), (0.5, 0.5, 0.0, 0.0)),
+        (("1234567890123456789", "1234567890123456790", "5"), (1234567890123456789, 1234567890123456790, 5)),
+        (("12345678901234567890", "5"), ("12345678901234567890", "5")),
+        (("1e25", "5"), (1e25, 5.0)),
+        (("1234567890123456789", "1234567890123456790", ".5"), ("1234567890123456789", "1234567890123456790", ".5")),
+        (("9" * 30, "9" * 29 + "8"), ("9" * 30, "9" * 29 + "8")),
         (("True", "False"), ("True", "False")),
         (("nan", "inf"), ("nan", "inf")),
         (("1_0", "2"), ("1_0", "2")),
@@ -165,6 +183,81 @@ def test_labels_that_are_none(tmp_path, labels, message):
     with pytest.raises(InputError, match=message):
         ingest((np.zeros((2, 1)), labels), tmp_path / "a.zarr")
     assert os.listdir(tmp_path) == []
+
+
+BIG = (1234567890123456789, 1234567890123456790)  # one number in float64
+
+
+def _doors(folder, labels: list) -> dict:
+    """The same rows and labels in every form that has them."""
+    frame = pd.DataFrame({"a": np.arange(len(labels)), "label": labels})
+    frame.to_csv(folder / "a.csv", index=False)
+    frame.to_json(folder / "a.jsonl", orient="records", lines=True)
+    doors = {"csv": folder / "a.csv", "jsonl": folder / "a.jsonl", "frame": frame, "array": (frame[["a"]], labels)}
+    doors["dask"] = dd.from_pandas(frame, npartitions=2)
+    if not isinstance(labels[0], str):
+        (folder / "a.svm").write_text("".join(f"{label} 1:{i}\n" for i, label in enumerate(labels)))
+        doors["libsvm"] = folder / "a.svm"
+    if importlib.util.find_spec("pyarrow"):
+        frame.to_parquet(folder / "a.parquet")
+        frame.to_parquet(folder / "folders", partition_cols=["label"], index=False)
+        doors |= {"parquet": folder / "a.parquet", "folders": folder / "folders"}
+    return doors
+
+
+@pytest.mark.parametrize(
+    "labels", [[5, *BIG, 5], ["007", "7", "x", "7"], ["7", "007", "7"], ["a ", "a", "a"], ["1E5", "100000", "1E5"]]
+)
+def test_one_rule_for_labels_of_all_doors(tmp_path, labels):
+    for door, source in _doors(tmp_path, labels).items():
+        store = ingest(source, tmp_path / f"{door}.zarr")
+        assert store.classes == tuple(sorted(set(labels))), door
+        assert sorted(_rows(store)[1].tolist()) == sorted(labels), door
+
+
+@pytest.mark.parametrize("labels", [[BIG[0], 0.5], [2**53 + 1, 0.5], [10**22, 1], [10**400, 1], [10**400, 0.5]])
+def test_numbers_that_cannot_be_kept_are_no_labels(tmp_path, labels):
+    with pytest.raises(InputError, match=r"label \d+ is too long to be kept as a number; give all labels as strings"):
+        ingest((np.zeros((len(labels), 1)), np.array(labels, dtype=object)), tmp_path / "a.zarr")
+    mixed = ingest((np.zeros((3, 1)), np.array([2**53, 0.5, 7], dtype=object)), tmp_path / "a.zarr")
+    assert _rows(mixed)[1].tolist() == [2.0**53, 0.5, 7.0]
+
+
+def test_labels_that_look_alike_are_told(tmp_path, caplog):
+    for labels, said in ((["7", "007"], "'7' and '007' are two"), (["a", "b", "a "], "'a' and 'a ' are two")):
+        caplog.clear()
+        ingest((np.zeros((len(labels), 1)), labels), tmp_path / "a.zarr", overwrite=True)
+        (record,) = caplog.records
+        assert f"the labels {said} classes, as they are spelled differently." in record.getMessage()
+
+
+def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
+    """An identifier of 64 bits becomes another number in float32; a measurement only has fewer digits."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(2**40, 2**50, 60)
+    frame = pd.DataFrame({"size": rng.normal(size=60) * 1e9, "id": ids, "count": np.arange(60), "y": ids % 2})
+    doors = _doors(tmp_path, [0, 1]) | {"frame": frame, "dask": dd.from_pandas(frame, npartitions=3)}
+    doors["array"] = (frame[["id", "count"]].to_numpy(), frame["y"])
+    doors["sparse"] = (csr_array(frame[["id", "count"]].to_numpy()), frame["y"])
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    (tmp_path / "a.svm").write_text("".join(f"{i % 2} 1:{i} 2:7\n" for i in ids))
+    if "parquet" in doors:
+        frame.to_parquet(tmp_path / "a.parquet")
+    doors.pop("folders", None)
+    names, column = {"array": "column 1", "sparse": "column 1", "libsvm": "index 1"}, "column 'id'"
+    for door, source in doors.items():
+        for options in ({}, {"sparse": True}, {"block_bytes": 500}, {"dtype": "float64"}):
+            caplog.clear()
+            ingest(source, tmp_path / "s.zarr", overwrite=True, **options)
+            said = [record.getMessage() for record in caplog.records]
+            if "dtype" in options:
+                assert said == [], door
+            else:
+                (message,) = said
+                example = f"such as {ids[0]} to {int(np.float32(ids[0]))}; leave an identifier out"
+                assert f"{names.get(door, column)}: whole numbers are rounded, {example}" in message, door
+                assert "dtype='float64'" in message
 
 
 def test_a_measurement_is_no_label(tmp_path):

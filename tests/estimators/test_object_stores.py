@@ -179,6 +179,18 @@ def test_several_objects_are_a_folder(place, server):
         ingest(f"{place}/rows.npy", f"{place}-other.zarr")
 
 
+def test_columns_in_names_of_objects(place, server):
+    name = place.removeprefix(f"s3://{BUCKET}/")
+    for day in (10, 9):
+        for kind in ("no%20way", "yes"):
+            server.put(f"{name}/data/day={day}/kind={kind}/part-0.csv", b"a,b\n1,%d\n" % day)
+    server.put(f"{name}/data/other/rows.csv", b"no data")
+    store = ingest(f"{place}/data", f"{place}-out.zarr", label="kind")
+    assert store.feature_names == ("a", "b", "day")
+    assert store.classes == ("no way", "yes")
+    assert store.read(0).X.tolist() == [[1, 9, 9], [1, 9, 9], [1, 10, 10], [1, 10, 10]]
+
+
 # The command line ----------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
+import zipfile
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -18,12 +20,31 @@ from dask_odm.data.ingest import ingest
 from dask_odm.data.readers import lines
 from faults.table import Fault, check_fault, each_way, raises, refused, tree
 
+
+def zipped(*names: str) -> bytes:
+    """A zip archive of CSV files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name in names:
+            archive.writestr(name, "u,v,label\n1,2,a\n3,4,b\n")
+    return out.getvalue()
+
+
+def npz() -> bytes:
+    """An archive of arrays."""
+    out = io.BytesIO()
+    np.savez(out, X=np.eye(2), y=[0, 1])
+    return out.getvalue()
+
+
 GOOD = {
     "a.csv": "u,v,label\n1,2,a\n3,4,b\n",
     "a.svm": "1 1:1 2:2\n-1 1:3 2:4\n",
     "a.jsonl": '{"u": 1, "label": "a"}\n{"u": 2, "label": "b"}\n',
     "b.jsonl": '{"t": "a b", "label": "a"}\n{"t": "c", "label": "b"}\n',
     "a": "u,v,label\n1,2,a\n3,4,b\n",
+    "a.zip": zipped("a.csv"),
+    "a.npz": npz(),
     "a.csv.gz": gzip.compress(b"u,v,label\n1,2,a\n3,4,b\n"),
 }
 
@@ -102,7 +123,14 @@ FAULTS = [
     Fault("Damaged compressed file", **of_file("a.csv.gz", GOOD["a.csv.gz"][:-12])),
     Fault("Not compressed", **of_file("a.csv.gz", "u,v,label\n1,2,a\n3,4,b\n")),
     Fault("Spreadsheet", **spreadsheet(b"PK\x03\x04 and what follows")),
-    Fault("Not a zip file", **of_file("a", b"PK\x03\x04 and what follows")),
+    Fault("Not a zip file", **of_file("a.npz", b"PK\x03\x04 and what follows")),
+    Fault("Damaged compressed file", **of_file("a", b"PK\x03\x04 and what follows"), note="zip"),
+    Fault("Archive of several files", **of_file("a.zip", zipped("a.csv", "b.csv"))),
+    Fault("One column", **of_file("a.csv", "u:v:label\n1:2:a\n3:4:b\n")),
+    Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n3,4,b\n')),
+    Fault(
+        "Label of too many digits", **of_file("a.jsonl", f'{{"u": 1, "label": 1{"0" * 20}}}\n{{"u": 2, "label": 0}}\n')
+    ),
     Fault("Ragged rows", **csv("1,2,a", "3,b")),
     Fault("Ragged rows", **csv("1,2,a", "3,4,b,5"), note="too many"),
     Fault("Not a number", **csv("1,2,a", "3,oops,b")),
@@ -110,7 +138,7 @@ FAULTS = [
     Fault("LIBSVM index 0", **svm("1 1:1 2:2", "-1 0:3 2:4")),
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 1:4")),
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 2:4"), note="twice"),
-    Fault("Index far beyond all others", **svm("1 1:1 2:2", *["-1 10000000:1"] * 20)),
+    Fault("Index far beyond all others", **svm("-1 10000000:1", *["1 1:1 2:2"] * 20)),
     Fault("LIBSVM line without a label", **svm("1 1:1 2:2", "1:3 2:4")),
     Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n[2, "b"]\n')),
     Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n{"u": 2'), note="cut off"),

@@ -6,6 +6,7 @@ one or two record batches are held, mapped if they are not compressed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,10 +19,13 @@ import pyarrow
 from pyarrow import parquet, types
 
 from dask_odm.data.readers.lines import file_size
+from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.tables import Batch, TableSource, label_values, refuse_kinds, table_of
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
+
+_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")  # an index without a name, as pandas or Dask writes it
 
 
 class ArrowTable:
@@ -54,37 +58,56 @@ def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSourc
     """Return the rows of Parquet or Arrow files (``kind``) with the same columns as a source."""
     read = _parquet_batches if kind == "parquet" else _ipc_batches
     sizes = [file_size(path) for path in paths]
-    names = next(read(paths[0], 1))
+    held = _columns_of(next(read(paths[0], 1)), reading)
+    folders = FolderColumns(paths, held)
+    names = [*held, *folders.names]
     columns = choose_columns(
         paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
     )
-    held = len(names) if columns.text is None or kind == "arrow" else _row_bytes(paths[0]) / 8
-    rows = min(1 << 16, reading.block_rows(held))
+    width = len(names) if columns.text is None or kind == "arrow" else _row_bytes(paths[0]) / 8
+    rows = min(1 << 16, reading.block_rows(width))
 
     def batches() -> Iterator[Batch]:
         begin = 0
         for path, size in zip(paths, sizes, strict=True):
             found = read(path, rows)
-            if next(found) != names:
+            if _columns_of(next(found), reading) != held:
                 raise InputError(f"{path}: the columns are not those of {paths[0]}.")
             first = 0
             for batch, share in found:
-                yield Batch(ArrowTable(batch), path, begin + int(size * share), first)
+                table = folders.beside(ArrowTable(batch.select(held)), path)
+                yield Batch(table, path, begin + int(size * share), first)
                 first += batch.num_rows
             begin += size
 
-    return TableSource(describe(paths), columns, batches, reading, size=sum(sizes))
+    source = TableSource(describe(paths), columns, batches, reading, size=sum(sizes))
+    source.labels_are_text = folders.has(columns.label)
+    return source
+
+
+def _columns_of(schema: Any, reading: Reading) -> list[str]:
+    """Return the names of the columns but those of a stored index, as `pandas.read_parquet` has them.
+
+    pandas and Dask write an index beside the columns, and its names into the metadata. It is a column if the user
+    names it as one.
+    """
+    index = set(filter(_INDEX.fullmatch, schema.names))
+    with suppress(ValueError, KeyError, TypeError):  # no metadata, or such as another program wrote
+        index.update(each for each in schema.pandas_metadata["index_columns"] if isinstance(each, str))
+    asked = [reading.label, reading.weight, reading.text_column, *reading.drop]
+    index.difference_update(each for each in asked if isinstance(each, str))
+    return [name for name in schema.names if name not in index]
 
 
 def arrow_source(source: Any, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a pyarrow Table, a RecordBatchReader or any Arrow stream as a source, read once."""
     stream = pyarrow.RecordBatchReader.from_stream(source)
     where = f"the {type(source).__name__}"
-    names = list(stream.schema.names)
-    return table_of(where, names, len(names), partial(_stream, where, stream), y, reading)
+    names = _columns_of(stream.schema, reading)
+    return table_of(where, names, len(names), partial(_stream, where, stream, names), y, reading)
 
 
-def _stream(where: str, stream: Any, y: Any, weight: Any) -> Iterator[Batch]:
+def _stream(where: str, stream: Any, names: list[str], y: Any, weight: Any) -> Iterator[Batch]:
     first = 0
     end = 0
     with _explained(where):
@@ -92,7 +115,7 @@ def _stream(where: str, stream: Any, y: Any, weight: Any) -> Iterator[Batch]:
             rows = slice(first, first + batch.num_rows)
             end += batch.nbytes
             labels, weights = (None if each is None else each[rows] for each in (y, weight))
-            yield Batch(ArrowTable(batch), where, end, first, labels, weights)
+            yield Batch(ArrowTable(batch.select(names)), where, end, first, labels, weights)
             first = rows.stop
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:
@@ -108,14 +131,14 @@ def _row_bytes(path: str) -> float:
 
 
 def _parquet_batches(path: str, rows: int) -> Iterator[Any]:
-    """Yield the names of the columns, then (batch, share of the file read so far)."""
+    """Yield the schema, then (batch, share of the file read so far)."""
     part = 1 << 20 if is_address(path) else 1 << 14  # bytes; a request to an object store takes as long as a megabyte
     with (
         _explained(path),
         _opened(path) as source,
         parquet.ParquetFile(source, pre_buffer=False, buffer_size=part) as file,
     ):
-        yield list(file.schema_arrow.names)
+        yield file.schema_arrow
         done = 0
         total = max(1, file.metadata.num_rows)
         for batch in file.iter_batches(batch_size=rows, use_threads=False):
@@ -124,19 +147,19 @@ def _parquet_batches(path: str, rows: int) -> Iterator[Any]:
 
 
 def _ipc_batches(path: str, rows: int) -> Iterator[Any]:
-    """Yield the names of the columns, then (batch, share of the file read so far)."""
+    """Yield the schema, then (batch, share of the file read so far)."""
     with _explained(path), _opened(path) as file:
         if file.read(6) == b"ARROW1":
             file.seek(0)
             reader = pyarrow.ipc.open_file(file)
-            yield list(reader.schema.names)
+            yield reader.schema
             count = reader.num_record_batches
             for i in range(count):
                 yield _batch(path, reader, i), (i + 1) / count
         else:
             file.seek(0)
             reader = pyarrow.ipc.open_stream(file)
-            yield list(reader.schema.names)
+            yield reader.schema
             for batch in reader:
                 yield batch, min(1.0, (file.tell() + 8) / file.size())  # 8 bytes end the stream
 

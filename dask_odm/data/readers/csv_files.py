@@ -1,29 +1,36 @@
 """CSV text, plain or compressed, read block by block by pandas.
 
-The first line tells the separator (comma, semicolon, tab or bar) and whether there is a header. A field may be quoted,
-but may not contain a line break.
+The first lines tell the separator (comma, semicolon, tab, bar or blanks), whether there is a header, and whether
+numbers have a decimal comma. A field may be quoted, but may not contain a line break. Comments begin with ``#``.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, first_line, is_number
+from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
+from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
+_NAMED_SEPARATOR = re.compile(rb'"?sep=([^\w\s]|\t)"?', re.IGNORECASE)  # Excel reads and writes such a first line
+_DECIMAL = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)")  # a number with a decimal comma
+_COMMAS = re.compile(r"[+-]?[0-9][0-9.,]*,[0-9.,]*([eE][+-]?[0-9]+)?")  # a number with commas of any meaning
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # whose comma may also be between thousands
 _BLANK = " \t\r\n"
 _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
@@ -32,6 +39,10 @@ _UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
 _ENCODE = (
     "choose the label with label= (--label), leave the column out with drop= (--drop), or encode it as numbers: words "
     "as by pandas.get_dummies, booleans as 0 and 1 (its dtype=int)."
+)
+_COMMA = (
+    "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
+    "says what the comma is."
 )
 
 
@@ -47,25 +58,40 @@ class CsvSource(TableSource):
     def __init__(self, paths: Sequence[str], reading: Reading) -> None:
         size = sum(map(file_size, paths))
         self._paths = tuple(paths)
-        columns, self._header, self._separator = _find_columns(paths[0], reading)
+        opening = _opening(paths[0], blanks=reading.text is None)
+        self._separator = opening.separator
+        self._names = opening.fields
+        self._count = len(opening.fields)  # columns that the lines hold; those of folders come after them
+        self._header = _has_header(opening, reading)
+        known = opening.fields if self._header else [str(i) for i in range(self._count)]
+        self._folders = FolderColumns(paths, known)
+        columns = _find_columns(opening, [*known, *self._folders.names], self._header, reading)
+        self._decimal = "," if opening.has_decimal_commas(set(columns.dropped), header=self._header) else "."
         self._with_gaps = False  # a missing value was met; until then fields are not compared with its spellings
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
 
     def _read_all(self) -> Iterator[Batch]:
-        headers = {path: self._check_first_line(path) for path in self._paths}
+        before = {path: self._check_first_line(path) for path in self._paths}
         for text in blocks_of_files(self._paths, self._reading):
-            body = _after_line(text, headers[text.path])
+            body = self._without_comments(_after_line(text, before[text.path]))
             if _content(body.data):
                 line = partial(body.line_of, content=_content)
-                yield Batch(PandasTable(self._parse(body)), body.path, body.position, line=line)
+                table = self._folders.beside(PandasTable(self._parse(body)), body.path)
+                yield Batch(table, body.path, body.position, line=line)
 
     def _check_first_line(self, path: str) -> int:
-        """Check that the header is that of the first file, and return its line number; 0 if there is no header."""
-        number, line = first_line(path)
-        fields = _split(path, number, line, self._separator)
-        if self._header and fields != list(self._columns.names or ()):
-            raise InputError(f"{path}, line {number}: the columns are not those of {self._paths[0]}.")
-        return number if self._header else 0
+        """Check that the header is that of the first file, and return the number of the last line before the rows."""
+        found = _opening(path, self._separator)
+        if self._header and found.fields != self._names:
+            raise InputError(f"{path}, line {found.number}: the columns are not those of {self._paths[0]}.")
+        return found.number if self._header else found.number - 1
+
+    def _without_comments(self, text: TextBlock) -> TextBlock:
+        """Return the block with lines left blank that begin with ``#``, unless rows may begin with words."""
+        if not (text.data.startswith(b"#") or b"\n#" in text.data) or 0 in self._columns.texts:
+            return text
+        lines = (b"" if line.startswith(b"#") else line for line in text.data.split(b"\n"))
+        return replace(text, data=b"\n".join(lines))
 
     def _parse(self, text: TextBlock) -> pd.DataFrame:
         if MARK in text.data:  # pandas would drop it, but only at the beginning of a block
@@ -79,33 +105,31 @@ class CsvSource(TableSource):
         self._check_short_lines(text, frame)
         if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
             raise self._explain(text, ValueError("booleans"))
+        label = self._columns.label
+        if self._decimal == "," and label is not None and label < self._count:
+            frame[label] = frame[label].str.replace(rf"^(\s*){_DECIMAL.pattern}(\s*)$", r"\1\2.\3\4", regex=True)
         return frame
 
     def _check_short_lines(self, text: TextBlock, frame: pd.DataFrame) -> None:
         """Raise InputError if a line has too few fields, which pandas takes for missing values."""
-        last = frame[self._columns.count - 1]
+        last = frame[self._count - 1]
         suspects = set(np.flatnonzero((last.isna() | (last == "")).to_numpy()).tolist())
         for row, (number, line) in enumerate(text.lines(_content) if suspects else ()):
-            if row in suspects and len(_split(text.path, number, line, self._separator)) < self._columns.count:
+            if row in suspects and len(_split(text.path, number, line, self._separator)) < self._count:
                 raise self._explain(text, ValueError("too few fields"))
 
     def _begins_too_wide(self, text: TextBlock) -> bool:
         """Return whether the first line has more fields than there are columns; pandas would make a column of each."""
         _, first = next(text.lines(_content))
-        if first.count(self._separator.encode()) < self._columns.count:
+        if first.count(self._separator.encode()) < self._count:
             return False
-        # as forgiving as pandas, whatever block the line is in
-        words = first.decode("utf-8", "replace").rstrip("\r\n")
-        try:
-            return len(next(csv.reader([words], delimiter=self._separator))) > self._columns.count
-        except csv.Error:  # a very long field, which pandas takes
-            return False
+        return len(_loose_fields(first, self._separator)) > self._count
 
     def _read(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields, with labels as strings and all else as numbers, NaN if missing."""
         columns = self._columns
-        types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(columns.count)}
-        words = {i: _SPELLINGS for i in range(columns.count) if i not in columns.texts}
+        types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(self._count)}
+        words = {i: _SPELLINGS for i in range(self._count) if i not in columns.texts}
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
@@ -121,12 +145,14 @@ class CsvSource(TableSource):
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields of a block in which missing values have blanks around them or rare spellings."""
         words = self._table(text, dtype=str, na_filter=False)
-        texts = self._columns.texts
-        places = [i for i in range(self._columns.count) if i not in texts]
+        texts = {i for i in self._columns.texts if i < self._count}
+        places = [i for i in range(self._count) if i not in texts]
         fields = pd.Series(words[places].to_numpy(dtype=object).ravel()).str.strip(_BLANK)
         missing = fields.str.lower().str.lstrip("+-").isin(_MISSING)
         column = io.StringIO("\n".join(fields.mask(missing, "nan")))  # one column, since pandas is slow with many
-        numbers = pd.read_csv(column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3)
+        numbers = pd.read_csv(
+            column, header=None, dtype=np.float64, na_values=["nan"], sep="\x1f", quoting=3, decimal=self._decimal
+        )
         values = numbers[0].to_numpy().reshape(len(words), len(places))  # parsed as before, so the bits are the same
         frame = pd.DataFrame(values, columns=places)
         return pd.concat([frame, words[sorted(texts)]], axis=1).sort_index(axis=1) if texts else frame
@@ -135,21 +161,19 @@ class CsvSource(TableSource):
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
-                io.BytesIO(text.data), sep=self._separator, header=None, names=range(self._columns.count),
-                index_col=False, engine="c", **options,
+                io.BytesIO(text.data), sep=r"\s+" if self._separator == " " else self._separator, header=None,
+                names=range(self._count), index_col=False, engine="c", decimal=self._decimal, **options,
             )  # fmt: skip
 
     def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
         """Return whether a numeric column has True and False only, which pandas reads as 1 and 0."""
         suspects = [
-            i
-            for i in range(self._columns.count)
-            if i not in self._columns.texts and frame[i].isin([0, 1, np.nan]).all()
+            i for i in range(self._count) if i not in self._columns.texts and frame[i].isin([0, 1, np.nan]).all()
         ]
         if not suspects:
             return False
         words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
-        return any(not words[i].map(_is_number_or_missing).all() for i in suspects)
+        return any(not words[i].map(self._is_number_or_missing).all() for i in suspects)
 
     def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
@@ -168,56 +192,160 @@ class CsvSource(TableSource):
     def _complaint(self, fields: list[str], most: int = 3) -> str | None:
         """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
         columns = self._columns
-        if len(fields) != columns.count:
-            return f"{len(fields)} fields, but there are {columns.count} columns."
-        bad = [i for i, field in enumerate(fields) if i not in columns.texts and not _is_number_or_missing(field)]
+        if len(fields) != self._count:
+            return f"{len(fields)} fields, but there are {self._count} columns."
+        bad = [i for i, field in enumerate(fields) if i not in columns.texts and not self._is_number_or_missing(field)]
         if not bad:
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {_ENCODE}"
+        way_out = _COMMA if all(_COMMAS.fullmatch(fields[i]) for i in bad) else _ENCODE
+        if self._decimal == "," and all(is_number(fields[i]) for i in bad):
+            way_out = "other numbers have a decimal comma; write all of them alike."
+        return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {way_out}"
+
+    def _is_number_or_missing(self, field: str) -> bool:
+        word = field.strip(_BLANK)
+        if self._decimal == "," and is_number(word):
+            return "." not in word
+        return _is_number_or_missing(word, commas=self._decimal == ",")
 
 
-def _find_columns(path: str, reading: Reading, most: int = 100_000) -> tuple[Columns, bool, str]:
-    """Return the roles of the columns, whether there is a header, and the separator, by the first line.
+@dataclass(frozen=True)
+class _Opening:
+    """The first lines of a file: the fields of the first that is a header or a row, and the lines after it."""
+
+    path: str
+    number: int  # of the first line with fields
+    fields: list[str]
+    rest: list[bytes]
+    separator: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}, line {self.number}"
+
+    def is_number(self, field: str) -> bool:
+        """Return whether a field is a number, perhaps with a decimal comma."""
+        return is_number(field) or (self.separator != "," and _DECIMAL.fullmatch(field) is not None)
+
+    def has_decimal_commas(self, dropped: set[int], *, header: bool) -> bool:
+        """Return whether numbers have a decimal comma: one has, none has a point, and not all may have thousands."""
+        if self.separator == ",":
+            return False
+        rows = [] if header else [self.fields]
+        rows += [[field.strip(_BLANK) for field in _loose_fields(line, self.separator)] for line in self.rest]
+        commas: set[str] = set()
+        for i in set(range(len(self.fields))) - dropped:
+            column = [row[i] for row in rows if i < len(row)]
+            if all(_is_number_or_missing(field, commas=True) for field in column):
+                if any("." in field for field in column):
+                    return False
+                commas.update(field for field in column if _DECIMAL.fullmatch(field))
+        return not all(map(_THOUSANDS.fullmatch, commas))
+
+
+def _opening(path: str, separator: str | None = None, *, blanks: bool = True) -> _Opening:
+    """Read the first lines of a file, whose ``separator`` they tell; ``blanks`` says whether blanks may separate.
+
+    A comment right before the rows has the names of the columns if it has as many fields, none of them a number.
+    """
+    lines = list(opening_lines(path))
+    told = _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(b" "))
+    if told and len(lines) > 1:
+        separator = separator or told[1].decode()
+        lines = lines[1:]
+    comments = list(takewhile(lambda line: line[1].startswith(b"#"), lines))
+    lines = lines[len(comments) :] or lines
+    separator = separator or _find_separator([line for _, line in lines], blanks)
+    number, first = lines[0]
+    fields = _split(path, number, first, separator)
+    rest = [line for _, line in lines[1:]]
+    if comments and comments[-1][0] < number:
+        names = [field.strip(_BLANK) for field in _loose_fields(comments[-1][1].lstrip(b"# "), separator)]
+        if len(names) == len(fields) > 1 and not any(map(is_number, names)) and any(map(is_number, fields)):
+            return _Opening(path, comments[-1][0], names, [first, *rest], separator)
+    return _Opening(path, number, fields, rest, separator)
+
+
+def _find_separator(lines: Sequence[bytes], blanks: bool) -> str:
+    """Return the separator that the first lines tell: the most frequent one of the first line.
+
+    Commas are none if another one is in all lines, and leaves them in numbers only. Blanks are if nothing else is, and
+    all lines have as many words.
+    """
+    first, *rest = (line.decode("utf-8", "replace") for line in lines)
+    for separator in sorted(_SEPARATORS[1:], key=first.count, reverse=True):
+        if separator in first and all(_leaves_commas_in_numbers(line, separator) for line in rest or [first]):
+            return separator
+    found = max(_SEPARATORS, key=first.count)
+    words = {len(line.split()) for line in (first, *rest)}
+    return " " if blanks and found not in first and len(words) == 1 and words != {1} else found
+
+
+def _leaves_commas_in_numbers(line: str, separator: str) -> bool:
+    fields = (field.strip(f'{_BLANK}"') for field in line.split(separator))
+    return separator in line and all("," not in field or _DECIMAL.fullmatch(field) for field in fields)
+
+
+def _has_header(opening: _Opening, reading: Reading, most: int = 100_000) -> bool:
+    """Return whether the first line has the names of the columns.
 
     There may be at ``most`` so many columns: pandas takes some 0.1 ms for each column of each block.
     """
-    number, line = first_line(path)
-    separator = max(_SEPARATORS, key=lambda candidate: line.count(candidate.encode()))
-    fields = _split(path, number, line, separator)
-    if len(fields) > most:
+    if len(opening.fields) > most:
         raise InputError(
-            f"{path}, line {number}: {len(fields)} columns; at most {most} can be read as CSV. Write wider rows as "
+            f"{opening.where}: {len(opening.fields)} columns; at most {most} can be read as CSV. Write wider rows as "
             ".npy or as LIBSVM text."
         )
-    header = reading.header
-    if header is None:
-        words = [field for field in fields if not is_number(field)]
-        named = any(
-            word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, reading.text_column, *reading.drop)
-            for word in words
-        )
-        header = named or len(words) == len(fields)
-    names = tuple(fields) if header else None
-    where = f"{path}, line {number}"
-    columns = choose_columns(
-        where, names, len(fields), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+    if reading.header is not None:
+        return reading.header
+    words = [field for field in opening.fields if not opening.is_number(field)]
+    named = any(
+        word.lower() in LABEL_NAMES or word in (reading.label, reading.weight, reading.text_column, *reading.drop)
+        for word in words
     )
-    return columns, header, separator
+    return named or len(words) == len(opening.fields)
+
+
+def _find_columns(opening: _Opening, known: Sequence[str], header: bool, reading: Reading) -> Columns:
+    """Return the roles of the columns, ``known`` by name, which are those of the lines and of folders."""
+    if len(known) == 1 and reading.label is not False:
+        raise InputError(
+            f"{opening.where}: {shown(opening.fields[0])} is one column; columns are separated by a comma, semicolon, "
+            "tab or bar, or by blanks if all lines have as many words. Read the file by pandas.read_csv(path, sep=...) "
+            "and pass the frame."
+        )
+    names = known if header or len(known) > len(opening.fields) else None
+    return choose_columns(
+        opening.where, names, len(known), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
+    )
 
 
 def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
     """Split one line into fields; raise InputError if it is not UTF-8 or a quotation does not end."""
     try:
-        rows = list(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=separator, strict=True))
+        fields = _fields(line.decode("utf-8"), separator, strict=True)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file.") from error
     except csv.Error as error:
-        raise InputError(
-            f"{path}, line {number}: {shown(str(error))[1:-1]}; a field may not hold a line break."
-        ) from error
-    return [field.strip(_BLANK) for field in rows[0]] if rows else []
+        why = "a carriage return" if b"\r" in line.rstrip(b"\r\n") else shown(str(error))[1:-1]
+        raise InputError(f"{path}, line {number}: {why}; a field may not hold a line break.") from error
+    return [field.strip(_BLANK) for field in fields]
+
+
+def _loose_fields(line: bytes, separator: str) -> list[str]:
+    """Split one line into fields, as forgiving as pandas, whatever block the line is in."""
+    try:
+        return _fields(line.decode("utf-8", "replace"), separator, strict=False)
+    except csv.Error:  # a very long field, which pandas takes
+        return []
+
+
+def _fields(line: str, separator: str, *, strict: bool) -> list[str]:
+    line = line.strip(_BLANK) if separator == " " else line.rstrip("\r\n")
+    read = csv.reader([line], delimiter=separator, strict=strict, skipinitialspace=separator == " ")
+    return next(read, [])
 
 
 def _content(line: bytes) -> bytes:
@@ -233,5 +361,8 @@ def _after_line(text: TextBlock, number: int) -> TextBlock:
     return replace(text, data=parts[-1] if len(parts) > skip else b"", first_line=number + 1)
 
 
-def _is_number_or_missing(field: str) -> bool:
-    return field.strip(_BLANK).lower().lstrip("+-") in _MISSING or is_number(field)
+def _is_number_or_missing(field: str, *, commas: bool) -> bool:
+    """Return whether a field is a number, with a decimal comma if there are such, or stands for a missing value."""
+    if field.lower().lstrip("+-") in _MISSING or is_number(field):
+        return True
+    return commas and _DECIMAL.fullmatch(field) is not None

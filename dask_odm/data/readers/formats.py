@@ -19,8 +19,9 @@ import scipy.sparse
 from dask_odm.data.readers.csv_files import CsvSource
 from dask_odm.data.readers.json_lines import JsonLinesSource
 from dask_odm.data.readers.libsvm import LibsvmSource
-from dask_odm.data.readers.lines import COMPRESSIONS, PipedText, first_bytes, first_line
+from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
 from dask_odm.data.readers.numpy_files import numpy_source
+from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
@@ -38,7 +39,8 @@ _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
 }
-_MAGIC = ((b"\x93NUMPY", "numpy"), (b"PK\x03\x04", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+_MAGIC = ((b"\x93NUMPY", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
+_BINARY = ("numpy", "parquet", "arrow")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
 _PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
@@ -119,7 +121,7 @@ def _of_files(paths: list[str], reading: Reading) -> TableSource:
     if reading.header is not None and kind != "csv":
         raise InputError(f"header is for CSV text, not for {kind}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
-    if piped and kind in ("numpy", "parquet", "arrow"):
+    if piped and kind in _BINARY:
         raise InputError(f"{piped[0]}: must be LIBSVM, CSV or JSON lines, not {kind}; save it to a file first.")
     if kind == "csv":
         return CsvSource(paths, reading)
@@ -237,21 +239,25 @@ def find_files(source: Any) -> list[str]:
         )
     if not all(isinstance(item, str | os.PathLike) for item in items):
         raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
-    return [file for item in items for file in _expanded(item)]
+    files = [file for item in items for file in _expanded(item)]
+    named = [os.path.dirname(os.path.abspath(file)) for file in files if type(file) is str]
+    if len(named) < 2:
+        return files
+    folder = os.path.commonpath(named)
+    return [FoundFile(file, folder) if type(file) is str else file for file in files]
 
 
 def detect_format(path: str) -> str:
     """Return the format of a file by its name, else by its first line; raise InputError if neither tells."""
     if not isinstance(path, PipedText):
-        stem, suffix = os.path.splitext(path.lower())
-        if suffix in _SHEETS and os.path.exists(path):
-            raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
-        if suffix in COMPRESSIONS:
-            suffix = os.path.splitext(stem)[1]
-        for kind, suffixes in _SUFFIXES.items():
-            if suffix in suffixes:
-                return kind
+        kind = _told_by_name(path)
+        if kind is not None:
+            return kind
     head = first_bytes(path)
+    if head.startswith(ZIP) and not isinstance(path, PipedText):
+        kind = _told_by_member(path)
+        if kind is not None:
+            return kind
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
@@ -268,8 +274,42 @@ def detect_format(path: str) -> str:
     )
 
 
+def _told_by_name(path: str) -> str | None:
+    """Return the format that the name of a file tells."""
+    stem, suffix = os.path.splitext(path.lower())
+    if suffix in _SHEETS and os.path.exists(path):
+        raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
+    if suffix == ".zip":
+        return _told_by_member(path)
+    kind = _of_suffix(stem.removesuffix(".tar") if suffix in COMPRESSIONS or suffix == ".tar" else path.lower())
+    if suffix in COMPRESSIONS:
+        _require_text(path, kind)
+    return kind
+
+
+def _told_by_member(path: str) -> str | None:
+    """Return the format that the names in a zip archive tell: NumPy arrays, or one file of text."""
+    names = names_in_zip(path)
+    if any(name.endswith(".npy") for name in names):
+        return "numpy"
+    kind = _of_suffix(names[0].lower()) if len(names) == 1 else None
+    _require_text(path, kind)
+    return kind
+
+
+def _of_suffix(name: str) -> str | None:
+    suffix = os.path.splitext(name)[1]
+    return next((kind for kind, suffixes in _SUFFIXES.items() if suffix in suffixes), None)
+
+
+def _require_text(path: str, kind: str | None) -> None:
+    """Raise InputError if a file that is packed holds a format that is not text."""
+    if kind in _BINARY:
+        raise InputError(f"{path}: only text is read from a packed file, not {kind}; unpack it first.")
+
+
 def _expanded(item: str | os.PathLike[str]) -> list[str]:
-    if isinstance(item, PipedText):
+    if isinstance(item, PipedText | FoundFile):
         return [item]
     path = os.fspath(item)
     if is_address(path):
@@ -289,33 +329,46 @@ def _expanded(item: str | os.PathLike[str]) -> list[str]:
     files = [file for each in found for file in (_folder(each) if os.path.isdir(each) else [each])]
     if not files:
         raise InputError(f"{path}: no file matches.")
-    return files
+    folder = path
+    while glob.has_magic(folder):
+        folder = os.path.dirname(folder)
+    return [FoundFile(file, folder) for file in dict.fromkeys(files)]  # a pattern may match a folder and what it holds
 
 
 def _folder(path: str) -> list[str]:
+    """Return the files of a folder, and of the folders in it whose names tell columns."""
     try:
-        names = sorted(filter(_is_data, os.listdir(path)), key=_order)
+        files = list(_files_below(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from error
-    if not names:
+    if not files:
         raise InputError(f"{path}: is a folder without data files.")
-    files = [os.path.join(path, name) for name in names]
-    inner = [file for file in files if os.path.isdir(file)]
-    if inner:
-        pattern = os.path.join(path, "**", "*.csv")
-        raise InputError(f"{path}: holds the folder {inner[0]}; name the files by a pattern such as '{pattern}'.")
-    return files
+    return [FoundFile(file, path) for file in files]
+
+
+def _files_below(path: str) -> Iterator[str]:
+    for name in sorted(filter(_is_data, os.listdir(path)), key=_order):
+        file = os.path.join(path, name)
+        if not os.path.isdir(file):
+            yield file
+        elif is_partition(name):
+            yield from _files_below(file)
+        else:
+            inner = (each for _, _, names in os.walk(file) for each in sorted(filter(_is_data, names)))
+            suffix = os.path.splitext(next(inner, ".csv"))[1] or ".csv"
+            pattern = os.path.join(path, "**", f"*{suffix}")
+            raise InputError(f"{path}: holds the folder {file}; name the files by a pattern such as '{pattern}'.")
 
 
 def _objects(location: str) -> list[str]:
-    """Return an object, or the objects directly below an address, in the order of files of a folder."""
+    """Return an object, or the objects below an address, in the order of files of a folder."""
     if glob.has_magic(location):
         raise InputError(f"{location}: patterns are of this machine's files only; name the objects, or what is above.")
-    found = objects_at(location)
+    found = objects_at(location, is_partition)
     files = found if found == [location] else sorted(filter(_is_data, found), key=_order)
     if not files:
         raise InputError(f"{location}: there is no such object, and none below it that holds data.")
-    return files
+    return [FoundFile(file, location) for file in files]
 
 
 def _is_data(path: str) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line
+from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.tables import Batch, TableSource
 from dask_odm.errors import InputError
@@ -28,30 +29,34 @@ class JsonLinesSource(TableSource):
         self._paths = tuple(paths)
         number, line = first_line(paths[0])
         where = f"{paths[0]}, line {number}"
-        names = list(_record(where, line))
+        held = list(_record(where, line))
+        self._count = len(held)  # columns that the lines hold
+        self._folders = FolderColumns(paths, held)
+        names = [*held, *self._folders.names]
         columns = choose_columns(
             where, names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
         )
+        self.labels_are_text = self._folders.has(columns.label)
         super().__init__(describe(paths), columns, self._read_all, reading, size=sum(map(file_size, paths)))
 
     def _read_all(self) -> Iterator[Batch]:
         for text in blocks_of_files(self._paths, self._reading):
-            table = JsonTable(text, self._columns)
+            table = JsonTable(text, self._columns, self._count)
             if table.rows:
                 line = partial(text.line_of, content=_content)
-                yield Batch(table, text.path, text.position, line=line)
+                yield Batch(self._folders.beside(table, text.path), text.path, text.position, line=line)
             del table  # before the next text is parsed
 
 
 class JsonTable:
-    """`Table` of a block of JSON lines. Only the columns that are not dropped are held."""
+    """`Table` of a block of JSON lines, which hold the first ``count`` columns. Those that are not dropped are held."""
 
     csr = None
 
-    def __init__(self, text: TextBlock, columns: Columns) -> None:
-        names = columns.names or ()
+    def __init__(self, text: TextBlock, columns: Columns, count: int) -> None:
+        names = (columns.names or ())[:count]
         self._place = partial(_place, text)
-        self._values: dict[int, list[Any]] = {i: [] for i in range(columns.count) if i not in set(columns.dropped)}
+        self._values: dict[int, list[Any]] = {i: [] for i in range(count) if i not in set(columns.dropped)}
         known = set(names)
         self.rows = 0
         for number, line in text.lines(_content):

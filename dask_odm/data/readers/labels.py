@@ -12,22 +12,24 @@ import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.store.layout import Label
+from dask_odm.data.store.statistics import as_numbers
 from dask_odm.errors import InputError
 
 MAX_LABELS = np.iinfo(np.int16).max
 MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are real targets
 TARGETS = ("auto", "classes", "real")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")  # longer numbers are no classes, and may be too long for Python
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+# numbers without leading zeros, which codes have; longer ones may be too long for Python
+_WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,39})")
+_NUMBER = re.compile(r"([+-]?)((?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 class LabelEncoder:
     """Encoder that gives each distinct label a code, in order of appearance, or finds that labels are real targets.
 
-    If labels were read from ``text``, their type follows from all of them: integers if all are, else floats if all are
-    numbers, else strings. Otherwise each keeps its type. ``target`` is ``classes``, ``real`` (numbers, kept as they
-    are) or ``auto``: classes, until there are more than 100 different labels, all of them numbers and some not whole;
-    then they are real, from the first row on. ``is_real`` says what is known so far.
+    Equal numbers are one class, and so are strings of the same letters. If labels were read from ``text``, their type
+    follows from all of them, see `text_values`; otherwise each keeps its type. ``target`` is ``classes``, ``real``
+    (numbers, kept as they are) or ``auto``: classes, until there are more than 100 different labels, all of them
+    numbers and some not whole; then they are real, from the first row on. ``is_real`` says what is known so far.
     """
 
     def __init__(self, *, text: bool, target: str = "classes") -> None:
@@ -135,16 +137,32 @@ def _distinct(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Any]:
 
 
 def text_values(labels: list[Any]) -> list[Label]:
-    """Return labels read from text with their type. They are strings, or floats if the format has numbers only."""
-    if all(isinstance(label, float) for label in labels):
-        return [int(label) for label in labels] if all(label.is_integer() for label in labels) else labels
-    words = [str(label).strip() for label in labels]
-    if all(_WHOLE.fullmatch(word) for word in words):
-        return [int(word) for word in words]
-    numbers = [float(word) for word in words] if all(_NUMBER.fullmatch(word) for word in words) else [math.inf]
-    if all(map(math.isfinite, numbers)):
-        return list(numbers)
-    return list(words)
+    """Return labels read from text with their type: integers if all are, else floats if all are numbers, else strings.
+
+    Strings are as they are spelled. So are numbers if one has leading zeros, as ``007`` has, if two of them are
+    one number that is spelled in two ways, as ``1E5`` and ``100000``, or if one has too many digits to be kept.
+    ``1``, ``+1`` and ``1.0`` count as one spelling. LIBSVM text has numbers only, which are given as such.
+    """
+    if any(isinstance(label, str) for label in labels):
+        words = [label.strip() for label in labels]
+        spellings = [_spelling(word) for word in words]
+        numbers = [] if None in spellings else [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
+    else:
+        labels = [int(label) if abs(label) < 2**63 and label == int(label) else label for label in labels]
+        spellings = numbers = labels
+    kept = as_numbers(numbers)
+    return kept if kept and len(set(kept)) == len(set(spellings)) else list(map(str, labels))
+
+
+def _spelling(word: str) -> str | None:
+    """Return how a number is spelled without what is often left out: a plus, a zero in front, zeros behind a point."""
+    found = _NUMBER.fullmatch(word)
+    if found is None or not math.isfinite(float(word)):
+        return None
+    sign, digits, exponent = found.groups()
+    whole, _, fraction = digits.partition(".")
+    plain = f"{whole or '0'}.{fraction.rstrip('0')}{(exponent or '').lower()}"
+    return plain if float(word) == 0 else f"{sign.removeprefix('+')}{plain}"
 
 
 def _plain(value: Any) -> Label | None:

@@ -30,8 +30,9 @@ class LibsvmSource(TableSource):
     """Rows of one or more LIBSVM files, read one after another.
 
     Without ``n_features`` a first pass over the files looks for the largest index. It takes little time beside reading
-    them, but a compressed file is decompressed twice. Unless ``allow_large``, InputError is raised if the rows
-    would take far more bytes than their text, perhaps because of one wrong index. With ``label=False``, labels are
+    them, but a compressed file is decompressed twice. If dense rows would take far more bytes than their text, rows are
+    read as sparse ones. If only one row has so large an index, which may be wrong, InputError is raised unless
+    ``allow_large``. With ``label=False``, labels are
     left out, and lines may begin with their first pair.
     """
 
@@ -51,7 +52,7 @@ class LibsvmSource(TableSource):
                 "give n_features (--n-features)."
             )
         columns = Columns(None, n_features or self._scan(), None, None)
-        super().__init__(self.description, columns, self._read_all, reading, size=self.size)
+        super().__init__(self.description, columns, self._read_all, self._reading, size=self.size)
 
     def _read_all(self) -> Iterator[Batch]:
         labelled = self._reading.label is not False
@@ -70,12 +71,14 @@ class LibsvmSource(TableSource):
     def _scan(self) -> int:
         """Return the largest index of all files."""
         largest = 0
+        second = 0  # largest last index of the other rows
         rows = 0
         nbytes = 0
         where = ""
         report(Progress("scan", 0, self.size, "bytes"))
         for text in blocks_of_files(self._paths, self._reading):
-            index, number, filled = _largest_index(text)
+            index, other, number, filled = _largest_index(text)
+            second = max(second, other, min(index, largest))
             if index > largest:
                 largest = index
                 where = f"{text.path}, line {number}"
@@ -85,7 +88,9 @@ class LibsvmSource(TableSource):
         if largest == 0:
             raise InputError(f"{self.description}: no index:value pair in any line; give n_features if that is right.")
         needed = rows * largest * np.dtype(self._reading.dtype).itemsize
-        if is_far_more(needed, nbytes) and not (self._reading.allow_large or self._reading.sparse):
+        if is_far_more(needed, nbytes) and self._reading.sparse is None and second > largest // 2:
+            self._reading = replace(self._reading, sparse=True)
+        elif is_far_more(needed, nbytes) and not (self._reading.allow_large or self._reading.sparse):
             raise InputError(
                 f"{where}: index {largest} makes {rows} rows of {largest} features, {format_bytes(needed)} as a store, "
                 f"of {format_bytes(nbytes)} of text. If that is meant, make a sparse store with sparse=True "
@@ -94,7 +99,7 @@ class LibsvmSource(TableSource):
             )
         return largest
 
-    def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[np.float64]]:
+    def _parse(self, text: TextBlock) -> tuple[Any, npt.NDArray[Any]]:
         """Return the block as a CSR matrix of the requested type, and its labels."""
         found = parse_rows(text.data, self.n_features)
         if found is None:
@@ -109,8 +114,22 @@ class LibsvmSource(TableSource):
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
             index = f"index {rows.indices[at] + 1}"
             raise not_finite(_place(text, row), index, rows.data[at], self._reading.dtype)
+        self.rounded.note(rows.data, values, rows.indices)
         rows.data = values
-        return rows, y
+        return rows, _with_long_labels(text, y)
+
+
+def _with_long_labels(text: TextBlock, y: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Return the labels of a block, of which those are Python's whole numbers that are too long for float64."""
+    long = np.abs(y) >= 2.0**53
+    if not long.any():
+        return y
+    labels = y.astype(object)
+    words = (_content(line).split(None, 1)[0] for _, line in text.lines(_content))
+    for row, word in enumerate(words):
+        if long[row] and _INDEX.fullmatch(word):
+            labels[row] = int(word)
+    return labels
 
 
 def _content(line: bytes) -> bytes:
@@ -129,16 +148,16 @@ def _labelled(text: TextBlock) -> TextBlock:
     return replace(text, data=b"\n".join(lines))
 
 
-def _largest_index(text: TextBlock) -> tuple[int, int, int]:
-    """Return the largest last index of all lines, the number of its line, and the number of rows."""
-    largest, before, rows = largest_index(text.data, MAX_FEATURES)
+def _largest_index(text: TextBlock) -> tuple[int, int, int, int]:
+    """Return the largest last index of all lines, that of the other lines, the number of its line, and of rows."""
+    largest, second, before, rows = largest_index(text.data, MAX_FEATURES)
     number, line = next(islice(text.lines(), before, None))
     if largest > MAX_FEATURES:
         index = _content(line).rpartition(b":")[0].split()[-1].lstrip(b"+0").decode()
         raise InputError(
             f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
         )
-    return largest, number, rows
+    return largest, second, number, rows
 
 
 def explain(text: TextBlock, n_features: int) -> InputError:

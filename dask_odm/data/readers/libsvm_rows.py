@@ -41,19 +41,21 @@ def parse_rows(text: bytes, n_features: int) -> tuple[Any, Array] | None:
     return csr_array((values, columns[:entries], ends[: rows + 1]), shape=(rows, n_features)), numbers[:rows]
 
 
-def largest_index(text: bytes, most: int) -> tuple[int, int, int]:
-    """Return the largest last index of whole lines, how many lines are before its line, and the number of rows.
+def largest_index(text: bytes, most: int) -> tuple[int, int, int, int]:
+    """Return the largest last index of whole lines, that of the other lines, how many lines are before its line, and
+    the number of rows.
 
     Indices are taken to ascend, which `parse_rows` checks. One that is larger than ``most`` ends the search.
     """
     text = text if text.endswith(b"\n") else text + b"\n"
-    largest, line, rows = _scan(frozen(np.frombuffer(text, np.uint8)), most)
-    return largest, line, rows
+    largest, second, line, rows = _scan(frozen(np.frombuffer(text, np.uint8)), most)
+    return largest, second, line, rows
 
 
 @compiled_in_order
-def _scan(text: Array, most: int) -> tuple[int, int, int]:
+def _scan(text: Array, most: int) -> tuple[int, int, int, int]:
     largest = 0
+    second = 0
     where = 0
     rows = 0
     line = 0
@@ -70,12 +72,14 @@ def _scan(text: Array, most: int) -> tuple[int, int, int]:
             while start > 0 and not _ends_word(text[start - 1]):
                 start -= 1
             stop, index = _index(text, start, most)
-            if stop == colon + 1 and index > largest:
-                largest = index
-                where = line
+            if stop == colon + 1 and index > second:
+                second = min(index, largest)
+                if index > largest:
+                    largest = index
+                    where = line
         at = _next_word(text, at) + 1
         line += 1
-    return largest, where, rows
+    return largest, second, where, rows
 
 
 def _read_others(text: bytes, others: Array, numbers: Array, step: int = 1 << 12) -> bool:

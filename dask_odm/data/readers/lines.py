@@ -6,9 +6,11 @@ import bz2
 import gzip
 import lzma
 import os
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -19,15 +21,83 @@ from dask.utils import format_bytes
 from dask_odm.data.readers.sources import Reading
 from dask_odm.data.storage.files import TEXT_BYTES
 from dask_odm.data.storage.locations import open_source, source_size
-from dask_odm.errors import InputError
+from dask_odm.errors import DaskODMError, InputError
 
 LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
+ZIP = b"PK\x03\x04"  # first bytes of a zip archive
+_LOOK = 512  # bytes of the beginning that tell how a file is packed: the header of a tar archive
+_FIRST_LINE = 1 << 16  # bytes of the beginning that are looked at for what ends lines, and for the first ones
+
+
+class _PackedError(Exception):
+    """Text that cannot be unpacked, and the way out."""
+
+
+def _zstd(file: Any) -> Any:
+    """Return the stream of text of a file that zstd compressed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise _PackedError("zstd-compressed text needs pyarrow; pip install pyarrow, or unpack it: unzstd.") from error
+    return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, mode="r"), "zstd")
+
+
+def _zipped(file: Any) -> Any:
+    """Return the stream of text of a zip archive, which holds one file."""
+    if not hasattr(file, "seek"):
+        raise _PackedError("a zip archive cannot be read through a pipe; save it to a file first.")
+    archive = zipfile.ZipFile(file)
+    names = _files_in(archive)
+    if len(names) != 1:
+        raise _not_one(names)
+    return archive.open(names[0])
+
+
+def _files_in(archive: zipfile.ZipFile) -> list[str]:
+    return [name for name in archive.namelist() if _is_file(name)]
+
+
+class _TarMember:
+    """Text of a tar archive, which holds one file, and is read from beginning to end."""
+
+    def __init__(self, stream: Any) -> None:
+        self._archive = tarfile.open(fileobj=stream, mode="r|")  # noqa: SIM115  # it holds nothing open beside the stream
+        self._files: Iterator[Any] = (member for member in self._archive if member.isfile() and _is_file(member.name))
+        first = next(self._files, None)
+        if first is None:
+            raise _not_one([])
+        self._name = first.name
+        self._text: Any = self._archive.extractfile(first)
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._text.read(size)
+        if size and not data:
+            others = [member.name for member in self._files]
+            if others:
+                raise _not_one([self._name, *others])
+        return data
+
+
+def _is_file(name: str) -> bool:
+    """Return whether the name of a member is that of a file, not of a folder or of what macOS puts beside each file."""
+    return not (name.endswith("/") or name.startswith("__MACOSX/") or os.path.basename(name).startswith("."))
+
+
+def _not_one(files: Sequence[str]) -> _PackedError:
+    """Return the error for an archive that does not hold one file."""
+    held = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+    return _PackedError(f"holds {len(files)} files{f', {held}' if held else ''}; unpack it, and name those to read.")
+
+
 # suffix: name, first bytes, and what opens it
 COMPRESSIONS: dict[str, tuple[str, bytes, Callable[..., Any]]] = {
     ".gz": ("gzip", b"\x1f\x8b", gzip.open),
     ".bz2": ("bzip2", b"BZh", bz2.open),
     ".xz": ("xz", b"\xfd7zXZ\x00", lzma.open),
+    ".zst": ("zstd", b"\x28\xb5\x2f\xfd", _zstd),
+    ".zip": ("zip", ZIP, _zipped),
 }
+_UNKNOWN = (b"7z\xbc\xaf\x27\x1c", b"Rar!", b"\x04\x22\x4d\x18", b"\x1f\x9d")  # 7-Zip, RAR, LZ4, compress
 MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8
 
 
@@ -62,7 +132,7 @@ def is_far_more(made: int, text: int) -> bool:
 class PipedText(str):
     """Name in messages of text that comes through a binary stream, which is read once.
 
-    gzip, bzip2 and xz are recognised by their first bytes.
+    How it is packed is recognised by its first bytes.
     """
 
     pipe: _Pipe
@@ -76,11 +146,13 @@ class PipedText(str):
     @cached_property
     def text(self) -> _Pipe:
         """The decompressed text."""
-        return _Pipe(_decompressed(self.pipe, self.pipe.look(lambda head: len(head) >= 6)))
+        return _Pipe(_unpacked(self.pipe, self.pipe.look(lambda head: len(head) >= _LOOK), ExitStack()))
 
 
 class _Pipe:
     """A stream of which the beginning can be looked at before it is read."""
+
+    closed = False  # pyarrow asks
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -90,7 +162,7 @@ class _Pipe:
     def read(self, size: int = -1) -> bytes:
         head = self._head if size < 0 else self._head[:size]
         self._head = self._head[len(head) :]
-        data: bytes = head or self._stream.read(size)
+        data: bytes = head if len(head) == size else head + self._stream.read(size - len(head) if size >= 0 else -1)
         self._read += len(data)
         return data
 
@@ -119,24 +191,20 @@ def file_size(path: str) -> int:
 
 @contextmanager
 def open_text(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a file for reading, decompressing gzip, bzip2 or xz, which the first bytes tell.
+    """Open a file for reading, unpacking gzip, bzip2, xz, zstd, zip and tar, which the first bytes tell.
 
     Yields the stream of text bytes and the file itself, whose ``tell`` is the position on disk. Damage and errors of
     the system become InputError.
     """
-    with _explained(path):
+    with _explained(path), ExitStack() as opened:
         if isinstance(path, PipedText):
             yield cast(IO[bytes], path.text), cast(IO[bytes], path.pipe)
             return
-        with open_source(path) as file:
-            head = file.read(6)
-            file.seek(0)
-            suffix = os.path.splitext(path)[1].lower()
-            if suffix in COMPRESSIONS and not any(head.startswith(magic) for _, magic, _ in COMPRESSIONS.values()):
-                name = COMPRESSIONS[suffix][0]
-                raise InputError(f"{path}: is not {name}-compressed; fetch it again, or rename it if it is plain text.")
-            with _decompressed(file, head) as stream:
-                yield stream, file
+        file = opened.enter_context(open_source(path))
+        head = file.read(_LOOK)
+        file.seek(0)
+        _require_packed(path, head)
+        yield _unpacked(file, head, opened), file
 
 
 @contextmanager
@@ -144,18 +212,39 @@ def _explained(path: str) -> Iterator[None]:
     """Raise damage and errors of the system as InputError."""
     try:
         yield
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError) as error:
         raise InputError(f"{path}: the compressed file is damaged or cut off ({error}).") from error
+    except _PackedError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (NotImplementedError, RuntimeError) as error:  # of zipfile: packed in an unknown way, or encrypted
+        raise InputError(f"{path}: cannot be unpacked here ({error}); unpack it first.") from error
     except OSError as error:
+        if error.errno is None and not isinstance(error, DaskODMError):  # of bz2 and zstd
+            raise InputError(f"{path}: the compressed file is damaged or cut off ({error}).") from error
         raise InputError(f"{path}: {error.strerror or error}.") from error
 
 
-def _decompressed(file: Any, head: bytes) -> Any:
-    """Return the stream of text of a file or pipe that begins with ``head``."""
-    for _, magic, opened in COMPRESSIONS.values():
+def _require_packed(path: str, head: bytes) -> None:
+    """Raise InputError if a file that begins with ``head`` is not compressed, though its name says so."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in COMPRESSIONS and not any(head.startswith(magic) for _, magic, _ in COMPRESSIONS.values()):
+        name = COMPRESSIONS[suffix][0]
+        raise InputError(f"{path}: is not {name}-compressed; fetch it again, or rename it if it is plain text.")
+
+
+def _unpacked(file: Any, head: bytes, opened: ExitStack) -> Any:
+    """Return the stream of text of a file or pipe that begins with ``head``; ``opened`` will close it."""
+    for _, magic, unpack in COMPRESSIONS.values():
         if head.startswith(magic):
-            return opened(file)
-    return file
+            text = _Pipe(opened.enter_context(unpack(file)))
+            return _TarMember(text) if _is_tar(text.look(lambda begun: len(begun) >= _LOOK)) else text
+    if head.startswith(_UNKNOWN):
+        raise _PackedError("unpack it first; only .gz, .bz2, .xz, .zst, .zip and .tar are read as they are.")
+    return _TarMember(file) if _is_tar(head) else file
+
+
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
 
 
 def blocks_of_files(paths: Sequence[str], reading: Reading) -> Iterator[TextBlock]:
@@ -170,17 +259,23 @@ def blocks_of_files(paths: Sequence[str], reading: Reading) -> Iterator[TextBloc
 def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> Iterator[TextBlock]:
     """Yield the whole file as blocks of about ``block_bytes``; a longer line makes a longer block.
 
+    If there is no line feed but a carriage return in the beginning, this one ends lines, and a line feed replaces it.
+
     Raises InputError if there is no such file, or for a damaged compressed file, UTF-16 text, a line of more than 256
     MiB or, unless ``allow_large``, a compressed file that unpacks to far more than compressed text does.
     """
     line = 1
     rest = bytearray()
     unpacked = 0
-    with open_text(path) as (stream, file):
+    with open_text(path) as (text, file):
+        stream = _Pipe(text)
+        head = stream.look(lambda text: b"\n" in text or len(text) >= _FIRST_LINE)
+        ends_in_cr = b"\n" not in head and b"\r" in head[:-1]
         while data := stream.read(max(block_bytes, len(MARK))):
             if not allow_large:
                 _check_unpacked(path, unpacked + len(data), file.tell())
             data = data if unpacked else _without_mark(path, data)
+            data = data.replace(b"\r", b"\n") if ends_in_cr else data
             unpacked += max(1, len(data))
             cut = data.rfind(b"\n") + 1
             if cut == 0:
@@ -208,11 +303,20 @@ def _check_unpacked(path: str, unpacked: int, read: int) -> None:
 
 def first_line(path: str) -> tuple[int, bytes]:
     """Return number and content of the first line that is not blank; raise InputError if there is none."""
-    blocks = _looked_at(path) if isinstance(path, PipedText) else text_blocks(path, 1 << 16)
+    return next(opening_lines(path))
+
+
+def opening_lines(path: str, most: int = _FIRST_LINE) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of the whole lines that are not blank in the first ``most`` bytes, one at least.
+
+    Raises InputError if there is none.
+    """
+    blocks = _looked_at(path, most) if isinstance(path, PipedText) else text_blocks(path, most)
     for block in blocks:
-        for number, line in block.lines():
-            if line.strip():
-                return number, line.strip(b"\r\n")
+        found = [(number, line.strip(b"\r\n")) for number, line in block.lines() if line.strip()]
+        if found:
+            yield from found
+            return
     raise InputError(f"{path}: the file is empty.")
 
 
@@ -226,19 +330,33 @@ def is_number(word: str | bytes) -> bool:
     return text.isascii() and "_" not in text
 
 
+def names_in_zip(path: str) -> list[str]:
+    """Return the names of the files in a zip archive."""
+    _require_packed(path, first_bytes(path))
+    with _explained(path), open_source(path) as file, zipfile.ZipFile(file) as archive:
+        return _files_in(archive)
+
+
 def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file; of piped text, the first decompressed ones."""
     if isinstance(path, PipedText):
-        return _looked_at(path)[0].data[:8]
+        return _looked_at(path, 1)[0].data[:8]
     with _explained(path), open_source(path) as file:
         return file.read(8)
 
 
-def _looked_at(path: PipedText) -> list[TextBlock]:
-    """Return the beginning of piped text, which can still be read: its first lines, or all of it."""
+def _looked_at(path: PipedText, least: int) -> list[TextBlock]:
+    """Return the beginning of piped text, which can still be read: ``least`` bytes and a whole line, or all of it."""
+
+    def is_enough(text: bytes) -> bool:
+        begun = text.lstrip()
+        return (len(text) >= least and (b"\n" in begun or b"\r" in begun)) or len(text) > TEXT_BYTES
+
     with _explained(path):
-        head = path.text.look(lambda text: b"\n" in text.lstrip() or len(text) > TEXT_BYTES)
-    return [TextBlock(path, _without_mark(path, head), 1, 0)]
+        head = _without_mark(path, path.text.look(is_enough))
+    head = head if b"\n" in head else head.replace(b"\r", b"\n")
+    whole = head[: head.rfind(b"\n") + 1]
+    return [TextBlock(path, whole if whole.strip() else head, 1, 0)]
 
 
 def _without_mark(path: str, data: bytes) -> bytes:

@@ -98,6 +98,34 @@ def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
         return np.ascontiguousarray(values, dtype=dtype)
 
 
+class RoundedNumbers:
+    """Columns of whole numbers, such as identifiers, of which the stored type rounds some; with the first of each."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, tuple[int, int]] = {}  # by column: a number, and what it became
+
+    def note(self, numbers: npt.NDArray[Any], kept: npt.NDArray[Any], columns: npt.NDArray[Any] | None = None) -> None:
+        """Look at numbers and at what is ``kept`` of them: rows (n, d), or entries (n,) of these ``columns``."""
+        exact = 2.0 ** (np.finfo(kept.dtype).nmant + 1)  # whole numbers up to here are kept as they are
+        if not self.found and kept.max(initial=0.0) <= exact and kept.min(initial=0.0) >= -exact:
+            return
+        size = np.abs(kept)
+        if columns is None:
+            large = np.fmax.reduce(size, axis=0, initial=0.0) > exact
+            large[list(self.found)] = True
+            columns = np.flatnonzero(large)
+            numbers, kept, size = numbers[:, columns], kept[:, columns], size[:, columns]
+            columns = np.broadcast_to(columns, numbers.shape)
+        fractions = np.isfinite(numbers) & (numbers != np.floor(numbers))
+        rounded = (size > exact) & (size < 2.0**64) & ((kept != numbers) | (size > 2.0**53))
+        others = set(columns[fractions].tolist())  # measurements, which have fewer digits than float32 keeps
+        places = np.flatnonzero(rounded)
+        _, first = np.unique(columns.flat[places], return_index=True)
+        for at in places[first].tolist():
+            self.found.setdefault(int(columns.flat[at]), (int(numbers.flat[at]), int(kept.flat[at])))
+        self.found = {column: pair for column, pair in self.found.items() if column not in others}
+
+
 def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
     """Return the error for a number that cannot be stored."""
     if np.isinf(value):

@@ -21,6 +21,7 @@ from pandas.api import types
 from dask_odm.data.readers.sources import (
     Columns,
     Reading,
+    RoundedNumbers,
     SourceBlock,
     choose_columns,
     column_name,
@@ -106,6 +107,7 @@ class TableSource:
     ) -> None:
         self.description = description
         self.size = size
+        self.rounded = RoundedNumbers()  # by feature
         self._columns = columns
         self._batches = batches
         self._reading = reading
@@ -193,6 +195,7 @@ class TableSource:
             else:
                 numbers = batch.table.numbers(self._features, start, stop)
                 X = narrow(numbers, self._reading.dtype)
+                self.rounded.note(numbers, X)
                 if not batch.is_checked:
                     _check_finite(X, numbers, place, self.feature_names)
             labels = None if y is None else y[start:stop]
@@ -212,6 +215,7 @@ class TableSource:
             rows = rows_between(batch.table.csr, start, stop)
             rows = rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
         values = narrow(rows.data, self._reading.dtype)
+        self.rounded.note(rows.data, values, rows.indices)
         if not batch.is_checked and np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1

@@ -15,7 +15,7 @@ import errno
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -231,8 +231,11 @@ def source_size(path: str) -> int:
     return ObjectFile(path).size if is_address(path) else os.path.getsize(path)
 
 
-def objects_at(location: str) -> list[str]:
-    """Return the object at an address, or the objects directly below it, as the files of a folder; else no objects."""
+def objects_at(location: str, enters: Callable[[str], bool]) -> list[str]:
+    """Return the object at an address, or the objects directly below it, as the files of a folder; else no objects.
+
+    ``enters`` says by their names which folders are entered, too.
+    """
     name = name_of(location)
     with explained(location, "list"):
         client = client_of(location)
@@ -240,5 +243,11 @@ def objects_at(location: str) -> list[str]:
             client.head(name)
             return [location]
         except FileNotFoundError:
-            below = client.list_with_delimiter(f"{name}/")["objects"]
-    return [location.removesuffix(name) + each["path"] for each in below]
+            found = []
+            folders = [name]
+            for folder in folders:
+                below = client.list_with_delimiter(f"{folder}/")
+                found += [each["path"] for each in below["objects"]]
+                inner = [each.rstrip("/") for each in below["common_prefixes"]]
+                folders += [each for each in inner if enters(each.rpartition("/")[2])]
+    return [location.removesuffix(name) + each for each in found]

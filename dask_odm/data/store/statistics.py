@@ -258,20 +258,36 @@ def _weight(value: Any) -> float:
 def sort_classes(labels: Sequence[Label], counts: npt.ArrayLike) -> tuple[tuple[Label, ...], npt.NDArray[np.int64]]:
     """Sort the labels that occur, merging equal ones, and return them with the new code of each old one.
 
-    Raises InputError if labels have types that do not compare, such as strings and numbers, or are NaN.
+    Raises InputError if labels have types that do not compare, such as strings and numbers, are NaN, or are whole
+    numbers that are too long to be told apart.
     """
     plain = [label.item() if isinstance(label, np.generic) else label for label in labels]
     present = [label for label, count in zip(plain, np.asarray(counts).tolist(), strict=False) if count]
     kinds = {type(label) for label in present}
-    if kinds == {int, float}:
-        present = [float(label) for label in present]
-        kinds = {float}
+    if kinds and kinds <= {int, float}:
+        numbers = as_numbers(present)
+        if numbers is None:
+            long = max(map(str, present), key=len)
+            raise InputError(f"label {long[:60]} is too long to be kept as a number; give all labels as strings.")
+        present = numbers
+        kinds = {type(numbers[0])}
+        plain = [float(label) if kinds == {float} and type(label) is int else label for label in plain]
     if len(kinds) > 1 or not kinds <= {int, float, str, bool} or any(label != label for label in present):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InputError(f"labels must all be numbers, all strings or all booleans, and not NaN. Got {names}.")
     kept: tuple[Any, ...] = tuple(sorted(set(present)))
     code = {label: i for i, label in enumerate(kept)}
     return kept, np.array([code.get(label, -1) for label in plain], dtype=np.int64)
+
+
+def as_numbers(labels: Sequence[Any]) -> list[Any] | None:
+    """Return numbers of one type: int if all are, else float; None if one is not kept exactly by NumPy's 64 bits."""
+    if all(type(label) is int for label in labels):
+        return list(labels) if all(-(2**63) <= label < 2**63 for label in labels) else None
+    if any(type(label) is int and abs(label) > 2**1023 for label in labels):
+        return None
+    numbers = [float(label) for label in labels]
+    return None if any(type(label) is int and label != float(label) for label in labels) else numbers
 
 
 def class_sums(codes: Array, weight: Array, classes: int) -> npt.NDArray[np.float64]:

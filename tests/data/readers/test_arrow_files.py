@@ -7,7 +7,9 @@ import subprocess
 import sys
 from decimal import Decimal
 
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 
 from dask_odm.data.ingest import ingest
@@ -65,6 +67,45 @@ def test_files_are_what_went_in(tmp_path, kind, block_bytes):
     blocks = list(read_blocks(path, weight="w", block_bytes=block_bytes))
     assert blocks[-1].position == open_source(path).size
     assert max(len(block.X) for block in blocks) <= max(1, block_bytes // 32)
+
+
+FRAME = pd.DataFrame({"a": np.arange(6.0), "id": [7, 8, 9, 5, 4, 3], "y": [0, 1] * 3}, index=[3, 1, 4, 0, 2, 6])
+INDEXED = {
+    "shuffled": (FRAME, ("a", "id")),
+    "named": (FRAME.set_index("id"), ("a",)),
+    "by number": (FRAME.reset_index(drop=True), ("a", "id")),
+    "of two levels": (FRAME.set_index("id", append=True), ("a",)),  # which Dask lacks
+}
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, as it writes
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [(kind, index) for kind in ("parquet", "feather", "table", "folder of Dask") for index in INDEXED][:-1],
+)
+def test_the_index_of_a_frame_is_no_feature(tmp_path, kind, index):
+    """As `pandas.read_parquet` has it; its name still names it."""
+    frame, names = INDEXED[index]
+    table = pa.Table.from_pandas(frame, preserve_index=True)
+    if kind == "folder of Dask":
+        source = str(tmp_path / "frames")
+        dd.from_pandas(frame, npartitions=2, sort=False).to_parquet(source)
+    else:
+        source = table if kind == "table" else _write(kind, table, tmp_path / "a")
+    assert ingest(source, tmp_path / "s.zarr").feature_names == names
+    if "id" in frame.index.names:
+        assert read_all(source, label="id")[1].tolist() == frame.index.get_level_values("id").tolist()
+        assert open_source(source, weight="id").feature_names == ("a",)
+
+
+def test_files_with_and_without_an_index_are_one_data_set(tmp_path):
+    FRAME.to_parquet(tmp_path / "1.parquet")
+    FRAME.reset_index(drop=True).to_parquet(tmp_path / "2.parquet")
+    bare = pa.Table.from_pandas(FRAME).replace_schema_metadata({"pandas": "{"})  # by a program that knows no pandas
+    pq.write_table(bare.rename_columns(["a", "id", "y", "__null_dask_index__"]), tmp_path / "3.parquet")
+    X, y, _ = read_all(tmp_path)
+    np.testing.assert_array_equal(X, np.tile(FRAME[["a", "id"]], (3, 1)))
+    assert y.tolist() == [0, 1] * 9
 
 
 @pytest.mark.parametrize("kind", ["parquet", "file"])

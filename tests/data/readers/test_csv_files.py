@@ -173,3 +173,101 @@ def test_csv_files_must_have_the_same_columns(tmp_path):
         read_all([first, second])
     third = write_file(tmp_path / "3.csv", "a,b,y\n4,5,6\n")
     np.testing.assert_array_equal(read_all([first, third])[0], [[1, 2], [4, 5]])
+
+
+# Dialects -------------------------------------------------------------------------------------------------
+
+XY = ([[1.5, 2.25], [2, -0.5]], ["a", "b"])
+DIALECTS = {
+    "decimal commas": ("l;w;kind\n1,5;2,25;a\n2;-,5;b\n", XY),
+    "decimal commas after tabs": ("l\tw\tkind\n1,5\t2,25\ta\n2\t-5,0E-1\tb\n", XY),
+    "decimal commas after blanks": ("l w kind\n1,5 2,25 a\n2 -,5 b\n", XY),
+    "decimal commas in quotes": ('l;w;kind\n"1,5";"2,25";a\n2;"-,5";b\n', XY),
+    "decimal commas with blanks and gaps": ("l;w;kind\n 1,5 ;2,25;a\nNA;1;c\n2; -,5;b\n", XY),
+    "as many commas as semicolons": ("1,5;0\n2,5;1\n", ([[1.5], [2.5]], ["0", "1"])),
+    "a decimal comma in the targets only": ("l;w;y\n1;2;0,5\n2;3;1,5\n", ([[1, 2], [2, 3]], ["0.5", "1.5"])),
+    "a comma in the header": ("x, C;y\n1,5;0\n2,5;1\n", ([[1.5], [2.5]], ["0", "1"])),
+    "the separator named": ("sep=;\nl;w;kind\n1.5;2.25;a\n2;-.5;b\n", XY),
+    "another separator named": ('"SEP=^"\r\nl^w^kind\r\n1.5^2.25^a\r\n2^-.5^b\r\n', XY),
+    "comments": ("# logger 7, in the cellar, wet\n#\n\nl,w,kind\n1.5,2.25,a\n# off\n#8,8,b\n2,-.5,b\n#end", XY),
+    "names in a comment": ("# by hand\n# l,w,kind\n1.5,2.25,a\n2,-.5,b\n", XY),
+    "savetxt": ("# l w kind\n1.5e+00 2.25e+00 a\n2.0e+00 -5.0e-01 b\n", XY),
+    "blanks": ("l w kind\n1.5 2.25 a\n2 -.5 b\n", XY),
+    "columns of equal width": ("   l     w  kind\n 1.5  2.25  a   \n 2    -.5   b\n", XY),
+    "carriage returns": ("l,w,kind\r1.5,2.25,a\r2,-.5,b\r", XY),
+}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_dialects(tmp_path, dialect, suffix, block_bytes):
+    text, (X, y) = DIALECTS[dialect]
+    path = write_file(tmp_path / f"a.csv{suffix}", COMPRESS[suffix](text.encode()))
+    rows, labels, _ = read_all(path, dtype="float64", block_bytes=block_bytes, drop_missing=True)
+    assert rows.tolist() == X
+    assert labels.tolist() == y
+    if "kind" in text:
+        assert open_source(path).feature_names == ("l", "w")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "X", "y"),
+    [
+        ("a,b\n2,3;4\n5,3;1\n", {}, [[2], [5]], ["3;4", "3;1"]),  # the header has commas alone
+        ("a;b;c\n1;hello, you;x\n2;no;y\n", {"drop": "b"}, [[1], [2]], ["x", "y"]),
+        ("l;w;y\n0.5;1;1,2\n2;3;2,3\n", {}, [[0.5, 1], [2, 3]], ["1,2", "2,3"]),  # numbers have a point
+        ("#1,2,3,x\n#2,4,5,y\n", {"drop": 0}, [[2, 3], [4, 5]], ["x", "y"]),
+        ("name,a,y\n#1,2,x\n#2,4,y\n", {"drop": "name"}, [[2], [4]], ["x", "y"]),
+    ],
+)
+def test_what_is_no_dialect(tmp_path, text, options, X, y):
+    rows, labels, _ = read_all(write_file(tmp_path / "a.csv", text), **options)
+    assert rows.tolist() == X
+    assert labels.tolist() == y
+
+
+def test_blanks_in_texts_separate_nothing(tmp_path):
+    source = open_source(write_file(tmp_path / "a.csv", "some text\nmore text\n"), text=0, label=False, header=False)
+    assert sum(block.X.shape[0] for block in source.blocks()) == 2
+
+
+COMMA = (
+    r"write numbers with a decimal point, or pass the frame of pandas\.read_csv, to which decimal=',' or thousands=','"
+)
+UNCLEAR = [
+    ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", f"line 2: column 'l': '1,500', column 'w': '2,250' are not .*; {COMMA}"),
+    ("l;w;kind\n1.500,5;2,25;a\n2;3,25;b\n", f"line 2: column 'l': '1.500,5' is not a number; {COMMA}"),
+    ("l;w;kind\n1,5;2,25;a\n2;3.5;b\n", f"line 2: column 'l': '1,5', .*; {COMMA}"),
+    ('l,w,kind\n"1,5",2,a\n2,3,b\n', f"line 2: column 'l': '1,5' is not a number; {COMMA}"),
+    ("a:b:kind\n1:2:x\n", r"line 1: 'a:b:kind' is one column; columns are .* pandas\.read_csv\(path, sep=\.\.\.\)"),
+    ("a b kind\n1 2 x\n2 3\n", "line 1: 'a b kind' is one column; .* by blanks if all lines have as many words"),
+    ("my export\na,b,kind\n1,2,x\n", "line 1: 'my export' is one column"),
+    ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; a field may not hold a line break"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), UNCLEAR)
+def test_dialects_that_are_not_clear(tmp_path, text, message):
+    with pytest.raises(InputError, match=rf"train\.csv, {message}"):
+        read_all(write_file(tmp_path / "train.csv", text))
+
+
+def test_later_commas_are_not_words(tmp_path):
+    """The first 64 KiB tell whether numbers have a decimal comma; what is otherwise after them is an error."""
+    text = "l;w;kind\n" + "1;2;a\n" * 20_000 + "1,5;2;b\n"
+    with pytest.raises(InputError, match=rf"line 20002: column 'l': '1,5' is not a number; {COMMA}"):
+        read_all(write_file(tmp_path / "a.csv", text))
+    text = "l;w;kind\n" + "1,5;2;a\n" * 20_000 + "1.5;2;b\n"
+    with pytest.raises(
+        InputError, match=r"line 20002: column 'l': '1\.5' is not a number; .* decimal comma; write all"
+    ):
+        read_all(write_file(tmp_path / "a.csv", text))
+
+
+def test_files_of_a_dialect_are_one_data_set(tmp_path):
+    text = "sep=;\n# {0}\nl;w;kind\n1,5;{0};a\n"
+    paths = [write_file(tmp_path / f"{i}.csv", text.format(i)) for i in range(3)]
+    assert read_all(paths)[0].tolist() == [[1.5, i] for i in range(3)]
+    with pytest.raises(InputError, match=r"b\.csv, line 1: the columns are not those of"):
+        read_all([paths[0], write_file(tmp_path / "b.csv", "l;u;kind\n1,5;2;a\n")])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
+import sys
+import tarfile
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
+from dask_odm.data.readers import lines
 from dask_odm.data.readers.formats import detect_format, open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, libsvm_bytes, read_all, read_blocks, write_file
@@ -55,6 +60,101 @@ def test_a_flipped_bit_in_a_compressed_file(tmp_path, suffix):
 def test_compression_is_told_by_content_not_by_name(tmp_path):
     X, _, _ = read_all(write_file(tmp_path / "a.svm", gzip.compress(b"1 1:5\n")))
     assert X.tolist() == [[5.0]]
+
+
+CSV = b"a,y\n1,2\n3,4\n"
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def tarred(members: dict[str, bytes], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    codec = pytest.importorskip("pyarrow").Codec("zstd")
+    half = len(data) // 2
+    return codec.compress(data[:half], asbytes=True) + codec.compress(data[half:], asbytes=True)  # frames, as pzstd
+
+
+PACKED = {
+    "train.csv.zip": lambda: zipped({"train.csv": CSV}),
+    "by_macos.zip": lambda: zipped({"x/": b"", "x/train.csv": CSV, "__MACOSX/x/._train.csv": b"\0"}),
+    "zip without a name": lambda: zipped({"train.csv": CSV}),
+    "svm.zip": lambda: zipped({"a.libsvm": b"2 1:1\n4 1:3\n"}),
+    "lines.zip": lambda: zipped({"a": b'{"a": 1, "y": 2}\n{"a": 3, "y": 4}\n'}),
+    "train.csv.tar": lambda: tarred({"._train.csv": b"\0", "train.csv": CSV}),
+    "train.csv.tar.gz": lambda: tarred({"train.csv": CSV}, "w:gz"),
+    "train.tar.xz": lambda: tarred({"train.csv": CSV}, "w:xz"),
+    "train.tbz2": lambda: tarred({"train.csv": CSV}, "w:bz2"),
+    "train.csv.zst": lambda: zstd(CSV),
+    "a.svm.zst": lambda: zstd(b"2 1:1\n4 1:3\n"),
+}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+@pytest.mark.parametrize("name", PACKED)
+def test_text_in_archives(tmp_path, name, block_bytes):
+    path = write_file(tmp_path / name, PACKED[name]())
+    X, y, _ = read_all(path, block_bytes=block_bytes)
+    assert X.tolist() == [[1.0], [3.0]]
+    assert [float(each) for each in y] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.zip", zipped({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
+        ("a.zip", zipped({".x": b"", "y/": b""}), "holds 0 files; unpack it"),
+        ("a.tar", tarred({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
+        ("a.tgz", tarred({".x": b""}, "w:gz"), "holds 0 files; unpack it"),
+        ("a.zip", zipped({"a.parquet": b"PAR1"}), "only text is read from a packed file, not parquet; unpack it first"),
+        ("a.parquet.gz", gzip.compress(b"PAR1"), "only text is read from a packed file, not parquet; unpack it first"),
+        (
+            "a.csv.7z",
+            b"7z\xbc\xaf\x27\x1c" + CSV,
+            r"unpack it first; only \.gz, \.bz2, \.xz, \.zst, \.zip and",
+        ),
+        ("a.csv.zip", CSV, "is not zip-compressed; fetch it again"),
+        ("a.zip", b"PK\3\4" + CSV, "the compressed file is damaged or cut off"),
+        ("a.zip", zipped({"a.csv": CSV})[:-30], "the compressed file is damaged or cut off"),
+        ("a.tar", tarred({"a.csv": CSV * 500})[:900], "the compressed file is damaged or cut off"),
+        ("a.zip", zipped({"a.csv": CSV}).replace(b"PK\1\2\x14\3\x14\0\0", b"PK\1\2\x14\3\x14\0\1"), "is encrypted"),
+    ],
+    ids=lambda each: "data" if isinstance(each, bytes) else None,  # archives hold the time
+)
+def test_archives_that_are_refused(tmp_path, name, data, message):
+    with pytest.raises(InputError, match=rf"{name}: .*{message}"):
+        read_all(write_file(tmp_path / name, data))
+
+
+def test_zstd_without_pyarrow(tmp_path, monkeypatch):
+    path = write_file(tmp_path / "a.csv.zst", zstd(CSV))
+    cut = write_file(tmp_path / "cut.csv.zst", zstd(CSV)[:-3])
+    with pytest.raises(InputError, match=r"cut\.csv\.zst: the compressed file is damaged or cut off"):
+        read_all(cut)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"zst: zstd-compressed text needs pyarrow; pip install pyarrow, or unpack it"):
+        read_all(path)
+
+
+def test_a_zip_archive_of_zeros_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 16)
+    path = write_file(tmp_path / "a.csv.zip", zipped({"a.csv": b"a,y\n" + b"0,0\n" * 10**6}))
+    with pytest.raises(InputError, match=r"unpack to more than .*; is this a file of zeros"):
+        read_all(path)
 
 
 def test_text_of_two_bytes_a_letter_is_refused(tmp_path):

@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 from sklearn.datasets import load_svmlight_file
 
 from dask_odm.data.readers import libsvm, lines
@@ -141,6 +142,24 @@ def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, mon
     assert block.X.nnz == 21
     with pytest.raises(InputError, match="line 23: index 50000, but n_features is 5"):
         read_all(path, n_features=5)
+
+
+def test_wide_rows_of_few_entries_are_sparse_by_themselves(tmp_path, monkeypatch):
+    """Only one row with so large an index may be a mistake; a usual text or click log has many."""
+    monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 16)
+    rng = np.random.default_rng(0)
+    rows = [np.unique(rng.integers(1, 20_001, 30)) for _ in range(500)]
+    text = "".join(f"{i % 2} {' '.join(f'{k}:1' for k in row)}\n" for i, row in enumerate(rows))
+    path = write_file(tmp_path / "a.svm", text)
+    for block_bytes in (5000, 10**6):
+        (block, *_) = read_blocks(path, block_bytes=block_bytes)
+        assert issparse(block.X)
+        assert block.X.shape[1] == max(row[-1] for row in rows)
+        assert block.X[[7]].indices.tolist() == (rows[7] - 1).tolist()
+    with pytest.raises(InputError, match=r"makes 500 rows of \d+ features"):
+        open_source(path, sparse=False)
+    with pytest.raises(InputError, match=r"line 501: index 60000 makes 501 rows of 60000 features"):
+        open_source(write_file(tmp_path / "b.svm", f"{text}1 60000:1\n"))
 
 
 def test_wide_rows_that_have_their_text_are_not_refused(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import tarfile
 
 import numpy as np
 import pytest
@@ -107,8 +108,22 @@ def test_libsvm_through_a_pipe(monkeypatch, suffix, buffered, block_bytes):
     np.testing.assert_array_equal(y, labels)
 
 
+def tarred(data: bytes) -> bytes:
+    out, info = io.BytesIO(), tarfile.TarInfo("a.csv")
+    info.size = len(data)
+    with tarfile.open(fileobj=out, mode="w:xz") as archive:
+        archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    return pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
+
+
 @pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    "compress", [bytes, gzip.compress, tarred, zstd, lambda data: (b"sep=,\n# wet\n" + data).replace(b"\n", b"\r")]
+)
 def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
     text = "\n\na,kind,b\n" + "".join(f"{i},{'pq'[i % 2]},{-i}\n" for i in range(300))
     _pipe(monkeypatch, compress(text.encode()))
@@ -142,6 +157,7 @@ def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
         (b"hello\n", {}, "standard input: neither name nor first line tells the format; give format="),
         (gzip.compress(b"1,2\n" * 9999, mtime=0)[:40], {}, "standard input: the compressed file is damaged or cut off"),
         (b"\xff\xfe1\x00", {}, "standard input: UTF-16 text"),
+        (b"PK\3\4" + b"\0" * 999, {}, "standard input: a zip archive cannot be read through a pipe; save it to a file"),
     ],
 )
 def test_what_cannot_be_read_through_a_pipe(monkeypatch, data, options, message):
