@@ -28,6 +28,7 @@ from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
+from dask_odm.printing import quoted, short
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
@@ -49,7 +50,7 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     labels = list(store.classes or ())
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
     if not set(labels) & set(code):
-        raise InputError(f"none of the labels of {store.name}, {labels[:10]}, is the model's: {list(code)}.")
+        raise InputError(f"none of the labels of {store.name}, {quoted(labels)}, is the model's: {quoted(list(code))}.")
     strangers = [label for label in labels if label not in code]
     row = code | {label: i for i, label in enumerate(strangers, len(code))}
     table = np.array([*(row[label] for label in labels), -1])
@@ -273,8 +274,8 @@ class Evaluation:
 
     def table(self, most: int = 8) -> str:
         """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``."""
-        classes = pd.Index(map(str, self.classes), name="true \\ predicted")
-        shown = [*classes, *(f"{label} (unknown)" for label in self.strangers[:most])]
+        classes = pd.Index(map(short, self.classes), name="true \\ predicted")
+        shown = [*classes, *(f"{short(label)} (unknown)" for label in self.strangers[:most])]
         table = pd.DataFrame(self.confusion[: len(shown)], shown, classes).to_string()
         more = len(self.strangers) - most
         return f"{table}\n… and {more} more unknown labels" if more > 0 else table

@@ -6,12 +6,16 @@ All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dask_odm.errors import DaskODMError, InputError
+from dask_odm.printing import short
+
+TICK_LETTERS = 24  # most letters of a label beside a plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +99,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
         if lines:
             lines[0].set_label(f"{chosen.sum()} {what}, {100.0 * weights[-1][chosen].sum():.3g} % of the weight")
     ax.axhline(1.0, color="black", linewidth=1.0, linestyle="--", label="a fair share")
-    suspects = ", ".join(map(str, model.suspects_[:6])) + (" …" if len(model.suspects_) > 6 else "")
+    suspects = ", ".join(ticks(model.suspects_[:6])) + (" …" if len(model.suspects_) > 6 else "")
     title = f"Weights of the shards; suspects: {suspects}" if suspects else "Weights of the shards: no suspects"
     ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=title)
     ax.legend(loc="lower left", fontsize="small")
@@ -123,7 +127,7 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
     false, true = evaluation.roc.curve()
     RocCurveDisplay(fpr=false, tpr=true, roc_auc=evaluation.roc.area).plot(ax, plot_chance_level=True)
-    names = [str(label) for label in evaluation.classes]
+    names = ticks(evaluation.classes)
     ax.set(xlabel=f"rows of {names[0]} taken for {names[1]}", ylabel=f"rows of {names[1]} found", title="ROC")
     return ax
 
@@ -144,7 +148,7 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     ax = new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    shown = ConfusionMatrixDisplay(shares, display_labels=[str(label) for label in evaluation.classes]).plot(
+    shown = ConfusionMatrixDisplay(shares, display_labels=ticks(evaluation.classes)).plot(
         ax=ax, cmap="Blues", im_kw={"vmin": 0.0, "vmax": 1.0}, include_values=few, xticks_rotation=0 if few else 90
     )
     if few:
@@ -220,8 +224,9 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     """
     ax = new_axes() if ax is None else ax
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
-    names = [found.feature_names[j] for j in order]
-    ax.barh(names, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    places = np.arange(len(order))  # names may look alike once they are cut
+    ax.barh(places, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    ax.set_yticks(places, ticks([found.feature_names[j] for j in order]))
     ax.set_xlabel(f"lost of a score of {found.score:.3f}")
     return ax
 
@@ -238,6 +243,11 @@ def draw(found: Any, folder: str) -> list[str]:
             drawn.append(os.path.join(folder, f"{name}.png"))
             figure.savefig(drawn[-1])
     return drawn
+
+
+def ticks(labels: Iterable[Any]) -> list[str]:
+    """Return labels or names that leave room for the plot."""
+    return [short(label, TICK_LETTERS) for label in labels]
 
 
 def new_axes() -> Any:

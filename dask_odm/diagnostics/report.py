@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,8 @@ from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.cards import facts_of
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.html import MOST_LINES, heading, table
+from dask_odm.html import MOST_LINES, heading, safe, table
+from dask_odm.printing import short
 from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -221,7 +221,7 @@ def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
         "unlabelled_rows": "Rows without",
     }
     yield heading("How good it is")
-    yield f"<p>On the rows of <code>{escape(store.name)}</code>.</p>"
+    yield f"<p>On the rows of <code>{safe(store.name)}</code>.</p>"
     left = getattr(model, "loo_score_", None)
     by_group = " by groups" if hasattr(model, "loo_group_scores_") else ""
     rows = [] if left is None else [(f"Score of the training rows, left out{by_group}", left)]
@@ -286,18 +286,18 @@ class Unseen:
 def _of_classes(model: Any, found: Evaluation) -> Iterable[str]:
     """Yield pictures and tables of what a classifier gets right."""
     facts = found.facts()
-    names = list(map(str, found.classes))
+    names = list(map(short, found.classes))
     unseen = Unseen.of(model)
     yield heading("By class")
-    each = [(name, facts["precision"][name], facts["recall"][name]) for name in names[:MOST_LINES]]
-    yield table(["class", "precision", "recall"], each)
+    recalls = list(facts["recall"].values())
+    yield table(["class", "precision", "recall"], list(zip(names, facts["precision"].values(), recalls, strict=True)))
     if len(names) <= MOST_LINES:
         yield picture(lambda: plot_confusion(found))
-        shown = [*names, *(f"{label} (unknown)" for label in found.strangers[:MOST_LINES])]
+        shown = [*names, *(f"{short(label)} (unknown)" for label in found.strangers[:MOST_LINES])]
         counts = found.confusion[: len(shown)].tolist()
         yield table(["true \\ predicted", *names], [(name, *row) for name, row in zip(shown, counts, strict=True)])
     if hasattr(model, "threshold_"):
-        yield from _of_threshold(float(model.threshold_), names, facts["recall"], unseen)
+        yield from _of_threshold(float(model.threshold_), names, recalls, unseen)
     if found.margins:
         yield from _of_margins(np.concatenate(found.margins), found, None if found.threshold else unseen)
     if found.roc is not None and found.roc.area is not None:
@@ -313,13 +313,13 @@ def _of_classes(model: Any, found: Evaluation) -> Iterable[str]:
         yield table([], list(found.probabilities.facts().items()))
 
 
-def _of_threshold(threshold: float, names: list[str], recall: dict[str, Any], unseen: Unseen | None) -> Iterable[str]:
+def _of_threshold(threshold: float, names: list[str], recall: list[Any], unseen: Unseen | None) -> Iterable[str]:
     """Yield where the boundary was moved, and which share of each class is right before and after."""
     yield heading("Boundary")
     text = f"The boundary was moved by {threshold:.4g}: decision values above it are of {names[1]}."
-    yield f"<p>{escape(text)}</p>"
+    yield f"<p>{safe(text)}</p>"
     head = ["recall of", "these rows"]
-    rows: list[list[Any]] = [[name, recall[name]] for name in names]
+    rows: list[list[Any]] = [list(each) for each in zip(names, recall, strict=True)]
     if unseen is not None:
         head += [f"rows {unseen.what}", f"rows {unseen.what}, boundary not moved"]
         moved = unseen.recalls(threshold), unseen.recalls(0.0)
@@ -383,7 +383,7 @@ def _of_map(found: CubeMap) -> Iterable[str]:
         yield f"<p>Of every {found.step}. cell along each dimension.</p>"
     others = [str(d) for d in found.values.dims[:-2]]
     if others:
-        yield f"<p>{escape('Drawn for the first place along ' + ', '.join(others) + '.')}</p>"
+        yield f"<p>{safe('Drawn for the first place along ' + ', '.join(others) + '.')}</p>"
     missing = ("(a feature is missing)", int(found.values.size - len(found.known)))
     if found.codes is not None:
         yield picture(lambda: plot_classes(found))
@@ -429,5 +429,5 @@ def _of_features(found: Importance, of: str) -> Iterable[str]:
     yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std
-    lines = [(found.feature_names[j], *(float(each[j]) for each in columns)) for j in order]
+    lines = [(short(found.feature_names[j]), *(float(each[j]) for each in columns)) for j in order]
     yield table(["feature", "lost", "deviation"], lines)

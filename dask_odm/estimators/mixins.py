@@ -41,6 +41,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ScoreQuery, label_block
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 
@@ -181,7 +182,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
         rows = np.flatnonzero(known & (codes >= 0) & (counted > 0))
         if not len(rows):
-            raise InputError(f"no row with a weight has a label of the model's, {list(code_of)[:10]}.")
+            raise InputError(f"no row with a weight has a label of the model's, {quoted(list(code_of))}.")
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved) -> Any:
