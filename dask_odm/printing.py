@@ -34,5 +34,5 @@ def short(value: Any, most: int = NAME_LETTERS) -> str:
 
 
 def quoted(labels: Any) -> str:
-    """Return a label, or the first of a list of labels, for a message: as Python spells them, without most of long ones."""
+    """Return a label, or the first of a list of labels, for a message: as Python spells them, long ones cut."""
     return _LABELS.repr(labels)

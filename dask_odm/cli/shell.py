@@ -78,7 +78,7 @@ class Commands(click.Group):
             except DaskODMError as error:
                 say(words(str(error)))
             except click.ClickException as error:  # it names what was given, such as files of a pattern
-                error.message = printable(error.message, MESSAGE_LETTERS)
+                vars(error)["message"] = printable(error.message, MESSAGE_LETTERS)
                 raise
             except BrokenPipeError:
                 raise  # click ends quietly

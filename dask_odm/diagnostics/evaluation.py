@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -18,8 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dask_odm.data.readers.sources import is_of
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.pipelines import last_step
 from dask_odm.engine.cluster import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
@@ -38,11 +41,19 @@ SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
     """Compare a classifier's predictions with the labels of a store. Labels are matched by value.
 
+    ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
     kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
     another number of features.
     """
+    steps, model = last_step(model, "evaluate")
     store = _store_of(store)
+    with scratch_folder() if steps else nullcontext("") as folder:
+        return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
+
+
+def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
+    """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
     if store.y_kind == "real":
         store.require_classes()
     if not store.known_rows:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.printing import short
@@ -75,7 +76,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
 
     Parameters
     ----------
-    model : MixingClassifier
+    model : MixingClassifier, or a Pipeline that ends with one
         Fitted.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, as in `plot_margin_distribution`.
@@ -87,6 +88,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     InputError
         If the model has no shards: it is another estimator, or not fitted.
     """
+    model = model[-1] if isinstance(model, Pipeline) else model
     weights = getattr(model, "shard_weights_", None)
     if weights is None:
         raise InputError(f"{type(model).__name__} has no shard_weights_: fit a MixingClassifier, and plot that.")

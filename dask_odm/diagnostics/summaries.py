@@ -15,7 +15,6 @@ from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 from dask_odm.printing import printable, short
 
-
 MOST_ITEMS = 30  # of a mapping, such as the recalls of classes, in a line; parameters of an estimator are fewer
 
 
@@ -118,8 +117,8 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
 def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     """Return a line for each coverage, of how often sets of classes hold their row's own, by `Evaluation.set_facts`."""
     return {
-        f"sets for {float(coverage):.0%}": f"{each['held']:.1%} hold the class of their row, of {each['size']:.3g} classes "
-        f"on average, {each['empty']:.1%} are empty"
+        f"sets for {float(coverage):.0%}": f"{each['held']:.1%} hold the class of their row, with {each['size']:.3g} "
+        f"classes on average; {each['empty']:.1%} are empty"
         for coverage, each in sets.items()
     }
 

@@ -128,8 +128,8 @@ def is_text(label: Any) -> bool:
 def not_text(label: Any) -> str:
     """Return the message for a label that is no text, after the place where it is."""
     return (
-        f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, as "
-        "by label.encode(errors='replace').decode()."
+        f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
+        "as by label.encode(errors='replace').decode()."
     )
 
 

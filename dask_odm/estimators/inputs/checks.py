@@ -96,6 +96,7 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
     if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
         _require_labels_of_classes(y)
         classes, codes = np.unique(y, return_inverse=True)
+    assert codes is not None
     _require_text(classes, codes, "y")
     require_classes(classes)
     return CheckedRows(X, y, weight, names, classes, codes)
