@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.printing import short
 
+MOST_CELLS = 1000  # classes whose confusion is drawn: a cell is a pixel then
 TICK_LETTERS = 24  # most letters of a label beside a plot
 
 if TYPE_CHECKING:
@@ -142,8 +143,15 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     evaluation : dask_odm.diagnostics.evaluation.Evaluation
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
+
+    Raises
+    ------
+    InputError
+        If there are more than 1,000 classes.
     """
     classes = len(evaluation.classes)
+    if classes > MOST_CELLS:
+        raise InputError(f"a confusion of {classes:,} classes is too large for a plot; draw up to {MOST_CELLS:,}.")
     counts = evaluation.confusion[:classes]
     few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

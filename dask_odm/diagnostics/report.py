@@ -272,7 +272,7 @@ def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
     """Yield the scores on the store beside that of the training rows, left out."""
     facts = found.facts()
     if isinstance(found, Evaluation):
-        facts["largest_class"] = float(found.confusion.sum(axis=1).max()) / found.rows
+        facts["largest_class"] = float(found.counts.sum(axis=1).max()) / found.rows
     named = {
         "accuracy": "Accuracy",
         "largest_class": "Share of the largest class",

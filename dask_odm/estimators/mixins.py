@@ -32,7 +32,7 @@ from dask_odm.estimators.inputs.checks import (
 )
 from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
-from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
+from dask_odm.learning.machines import Scheme, joined_attributes, require_few, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
@@ -226,6 +226,11 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             with single_threaded_blas:
                 found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
         return float(found.right), float(found.total)
+
+    def _of_classes(self, fit: Any, classes: Array | None) -> Any:
+        if classes is not None and self._learns_pairs:
+            require_few(len(classes), self._scheme)
+        return super()._of_classes(fit, classes)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Train, by several machines of two classes if there are more than two."""

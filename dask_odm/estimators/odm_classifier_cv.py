@@ -16,6 +16,7 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
+from dask_odm.learning.machines import require_few
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
@@ -188,6 +189,8 @@ history_, n_iter_, loo_decision_function_, loo_score_, loo_parameters_, probabil
         )  # fmt: skip
 
     def _of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
+        if classes is not None:
+            require_few(len(classes), fit.first._scheme)
         return replace(fit, classes=classes)
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:
