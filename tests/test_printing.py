@@ -14,8 +14,8 @@ from dask_odm.printing import printable, quoted, short
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("plain", "plain"), ("naïve 日本", "naïve 日本"), ("", ""), ("\x1b]0;x\x07", "\\x1b]0;x\\x07"), ("a\nb\t", "a\\nb\\t"),
-        ("\ud800", "\\ud800"), ("\u202eabc", "\\u202eabc"), ("\x9b31m", "\\x9b31m"), ("it's", "it's"), ("\\x1b", "\\x1b"),
+        ("naïve 日本", "naïve 日本"), ("", ""), ("\x1b]0;x\x07", "\\x1b]0;x\\x07"), ("a\nb\t", "a\\nb\\t"),
+        ("\ud800", "\\ud800"), ("\u202eabc", "\\u202eabc"), ("\x9b31m", "\\x9b31m"), ("it's", "it's"),
     ],
 )  # fmt: skip
 def test_what_is_no_letter_is_spelled(text, shown):

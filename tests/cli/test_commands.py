@@ -603,10 +603,12 @@ def test_terminal_escapes_are_never_printed(tmp_path, monkeypatch):
     source, store, model = (f"{name}{HOSTILE}" for name in ("a", "s", "m"))
     write_hostile(Path(source))
     done = [
-        run("ingest", source, store, "--label", "label", "--format", "jsonl"), run("info", store), run("fit", store, model),
+        run("ingest", source, store, "--label", "label", "--format", "jsonl"),
+        run("info", store), run("fit", store, model),
         run("info", model), run("evaluate", model, store), run("importance", model, store, "--repeats", "1"),
         run("verify", store), run("report", model, store, "r.html", "--no-importance"),
-        run("fit", store, model, status=2), run("info", f"none{HOSTILE}", status=2), run("info", store, model, status=2),
+        run("fit", store, model, status=2), run("info", f"none{HOSTILE}", status=2),
+        run("info", store, model, status=2),
         run("evaluate", model, source, "--format", "jsonl", "--label", HOSTILE, status=2),
     ]  # fmt: skip
     for result in done:

@@ -272,7 +272,7 @@ def test_in_the_shell_and_what_it_refuses(store, tmp_path):
         odm.report(model, rows()[0], tmp_path / "other.html")
     with pytest.raises(InputError, match=r"rows and labels as \(X, y\). Got a tuple of 3"):
         odm.report(model, (*rows(), None), tmp_path / "other.html")
-    with pytest.raises(InputError, match="takes a store, or rows in memory; dask_odm.ingest makes"):
+    with pytest.raises(InputError, match="takes a store, or rows in memory"):
         odm.report(model, *map(da.from_array, rows()[:1]), tmp_path / "other.html", y=da.from_array(rows()[1]))
     for other in (SVC(), make_pipeline(StandardScaler(), SVC())):
         with pytest.raises(InputError, match="report takes an estimator of dask_odm, or a Pipeline that ends with one"):
