@@ -34,6 +34,7 @@ def rows(tmp_path_factory, make_rings):
     labelled.to_csv(folder / "labelled.csv", index=False)
     labelled.to_parquet(folder / "labelled.parquet")
     np.save(folder / "bare.npy", X)
+    np.savez(folder / "labelled.npz", X=X, y=kind)
     lines = [f"{a!r} 1:{b!r} 2:{c!r}" for a, (b, c) in zip(y.astype(int).tolist(), X.tolist(), strict=True)]
     (folder / "signed.svm").write_text("\n".join(lines))
     (folder / "unlabelled.svm").write_text("\n".join(line.partition(" ")[2] for line in lines))
@@ -41,7 +42,16 @@ def rows(tmp_path_factory, make_rings):
     return folder, ["label", *model.predict(frame).tolist()]
 
 
-NAMES = ("bare.csv", "labelled.csv", "labelled.parquet", "bare.npy", "signed.svm", "unlabelled.svm", "rows.zarr")
+NAMES = (
+    "bare.csv",
+    "labelled.csv",
+    "labelled.parquet",
+    "bare.npy",
+    "labelled.npz",
+    "signed.svm",
+    "unlabelled.svm",
+    "rows.zarr",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +68,7 @@ def test_standard_input_to_standard_output(rows):
         assert (done.stdout.split(), done.stderr) == (labels, said if name == "labelled.csv" else "")
 
 
-@pytest.mark.parametrize("name", ["labelled.csv", "labelled.parquet", "rows.zarr", "-"])
+@pytest.mark.parametrize("name", ["labelled.csv", "labelled.parquet", "labelled.npz", "rows.zarr", "-"])
 def test_evaluation_of_files(rows, name):
     folder, labels = rows
     text = (folder / "labelled.csv").read_text() if name == "-" else None
