@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dask_odm.printing import MESSAGE_LETTERS, printable
+
 NO_ROWS = "no row has both a label and a positive weight."
 
 
 class DaskODMError(Exception):
     """Base class of every error that dask_odm raises on purpose."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), MESSAGE_LETTERS, kept="\n\t")
 
 
 class InputError(DaskODMError, ValueError):

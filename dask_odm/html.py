@@ -1,4 +1,4 @@
-"""Headings, tables and cards of HTML. Whatever comes from data is escaped."""
+"""Headings, tables and cards of HTML. Whatever comes from data is printable and escaped."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from html import escape
 from numbers import Integral, Real
 from typing import Any
 
+from dask_odm.printing import printable
+
 MOST_LINES = 60  # of a table
+MOST_LETTERS = 500  # of a cell
+
+
+def safe(text: str) -> str:
+    """Return text from data for a page: printable, not too long, and escaped."""
+    return escape(printable(text, MOST_LETTERS))
 
 
 def heading(text: str) -> str:
     """Return a heading."""
-    return f"<h2>{escape(text)}</h2>"
+    return f"<h2>{safe(text)}</h2>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a table of up to `MOST_LINES` rows; it says how many more there are."""
     lines = ["<table>"]
     if head:
-        lines.append(f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in head)}</tr>")
+        lines.append(f"<tr>{''.join(f'<th>{safe(each)}</th>' for each in head)}</tr>")
     lines += [f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows[:MOST_LINES]]
     if len(rows) > MOST_LINES:
         lines.append(f"<tr><td>… and {len(rows) - MOST_LINES} more</td></tr>")
@@ -31,15 +39,15 @@ def _cell(value: Any) -> str:
         return f'<td class="number">{int(value):,}</td>'
     if isinstance(value, Real) and not isinstance(value, bool):
         return f'<td class="number">{float(value):.4g}</td>'
-    return f"<td>{escape('–' if value is None else str(value))}</td>"
+    return f"<td>{safe('–' if value is None else str(value))}</td>"
 
 
 def card(title: str, facts: Sequence[tuple[str, Any]], *more: str) -> str:
     """Return what a notebook shows of an object: a title, its facts that are not None, and other tables."""
     known = table([], [fact for fact in facts if fact[1] is not None])
-    return "\n".join(["<div>", f"<strong>{escape(title)}</strong>", known, *more, "</div>"])
+    return "\n".join(["<div>", f"<strong>{safe(title)}</strong>", known, *more, "</div>"])
 
 
 def folded(title: str, inner: str) -> str:
     """Return what is shown once a reader asks for it."""
-    return f"<details><summary>{escape(title)}</summary>{inner}</details>"
+    return f"<details><summary>{safe(title)}</summary>{inner}</details>"

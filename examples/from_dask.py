@@ -26,8 +26,10 @@ frame = frame[frame["a"] > -2]
 clf.fit(frame[list("abcd")], frame["label"])
 print("frame:", *clf.feature_names_in_, clf.predict(frame[list("abcd")]).compute()[:5])
 
-# Either as a store.
+# Either as a store, and predictions block by block: of arrays as zarr, of frames as a column.
 with TemporaryDirectory() as folder:
     odm.ingest((rows, labels), f"{folder}/array.zarr")
     odm.ingest(frame, f"{folder}/frame.zarr", label="label")
+    clf.predict(rows).to_zarr(f"{folder}/labels.zarr")
+    frame.assign(found=clf.predict(frame[list("abcd")])).to_parquet(f"{folder}/labels", write_index=False)
     print("stores:", clf.fit(f"{folder}/array.zarr").dual_gap_, clf.fit(f"{folder}/frame.zarr").dual_gap_)

@@ -21,6 +21,7 @@ from dask_odm.cli.rows import Judged, RowOptions, judged, require_there, row_opt
 from dask_odm.cli.shell import Commands, Size, emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
+from dask_odm.printing import printable, short
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -155,7 +156,7 @@ def verify(path: str, as_json: bool) -> None:
         found: Any = odm.Store.open(path) if kind in (None, "store") else read_record(path, kind)
         nbytes = found.verify()
     result = {"path": found.path, "sound": True, "bytes": nbytes, "seconds": seconds()}
-    emit(as_json, result, f"{path}: sound, {format_bytes(nbytes)} read.")
+    emit(as_json, result, f"{printable(path)}: sound, {format_bytes(nbytes)} read.")
 
 
 @main.command()
@@ -216,7 +217,7 @@ def predict(model: str, source: str, out: str, rows: RowOptions, runs_on: Place,
         if hasattr(loaded, "classes_")
         else "predictions"
     )
-    emit(as_json, result, f"{out}: {count} {said}, {result['seconds']:.2f} s")
+    emit(as_json, result, f"{printable(out)}: {count} {said}, {result['seconds']:.2f} s")
 
 
 @main.command()
@@ -241,7 +242,7 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
     """
     from dask_odm.diagnostics.evaluation import compare, scores_of
     from dask_odm.diagnostics.plotting import draw
-    from dask_odm.diagnostics.summaries import listing
+    from dask_odm.diagnostics.summaries import listing, set_lines
 
     with progress_shown() as seconds:
         loaded = given.load()
@@ -253,8 +254,9 @@ def evaluate(given: Judged, pictures: str | None, scoring: str | None, as_json: 
         say("of a regressor there is nothing to draw.")
     further = {"scores": scores} if scores else {}
     result = {**found.facts(), **further, **drawn, "seconds": seconds()}
-    in_table = ("classes", "confusion", "other_labels")
-    told = {name: value for name, value in result.items() if name not in in_table}
+    elsewhere = ("classes", "confusion", "other_labels", "sets", "seconds")
+    told = {name: value for name, value in result.items() if name not in elsewhere}
+    told |= set_lines(result.get("sets", {})) | {"seconds": result["seconds"]}
     emit(as_json, result, f"{found.table()}\n\n{listing(told)}")
 
 
@@ -288,7 +290,7 @@ def report(given: Judged, cube: CubeOptions, out: str, importance: bool | None, 
             with given.beside(loaded) as store:
                 odm.report(loaded, store, out, importance=importance, overwrite=overwrite)
     result = {"path": location_of(out), "seconds": seconds()}
-    emit(as_json, result, f"{out}: {result['seconds']:.2f} s")
+    emit(as_json, result, f"{printable(out)}: {result['seconds']:.2f} s")
 
 
 @main.command()
@@ -332,8 +334,8 @@ def importance(given: Judged, repeats: int, random_state: int, as_json: bool) ->
         "features": [{"name": name, "lost": mean, "deviation": deviation} for name, mean, deviation in features],
         "seconds": seconds(),
     }
-    width = max(map(len, found.feature_names))
-    lines = [f"{name:{width}}  {mean:8.4f} ± {deviation:.4f}" for name, mean, deviation in features]
+    width = max(len(short(name)) for name in found.feature_names)
+    lines = [f"{short(name):{width}}  {mean:8.4f} ± {deviation:.4f}" for name, mean, deviation in features]
     emit(as_json, facts, "\n".join([*lines, "", f"lost of a score of {found.score:.4f}, {facts['seconds']:.2f} s"]))
 
 
@@ -367,7 +369,7 @@ def calibrate(given: Judged, out: str, threshold: str | None, overwrite: bool, a
         loaded.save(out, overwrite=overwrite)
     by = getattr(loaded, "threshold_", None)
     told = "" if by is None else f", its boundary moved by {by:.3g}"
-    emit(as_json, {"path": out, "threshold": by, "seconds": seconds()}, f"{out}: calibrated{told}")
+    emit(as_json, {"path": out, "threshold": by, "seconds": seconds()}, f"{printable(out)}: calibrated{told}")
 
 
 def _number(text: str) -> float | str:

@@ -15,6 +15,7 @@ import click
 
 from dask_odm.cli.shell import gathered, option_field
 from dask_odm.errors import InputError
+from dask_odm.html import safe
 
 _NETCDF = (".nc", ".nc4", ".cdf")
 _TIFF = (".tif", ".tiff")
@@ -171,7 +172,7 @@ def _write_tiff(found: Any, target: str) -> None:
         raise InputError(f"'{target}': a GeoTIFF is over y and x ({error}); write a .zarr.") from error
     names = dict(zip(found.attrs.get("flag_values", ()), found.attrs.get("flag_meanings", "").split(), strict=True))
     if names and min(names) >= 0 and max(names) < 256:
-        words = "".join(f"<Category>{names.get(code, '')}</Category>" for code in range(max(names) + 1))
+        words = "".join(f"<Category>{safe(names.get(code, ''))}</Category>" for code in range(max(names) + 1))
         band = f'<PAMRasterBand band="1"><CategoryNames>{words}</CategoryNames></PAMRasterBand>'
         with open(f"{target}.aux.xml", "w", encoding="utf-8") as file:
             file.write(f"<PAMDataset>{band}</PAMDataset>\n")

@@ -22,6 +22,7 @@ from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_sho
 from dask_odm.errors import InputError
 from dask_odm.estimators.registry import by_word
 from dask_odm.events import CheckpointOpened, listen
+from dask_odm.printing import printable
 
 groups_option = click.option(
     "--groups",
@@ -116,7 +117,7 @@ def _learn(
     except FinishedError:
         facts = {**model_facts(odm.load_model(model), model), "rows": rows}
         facts["seconds"] = seconds()
-        emit(as_json, facts, f"{model} is done: this very fit made it. --overwrite makes it anew.")
+        emit(as_json, facts, f"{printable(model)} is done: this very fit made it. --overwrite makes it anew.")
         return
     except KeyboardInterrupt as error:
         if not given.get("checkpoint") or not is_checkpoint_there(given["checkpoint"]):
@@ -132,7 +133,7 @@ def _learn(
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
     if facts["loo_score"] is not None:
         text += f"score of left-out rows {facts['loo_score']:.4f}, "
-    emit(as_json, facts, f"{text}{taken:.2f} s, model written to {model}")
+    emit(as_json, facts, f"{text}{taken:.2f} s, model written to {printable(model)}")
 
 
 def _groups(path: str | None, blocks: str | None, source: tuple[Any, ...], learner: Any) -> Any:

@@ -114,6 +114,8 @@ class RowOptions:
         known = set(map(str, getattr(model, "feature_names_in_", ())))
         if reading["format"] == "libsvm":
             return (named if wanted else False), list(self.drop)
+        if named is None and wanted and str(files[0]).endswith(".npz"):
+            return None, list(self.drop)  # labels are an array beside X
         from dask_odm.data.readers.formats import open_source
         from dask_odm.data.readers.sources import LABEL_NAMES
 

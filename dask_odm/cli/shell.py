@@ -24,6 +24,7 @@ import click
 
 from dask_odm.errors import DaskODMError
 from dask_odm.events import interrupt_dropped, keep_interrupt, listen
+from dask_odm.printing import MESSAGE_LETTERS, printable
 
 _HEAVY = (
     "evaluate",
@@ -76,6 +77,9 @@ class Commands(click.Group):
                 return super().invoke(ctx)
             except DaskODMError as error:
                 say(words(str(error)))
+            except click.ClickException as error:  # it names what was given, such as files of a pattern
+                vars(error)["message"] = printable(error.message, MESSAGE_LETTERS)
+                raise
             except BrokenPipeError:
                 raise  # click ends quietly
             except OSError as error:
@@ -129,7 +133,7 @@ def _end_at_once() -> None:
 
 def say(text: str) -> None:
     """Print one line on stderr."""
-    click.echo(f"dask-odm: {' '.join(text.split())}", err=True)
+    click.echo(f"dask-odm: {printable(' '.join(text.split()), MESSAGE_LETTERS)}", err=True)
 
 
 @contextmanager
@@ -143,13 +147,13 @@ def progress_shown() -> Iterator[Callable[[], float]]:
 
 
 def emit(as_json: bool, result: Mapping[str, Any], text: str) -> None:
-    """Print the JSON object, or the text."""
+    """Print the JSON object, or the text, whose lines are shown as they are printable."""
     from dask_odm.diagnostics.summaries import plain
 
     if as_json:
         click.echo(json.dumps(plain(result), allow_nan=False))
     elif text:
-        click.echo(text)
+        click.echo(printable(text, kept="\n"))
 
 
 class Size(click.types.IntParamType):

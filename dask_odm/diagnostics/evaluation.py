@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -16,11 +17,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator
 
 from dask_odm.data.readers.sources import is_of
+from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed_in_order
+from dask_odm.diagnostics.pipelines import Steps, last_step
+from dask_odm.engine.cluster import Cluster, computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.scoring import Scoring, scorers_of
@@ -28,28 +33,42 @@ from dask_odm.events import Progress, report
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
+from dask_odm.printing import quoted, short
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
+MOST_COLUMNS = 60  # of the table of confusion; of more classes, the most frequent mistakes are told
+MOST_COUNTED = 1000  # classes whose confusion is a table of plain values; that of more has a million numbers and more
+MISTAKES = 10  # that are told
 SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent and 11 bits of the mantissa
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
     """Compare a classifier's predictions with the labels of a store. Labels are matched by value.
 
+    ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
     kept. Raises InputError for anything else, for a store without labels or with none of the model's, and for rows with
     another number of features.
     """
+    # of anything else, such as a model of yours that predicts stores, no more is asked than is used
+    steps, model = last_step(model, "evaluate") if isinstance(model, BaseEstimator) else (Steps(), model)
     store = _store_of(store)
+    with scratch_folder() if steps else nullcontext("") as folder:
+        return _evaluated(model, steps.prepared(store, folder), keep_margins=keep_margins)
+
+
+def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
+    """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
     if store.y_kind == "real":
         store.require_classes()
     if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
+    _require_scores(model, store)
     labels = list(store.classes or ())
     code = {label: i for i, label in enumerate(model.classes_.tolist())}
     if not set(labels) & set(code):
-        raise InputError(f"none of the labels of {store.name}, {labels[:10]}, is the model's: {list(code)}.")
+        raise InputError(f"none of the labels of {store.name}, {quoted(labels)}, is the model's: {quoted(list(code))}.")
     strangers = [label for label in labels if label not in code]
     row = code | {label: i for i, label in enumerate(strangers, len(code))}
     table = np.array([*(row[label] for label in labels), -1])
@@ -69,6 +88,18 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
+
+
+def _require_scores(model: Any, store: Store) -> None:
+    """Raise MemoryLimitError unless the decision values of a chunk's rows for all classes fit."""
+    count = len(model.classes_)
+    values = 2 * 8 * store.chunk_rows * count  # as they are computed, and in the dtype of the rows
+    Cluster.current(getattr(model, "memory_limit", None)).require(
+        values,
+        1,
+        f"The decision values of {store.chunk_rows:,} rows, a chunk, for {count:,} classes",
+        "Ingest the rows in smaller chunks: chunk_rows (--chunk-rows).",
+    )
 
 
 def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
@@ -143,17 +174,18 @@ def blocks(store: Store, lazy: Any, phase: str) -> Iterator[Array]:
 class Evaluation:
     """Comparison of a classifier's predictions with labels, updated chunk by chunk.
 
-    ``strangers`` are labels of rows that the model does not have; such rows count as wrong. ``confusion`` (classes +
-    strangers, classes) counts rows by true and predicted class. Rows without a label do not count. ``band`` (3,) counts
-    the rows with a margin below, within and above 1 ± ``theta``. Margins are ``y f(x)`` for one score per row, else
-    the score of the row's own class less the largest other score; a list passed as ``margins`` is filled with them.
+    ``strangers`` are labels of rows that the model does not have; such rows count as wrong. ``counts`` (classes +
+    strangers, classes), sparse, are the rows by true and predicted class. Rows without a label do not count. ``band``
+    (3,) counts the rows with a margin below, within and above 1 ± ``theta``. Margins are ``y f(x)`` for one score per
+    row, else the score of the row's own class less the largest other score; a list passed as ``margins`` is filled with
+    them.
     ``link`` makes probabilities of scores before a ``threshold`` was taken off, and ``conformity`` sets of classes.
     """
 
     classes: list[Any]
     theta: float | None
     strangers: list[Any] = field(default_factory=list)
-    confusion: NDArray[np.int64] = field(init=False)
+    counts: Any = field(init=False)
     unlabelled: int = 0
     right_weight: float = 0.0
     weight: float = 0.0
@@ -168,19 +200,25 @@ class Evaluation:
     _statistics: StatisticsAccumulator = field(default_factory=lambda: StatisticsAccumulator(1))
 
     def __post_init__(self) -> None:
-        self.confusion = np.zeros((len(self.classes) + len(self.strangers), len(self.classes)), dtype=np.int64)
+        self.counts = csr_array((len(self.classes) + len(self.strangers), len(self.classes)), dtype=np.int64)
         self.roc = RocCounts() if len(self.classes) == 2 else None
         self.probabilities = None if self.link is None else ProbabilityCounts()
 
     @property
+    def confusion(self) -> NDArray[np.int64]:
+        """The rows by true and predicted class, (classes + strangers, classes)."""
+        found: NDArray[np.int64] = self.counts.toarray()
+        return found
+
+    @property
     def rows(self) -> int:
         """Number of rows that count."""
-        return int(self.confusion.sum())
+        return int(self.counts.sum())
 
     @property
     def accuracy(self) -> float:
         """Share of the rows that are predicted right."""
-        return float(np.trace(self.confusion)) / self.rows
+        return float(self.counts.diagonal().sum()) / self.rows
 
     def add(self, true: Array, scores: Array, weight: Array | None, shares: Array | None = None) -> None:
         """Add rows, by their ``true`` rows of the confusion table (-1 without label), scores and weights.
@@ -190,7 +228,8 @@ class Evaluation:
         labelled = true >= 0
         predicted = label_block(scores, np.arange(len(self.classes)))
         self.unlabelled += int((~labelled).sum())
-        np.add.at(self.confusion, (true[labelled], predicted[labelled]), 1)
+        places = true[labelled], predicted[labelled]
+        self.counts += csr_array((np.ones(len(places[0]), np.int64), places), self.counts.shape)
         weight = np.ones(len(true)) if weight is None else weight
         self.weight += float(weight[labelled].sum())
         self.right_weight += float(weight[true == predicted].sum())
@@ -235,9 +274,9 @@ class Evaluation:
             "accuracy": self.accuracy,
             "weighted_accuracy": self.right_weight / self.weight if self.weight else None,
             "classes": self.classes,
-            "confusion": self.confusion[: len(self.classes)].tolist(),
+            "confusion": self.confusion[: len(self.classes)].tolist() if len(self.classes) <= MOST_COUNTED else None,
             "other_label_rows": int(self._strange.sum()),
-            "other_labels": dict(zip(map(str, self.strangers), self._strange.sum(axis=1).tolist(), strict=True)),
+            "other_labels": dict(zip(map(str, self.strangers), self._strange.tolist(), strict=True)),
             "unlabelled_rows": self.unlabelled,
             **self._class_facts(),
             **({"sets": self.set_facts()} if self.sets else {}),
@@ -251,16 +290,17 @@ class Evaluation:
 
     @property
     def _strange(self) -> NDArray[np.int64]:
-        """Rows of the confusion table for labels that the model does not have."""
-        return self.confusion[len(self.classes) :]
+        """Number of rows of each label that the model does not have."""
+        rows: NDArray[np.int64] = self.counts.sum(axis=1)[len(self.classes) :]
+        return rows
 
     def _class_facts(self) -> dict[str, Any]:
         """Return the results from confusion, scores and probabilities. A class without rows has None."""
-        right = np.diag(self.confusion)
-        counts = self.confusion
-        recall = _shares(right, counts[: len(self.classes)].sum(axis=1))
+        right = self.counts.diagonal()
+        counts = self.counts
+        recall = _shares(right, counts.sum(axis=1)[: len(self.classes)])
         precision = _shares(right, counts.sum(axis=0))
-        met = [share for share in recall if share is not None] + [0.0] * int(self._strange.any(axis=1).sum())
+        met = [share for share in recall if share is not None] + [0.0] * int(np.count_nonzero(self._strange))
         names = list(map(str, self.classes))
         said = self.probabilities
         return {
@@ -272,12 +312,28 @@ class Evaluation:
         }
 
     def table(self, most: int = 8) -> str:
-        """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``."""
-        classes = pd.Index(map(str, self.classes), name="true \\ predicted")
-        shown = [*classes, *(f"{label} (unknown)" for label in self.strangers[:most])]
+        """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``.
+
+        Of more than 60 classes, return the most frequent mistakes.
+        """
+        if len(self.classes) > MOST_COLUMNS:
+            return self._mistakes()
+        classes = pd.Index(map(short, self.classes), name="true \\ predicted")
+        shown = [*classes, *(f"{short(label)} (unknown)" for label in self.strangers[:most])]
         table = pd.DataFrame(self.confusion[: len(shown)], shown, classes).to_string()
         more = len(self.strangers) - most
         return f"{table}\n… and {more} more unknown labels" if more > 0 else table
+
+    def _mistakes(self) -> str:
+        """Return which classes are most often taken for which."""
+        found = self.counts.tocoo()
+        wrong = np.flatnonzero(found.row != found.col)
+        first = wrong[np.argsort(-found.data[wrong], kind="stable")[:MISTAKES]]
+        names = [*self.classes, *self.strangers]
+        rows = [(short(names[i]), short(names[j])) for i, j in zip(found.row[first], found.col[first], strict=True)]
+        table = pd.DataFrame(rows, columns=["true", "predicted"]).assign(rows=found.data[first])
+        most = f"the most frequent mistakes of {len(self.classes):,} classes" if rows else "no mistakes"
+        return f"{most}\n{table.to_string(index=False)}" if rows else most
 
 
 def _shares(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> list[float | None]:

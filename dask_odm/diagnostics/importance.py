@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from sklearn.inspection import permutation_importance as of_scikit_learn
 
 from dask_odm.data.store.store import Store
+from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
@@ -55,7 +58,8 @@ def permutation_importance(
     Parameters
     ----------
     model : fitted estimator
-        A classifier, or a regressor of one target.
+        A classifier, or a regressor of one target; or a scikit-learn Pipeline that ends with one, whose features are
+        those before its first step.
     store : Store, str or path
         Rows with labels or targets. Rows without them are left out. Row weights count.
     n_repeats : int, default=5
@@ -85,6 +89,7 @@ def permutation_importance(
         raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
     if max_samples is not None and max_samples < 1:
         raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
+    steps, model = last_step(model, "permutation_importance")
     resolved = model._resolve(store)
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
@@ -93,7 +98,8 @@ def permutation_importance(
         resolved.require_targets("permutation_importance")
     else:
         resolved.require_classes("permutation_importance")
-    check_features(model, resolved)
+    if not steps:
+        check_features(model, resolved)
     if resolved.is_sparse:
         raise InputError(
             f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
@@ -104,7 +110,17 @@ def permutation_importance(
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
     share = 1.0 if max_samples is None else max_samples / resolved.rows
-    shared = model._for_tasks(), resolved, classes, near, drawn, n_repeats, random_state, share
+    shared = (
+        model._for_tasks(),
+        steps.of_store(resolved),
+        resolved,
+        classes,
+        near,
+        drawn,
+        n_repeats,
+        random_state,
+        share,
+    )
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -114,12 +130,27 @@ def permutation_importance(
     if not of_mean > 0:
         raise InputError(f"no row of {resolved.name} has a weight, or all targets are the same.")
     scores = 1.0 - losses / of_mean
-    names = resolved.feature_names or [str(j) for j in range(resolved.features)]
+    names = resolved.feature_names or steps.names or [str(j) for j in range(resolved.features)]
     return Importance(list(map(str, names)), float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+
+
+def importance_in_memory(
+    steps: Steps, model: Any, X: Any, y: Any, *, n_repeats: int, max_samples: int | None
+) -> Importance:
+    """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory, which ``steps`` prepare."""
+
+    def score(model: Any, X: Any, y: Any) -> float:
+        return float(model.score(steps(X), y))
+
+    count = 1.0 if max_samples is None else min(max_samples, len(y))
+    found = of_scikit_learn(model, X, y, scoring=score, n_repeats=n_repeats, random_state=0, max_samples=count)
+    names = X.columns if isinstance(X, pd.DataFrame) else range(X.shape[1])
+    return Importance(list(map(str, names)), score(model, X, y), found.importances)
 
 
 def chunk_losses(
     model: Model | ModelFile,
+    steps: Steps,
     store: Store,
     classes: Array | None,
     near: float,
@@ -145,7 +176,7 @@ def chunk_losses(
     weight = np.ones(len(known)) if block.weight is None else block.weight[known]
 
     def loss(rows: Array) -> float:
-        values = values_of_block(model, rows)
+        values = values_of_block(model, steps(rows))
         wrong = label_block(values, classes) != y if classes is not None else np.square(values - y)
         return float((weight * wrong).sum())
 

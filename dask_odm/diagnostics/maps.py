@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_odm.diagnostics.plotting import new_axes
+from dask_odm.diagnostics.plotting import new_axes, ticks
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import cube_to_predict
 from dask_odm.models.predict import label_block
+from dask_odm.printing import short
 from dask_odm.typing import Array
 
 MOST_CELLS = 1_000_000  # that are predicted for a picture
@@ -71,7 +72,7 @@ def map_of(model: Any, X: Any) -> CubeMap:
     if several:
         largest = np.partition(found, -2, axis=-1)
         values = scores.isel({scores.dims[-1]: 0}, drop=True).copy(data=largest[..., -1] - largest[..., -2])
-    return CubeMap(values, np.where(missing, -1, codes), list(map(str, model.classes_.tolist())), step)
+    return CubeMap(values, np.where(missing, -1, codes), list(map(short, model.classes_.tolist())), step)
 
 
 def plot_classes(found: CubeMap) -> Any:
@@ -89,7 +90,7 @@ def plot_classes(found: CubeMap) -> Any:
     picture[known] = colors(place)[found.codes[known]]
     ax = _drawn(found, picture)
     if count <= 20:
-        patches = [Patch(color=colors(place[i]), label=name) for i, name in enumerate(found.classes)]
+        patches = [Patch(color=colors(place[i]), label=name) for i, name in enumerate(ticks(found.classes))]
         ax.figure.legend(handles=patches, loc="outside right upper")
     return ax
 
@@ -117,5 +118,5 @@ def _drawn(found: CubeMap, picture: Array, **options: Any) -> Any:
         picture = picture[:, ::-1]
     ax = new_axes()
     ax.imshow(picture, interpolation="nearest", **options)
-    ax.set(xlabel=str(dims[-1]), ylabel=str(dims[-2]), xticks=[], yticks=[])
+    ax.set(xlabel=short(dims[-1]), ylabel=short(dims[-2]), xticks=[], yticks=[])
     return ax

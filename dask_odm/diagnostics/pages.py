@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from html import escape
 from io import StringIO
 from typing import Any
 
 from dask_odm.errors import InputError
+from dask_odm.html import safe
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -25,8 +25,8 @@ def page(title: str, parts: Iterable[str]) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
     head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
-    body = "\n".join([f"<h1>{escape(title)}</h1>", *parts])
+    head += f"<title>{safe(title)}</title><style>{STYLE}</style>"
+    body = "\n".join([f"<h1>{safe(title)}</h1>", *parts])
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 

@@ -6,12 +6,18 @@ All return matplotlib's axes, and raise PlottingUnavailableError if matplotlib i
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from dask_odm.errors import DaskODMError, InputError
+from dask_odm.printing import short
+
+MOST_CELLS = 1000  # classes whose confusion is drawn: a cell is a pixel then
+TICK_LETTERS = 24  # most letters of a label beside a plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +77,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
 
     Parameters
     ----------
-    model : MixingClassifier
+    model : MixingClassifier, or a Pipeline that ends with one
         Fitted.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a new figure, as in `plot_margin_distribution`.
@@ -83,6 +89,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
     InputError
         If the model has no shards: it is another estimator, or not fitted.
     """
+    model = model[-1] if isinstance(model, Pipeline) else model
     weights = getattr(model, "shard_weights_", None)
     if weights is None:
         raise InputError(f"{type(model).__name__} has no shard_weights_: fit a MixingClassifier, and plot that.")
@@ -95,7 +102,7 @@ def plot_shard_weights(model: Any, ax: Axes | None = None, *, least: float = 1e-
         if lines:
             lines[0].set_label(f"{chosen.sum()} {what}, {100.0 * weights[-1][chosen].sum():.3g} % of the weight")
     ax.axhline(1.0, color="black", linewidth=1.0, linestyle="--", label="a fair share")
-    suspects = ", ".join(map(str, model.suspects_[:6])) + (" …" if len(model.suspects_) > 6 else "")
+    suspects = ", ".join(ticks(model.suspects_[:6])) + (" …" if len(model.suspects_) > 6 else "")
     title = f"Weights of the shards; suspects: {suspects}" if suspects else "Weights of the shards: no suspects"
     ax.set(xlabel="epoch", ylabel="weight, in fair shares", title=title)
     ax.legend(loc="lower left", fontsize="small")
@@ -123,7 +130,7 @@ def plot_roc(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
 
     false, true = evaluation.roc.curve()
     RocCurveDisplay(fpr=false, tpr=true, roc_auc=evaluation.roc.area).plot(ax, plot_chance_level=True)
-    names = [str(label) for label in evaluation.classes]
+    names = ticks(evaluation.classes)
     ax.set(xlabel=f"rows of {names[0]} taken for {names[1]}", ylabel=f"rows of {names[1]} found", title="ROC")
     return ax
 
@@ -136,15 +143,22 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
     evaluation : dask_odm.diagnostics.evaluation.Evaluation
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default a figure of its own.
+
+    Raises
+    ------
+    InputError
+        If there are more than 1,000 classes.
     """
     classes = len(evaluation.classes)
+    if classes > MOST_CELLS:
+        raise InputError(f"a confusion of {classes:,} classes is too large for a plot; draw up to {MOST_CELLS:,}.")
     counts = evaluation.confusion[:classes]
     few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     ax = new_axes() if ax is None else ax
     from sklearn.metrics import ConfusionMatrixDisplay
 
-    shown = ConfusionMatrixDisplay(shares, display_labels=[str(label) for label in evaluation.classes]).plot(
+    shown = ConfusionMatrixDisplay(shares, display_labels=ticks(evaluation.classes)).plot(
         ax=ax, cmap="Blues", im_kw={"vmin": 0.0, "vmax": 1.0}, include_values=few, xticks_rotation=0 if few else 90
     )
     if few:
@@ -220,8 +234,9 @@ def plot_importance(found: Importance, ax: Axes | None = None, *, most: int = 20
     """
     ax = new_axes() if ax is None else ax
     order = np.argsort(-found.importances_mean, kind="stable")[:most][::-1]
-    names = [found.feature_names[j] for j in order]
-    ax.barh(names, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    places = np.arange(len(order))  # names may look alike once they are cut
+    ax.barh(places, found.importances_mean[order], xerr=found.importances_std[order], color="tab:blue")
+    ax.set_yticks(places, ticks([found.feature_names[j] for j in order]))
     ax.set_xlabel(f"lost of a score of {found.score:.3f}")
     return ax
 
@@ -238,6 +253,11 @@ def draw(found: Any, folder: str) -> list[str]:
             drawn.append(os.path.join(folder, f"{name}.png"))
             figure.savefig(drawn[-1])
     return drawn
+
+
+def ticks(labels: Iterable[Any]) -> list[str]:
+    """Return labels or names that leave room for the plot."""
+    return [short(label, TICK_LETTERS) for label in labels]
 
 
 def new_axes() -> Any:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from html import escape
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dask_odm.data.cubes.beside import variable_beside
 from dask_odm.data.ingest import ingest
@@ -22,9 +24,10 @@ from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.storage.staging import owned_file
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import Evaluation, RocCounts, compare, evaluate
-from dask_odm.diagnostics.importance import Importance, permutation_importance
+from dask_odm.diagnostics.importance import Importance, importance_in_memory, permutation_importance
 from dask_odm.diagnostics.maps import CubeMap, map_of, plot_classes, plot_values
 from dask_odm.diagnostics.pages import page, picture
+from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.diagnostics.plotting import (
     new_axes,
     plot_confusion,
@@ -37,7 +40,10 @@ from dask_odm.diagnostics.predictions import check_file
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.cards import facts_of
 from dask_odm.estimators.inputs.cubes import with_features_of
-from dask_odm.html import MOST_LINES, heading, table
+from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.html import MOST_LINES, heading, safe, table
+from dask_odm.printing import short
 from dask_odm.typing import Array
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -67,14 +73,17 @@ def report(
     Parameters
     ----------
     model : fitted estimator
-    store : Store, str or path, or a cube
-        Rows with labels or targets that the model did not learn from. Or a cube as `predict` takes it, of which up to a
-        million cells are predicted for the map: of a larger cube, every n-th cell along each dimension.
+        An estimator of this package, or a scikit-learn Pipeline that ends with one. What the page says of a pipeline is
+        of its last step, and the importance that of the columns before its first.
+    store : Store, str or path, rows in memory, or a cube
+        Rows with labels or targets that the model did not learn from; in memory, (X, y) is X with y. Or a cube as
+        `predict` takes it, of which up to a million cells are predicted for the map: of a larger cube, every n-th cell
+        along each dimension.
     path : str or path
         The file to write. It is written completely or not at all.
-    y : DataArray, str or DataFrame, optional
-        Labels or targets of cells of the cube, as `fit` takes them. Without them, the page does not say how good the
-        map is.
+    y : array-like, DataArray, str or DataFrame, optional
+        Labels or targets of rows in memory, or of cells of the cube, as `fit` takes them. Without those of a cube, the
+        page does not say how good the map is.
     importance : bool or None, default=None
         Whether to compute the importance of features, which predicts the rows twice for each feature. None: by so many
         rows, drawn at random, that rows × features² are at most 20 million; not at all if they were fewer than 1000.
@@ -90,24 +99,24 @@ def report(
     """
     path = os.path.abspath(path)
     check_file(path, overwrite=overwrite)
-    source = "a cube"
-    beside = []
-    if model._cube_to_predict(store) is None:
-        resolved = model._resolve(store, y)
-        if not isinstance(resolved, Store):
-            raise InputError(f"report takes a store. Got {type(store).__name__} instead; dask_odm.ingest makes one.")
-        source = _name(resolved)
-        beside = list(_of_rows(model, resolved, importance))
+    steps, model = last_step(model, "report")
+    if isinstance(store, tuple) and y is None:
+        store, y = _pair(store)
+    if steps or model._cube_to_predict(store) is None:
+        with ExitStack() as scratch:
+            rows = _Rows.of(steps, model, model._resolve(store, y), scratch)
+            source = rows.name
+            beside = list(_of_rows(model, rows, importance))
     else:
+        source = "a cube"
         beside = list(_of_map(map_of(model, store)))
         if y is not None:
             X, y = variable_beside(store, y, "y")
             X = with_features_of(X, model)
             with scratch_folder() as folder:
-                target = "classes" if hasattr(model, "classes_") else "real"
-                rows = ingest((X, y), os.path.join(folder, "rows.zarr"), target=target, allow_large=True)
-                beside += _of_rows(model, replace(rows, title="the labelled cells of a cube"), importance)
-    parts = [*_learned(model), *_of_search(model), *beside, *_steps(model)]
+                found = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
+                beside += _of_rows(model, _Rows.of_store(model, found), importance)
+    parts = [*_learned(model, steps), *_of_search(model), *beside, *_steps(model)]
     text = page(f"{_called(model)} on {source}", parts)
     try:
         with owned_file(path) as new:
@@ -132,13 +141,70 @@ def _name(store: Store) -> str:
     return os.path.basename(os.path.dirname(path) if is_generation(os.path.basename(path)) else path)
 
 
-def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]:
-    """Yield how well a model predicts the rows of a store."""
+def _pair(rows: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return rows and labels of a tuple of both; raise InputError for any other."""
+    if len(rows) != 2:
+        raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(rows)}.")
+    return rows
+
+
+def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
+    """Return rows with their labels or targets as a store in a scratch folder."""
+    target = "classes" if hasattr(model, "classes_") else "real"
+    path = os.path.join(folder, "rows.zarr")
+    found = ingest((X, y), path, weight=weight, target=target, dtype="float64", allow_large=True)
+    assert isinstance(found, Store)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Labelled rows that a page tells of, as a ``store`` of what the estimator sees.
+
+    ``features`` are the columns as they were given, before the steps of a pipeline. ``importance(n_repeats=…,
+    max_samples=…)`` computes theirs; None if the rows are sparse.
+    """
+
+    store: Store
+    name: str
+    features: int
+    importance: Callable[..., Importance] | None
+
+    @classmethod
+    def of_store(cls, model: Any, store: Store) -> _Rows:
+        """Return rows that are a store."""
+        judge = None if store.is_sparse else partial(permutation_importance, model, store)
+        return cls(store, _name(store), store.features, judge)
+
+    @classmethod
+    def of(cls, steps: Steps, model: Any, resolved: Any, scratch: ExitStack) -> _Rows:
+        """Return rows of any kind. What has to be written for them lasts as long as ``scratch``."""
+        if isinstance(resolved, Store) and not steps:
+            return cls.of_store(model, resolved)
+        folder = scratch.enter_context(scratch_folder())
+        if isinstance(resolved, Store):
+            judge = None if resolved.is_sparse else partial(permutation_importance, steps.pipeline(model), resolved)
+            return cls(steps.prepared(resolved, folder), _name(resolved), resolved.features, judge)
+        if not isinstance(resolved, Given):
+            raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
+        if resolved.y is None:
+            raise InputError("report needs the labels or targets of rows in memory; pass y.")
+        store = _ingested(model, steps(resolved.X), labels_of(resolved.y), folder, resolved.weight)
+        store = replace(store, title="rows in memory")
+        if not steps:
+            return cls.of_store(model, store)
+        judge = None if issparse(resolved.X) else partial(importance_in_memory, steps, model, resolved.X, resolved.y)
+        return cls(store, store.name, resolved.X.shape[1], judge)
+
+
+def _of_rows(model: Any, rows: _Rows, importance: bool | None) -> Iterable[str]:
+    """Yield how well a model predicts labelled rows."""
+    store = rows.store
     keeps = store.rows <= MOST_MARGINS
     found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
-    most = None if importance else MOST_VALUES // store.features**2
+    most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most
-    possible = not store.is_sparse and (hasattr(model, "classes_") or model._model.outputs == 1)
+    possible = rows.importance is not None and (hasattr(model, "classes_") or model._model.outputs == 1)
     needed = possible and (most is None or most >= FEWEST_ROWS) if importance is None else importance
     yield from _scores(model, found, store)
     yield from _of_groups(model)
@@ -146,14 +212,15 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
         yield from _of_classes(model, found)
     if needed:
         of = "" if most is None else f", of some {most:,} drawn rows (importance=True, --importance: of all)"
-        yield from _of_features(permutation_importance(model, store, n_repeats=2, max_samples=most), of)
+        judge = rows.importance or partial(permutation_importance, model, store)  # which says why it cannot
+        yield from _of_features(judge(n_repeats=2, max_samples=most), of)
     elif importance is None and possible:
         yield heading("Which features matter")
         yield (
-            f"<p>Not computed, as it takes a while with {store.features:,} features; importance=True (--importance) "
+            f"<p>Not computed, as it takes a while with {rows.features:,} features; importance=True (--importance) "
             "computes it.</p>"
         )
-    elif importance is None and store.is_sparse:
+    elif importance is None and rows.importance is None:
         yield heading("Which features matter")
         yield "<p>Not computed, as the rows are sparse. The weights coef_ of a linear model say what it goes by.</p>"
 
@@ -161,10 +228,11 @@ def _of_rows(model: Any, store: Store, importance: bool | None) -> Iterable[str]
 # Sections ----------------------------------------------------------------------------------------------------------
 
 
-def _learned(model: Any) -> Iterable[str]:
+def _learned(model: Any, steps: Steps) -> Iterable[str]:
     """Yield what was learned, and how: solver, certificate, time, kernel, scaling, and parameters not the defaults."""
     yield heading("What was learned")
-    yield table([], [fact for fact in facts_of(model) if fact[1] is not None])
+    before = [("Rows prepared by", str(steps))] if steps else []
+    yield table([], [*before, *(fact for fact in facts_of(model) if fact[1] is not None)])
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     taken = {name: getattr(model, f"{name}_", given[name]) for name in ("lam", "scale") if name in given}
@@ -206,7 +274,7 @@ def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
     """Yield the scores on the store beside that of the training rows, left out."""
     facts = found.facts()
     if isinstance(found, Evaluation):
-        facts["largest_class"] = float(found.confusion.sum(axis=1).max()) / found.rows
+        facts["largest_class"] = float(found.counts.sum(axis=1).max()) / found.rows
     named = {
         "accuracy": "Accuracy",
         "largest_class": "Share of the largest class",
@@ -223,7 +291,7 @@ def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
         "unlabelled_rows": "Rows without",
     }
     yield heading("How good it is")
-    yield f"<p>On the rows of <code>{escape(store.name)}</code>.</p>"
+    yield f"<p>On the rows of <code>{safe(store.name)}</code>.</p>"
     left = getattr(model, "loo_score_", None)
     by_group = " by groups" if hasattr(model, "loo_group_scores_") else ""
     rows = [] if left is None else [(f"Score of the training rows, left out{by_group}", left)]
@@ -288,18 +356,18 @@ class Unseen:
 def _of_classes(model: Any, found: Evaluation) -> Iterable[str]:
     """Yield pictures and tables of what a classifier gets right."""
     facts = found.facts()
-    names = list(map(str, found.classes))
+    names = list(map(short, found.classes))
     unseen = Unseen.of(model)
     yield heading("By class")
-    each = [(name, facts["precision"][name], facts["recall"][name]) for name in names[:MOST_LINES]]
-    yield table(["class", "precision", "recall"], each)
+    recalls = list(facts["recall"].values())
+    yield table(["class", "precision", "recall"], list(zip(names, facts["precision"].values(), recalls, strict=True)))
     if len(names) <= MOST_LINES:
         yield picture(lambda: plot_confusion(found))
-        shown = [*names, *(f"{label} (unknown)" for label in found.strangers[:MOST_LINES])]
+        shown = [*names, *(f"{short(label)} (unknown)" for label in found.strangers[:MOST_LINES])]
         counts = found.confusion[: len(shown)].tolist()
         yield table(["true \\ predicted", *names], [(name, *row) for name, row in zip(shown, counts, strict=True)])
     if hasattr(model, "threshold_"):
-        yield from _of_threshold(float(model.threshold_), names, facts["recall"], unseen)
+        yield from _of_threshold(float(model.threshold_), names, recalls, unseen)
     if found.margins:
         yield from _of_margins(np.concatenate(found.margins), found, None if found.threshold else unseen)
     if found.roc is not None and found.roc.area is not None:
@@ -315,13 +383,13 @@ def _of_classes(model: Any, found: Evaluation) -> Iterable[str]:
         yield table([], list(found.probabilities.facts().items()))
 
 
-def _of_threshold(threshold: float, names: list[str], recall: dict[str, Any], unseen: Unseen | None) -> Iterable[str]:
+def _of_threshold(threshold: float, names: list[str], recall: list[Any], unseen: Unseen | None) -> Iterable[str]:
     """Yield where the boundary was moved, and which share of each class is right before and after."""
     yield heading("Boundary")
     text = f"The boundary was moved by {threshold:.4g}: decision values above it are of {names[1]}."
-    yield f"<p>{escape(text)}</p>"
+    yield f"<p>{safe(text)}</p>"
     head = ["recall of", "these rows"]
-    rows: list[list[Any]] = [[name, recall[name]] for name in names]
+    rows: list[list[Any]] = [list(each) for each in zip(names, recall, strict=True)]
     if unseen is not None:
         head += [f"rows {unseen.what}", f"rows {unseen.what}, boundary not moved"]
         moved = unseen.recalls(threshold), unseen.recalls(0.0)
@@ -385,7 +453,7 @@ def _of_map(found: CubeMap) -> Iterable[str]:
         yield f"<p>Of every {found.step}. cell along each dimension.</p>"
     others = [str(d) for d in found.values.dims[:-2]]
     if others:
-        yield f"<p>{escape('Drawn for the first place along ' + ', '.join(others) + '.')}</p>"
+        yield f"<p>{safe('Drawn for the first place along ' + ', '.join(others) + '.')}</p>"
     missing = ("(a feature is missing)", int(found.values.size - len(found.known)))
     if found.codes is not None:
         yield picture(lambda: plot_classes(found))
@@ -431,5 +499,5 @@ def _of_features(found: Importance, of: str) -> Iterable[str]:
     yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")
     columns = found.importances_mean, found.importances_std
-    lines = [(found.feature_names[j], *(float(each[j]) for each in columns)) for j in order]
+    lines = [(short(found.feature_names[j]), *(float(each[j]) for each in columns)) for j in order]
     yield table(["feature", "lost", "deviation"], lines)

@@ -13,6 +13,9 @@ from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
+from dask_odm.printing import printable, short
+
+MOST_ITEMS = 30  # of a mapping, such as the recalls of classes, in a line; parameters of an estimator are fewer
 
 
 def store_facts(store: Store) -> dict[str, Any]:
@@ -111,6 +114,15 @@ def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
     return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
 
 
+def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Return a line for each coverage, of how often sets of classes hold their row's own, by `Evaluation.set_facts`."""
+    return {
+        f"sets for {float(coverage):.0%}": f"{each['held']:.1%} hold the class of their row, with {each['size']:.3g} "
+        f"classes on average; {each['empty']:.1%} are empty"
+        for coverage, each in sets.items()
+    }
+
+
 def folder_bytes(path: str | os.PathLike[str]) -> int:
     """Return the bytes of all files below a folder."""
     return sum(current_storage(location_of(path)).sizes().values())
@@ -140,15 +152,16 @@ def _cell(key: str, value: Any) -> str:
     if key == "bytes":
         return format_bytes(value)
     if key == "classes":
-        return _some([f"{c['label']} ({c['rows']} rows)" if isinstance(c, dict) else str(c) for c in value])
+        return _some([f"{short(c['label'])} ({c['rows']} rows)" if isinstance(c, dict) else short(c) for c in value])
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_cell(name, each)}" for name, each in value.items() if each is not None)
+        told = [f"{short(name)} {_cell(name, each)}" for name, each in value.items() if each is not None]
+        return _some(told, MOST_ITEMS)
     if isinstance(value, list):
-        return _some(value)
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        return _some([short(each) for each in value])
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
-def _some(values: list[Any], most: int = 8) -> str:
+def _some(values: list[str], most: int = 8) -> str:
     """Return the first few of many values as text, and how many there are."""
     more = f", … ({len(values)})" if len(values) > most else ""
-    return ", ".join(map(str, values[:most])) + more
+    return ", ".join(values[:most]) + more

@@ -9,6 +9,7 @@ from typing import Any
 
 from dask_odm.html import MOST_LINES
 from dask_odm.models.models import KernelModel
+from dask_odm.printing import short
 
 
 @cache
@@ -33,7 +34,10 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
     searched = hasattr(model, "best_params_")
     return [
         ("Learned by", ": ".join(filter(None, (solver, first.get("why")))) or None),
-        ("Classes", ", ".join(map(str, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None),
+        (
+            "Classes",
+            ", ".join(map(short, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None,
+        ),
         ("Rows", model._rows),
         ("Features", model.n_features_in_),
         ("Landmarks" if solver == "landmark" else "Support rows", support),

@@ -32,7 +32,7 @@ from dask_odm.estimators.inputs.checks import (
 )
 from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
-from dask_odm.learning.machines import Scheme, joined_attributes, train_machines
+from dask_odm.learning.machines import Scheme, joined_attributes, require_few, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
@@ -41,6 +41,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ScoreQuery, label_block
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 
@@ -181,7 +182,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
         rows = np.flatnonzero(known & (codes >= 0) & (counted > 0))
         if not len(rows):
-            raise InputError(f"no row with a weight has a label of the model's, {list(code_of)[:10]}.")
+            raise InputError(f"no row with a weight has a label of the model's, {quoted(list(code_of))}.")
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved) -> Any:
@@ -225,6 +226,11 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             with single_threaded_blas:
                 found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
         return float(found.right), float(found.total)
+
+    def _of_classes(self, fit: Any, classes: Array | None) -> Any:
+        if classes is not None and self._learns_pairs:
+            require_few(len(classes), self._scheme)
+        return super()._of_classes(fit, classes)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Train, by several machines of two classes if there are more than two."""

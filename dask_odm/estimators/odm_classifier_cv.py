@@ -18,6 +18,7 @@ from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
+from dask_odm.learning.machines import require_few
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
@@ -191,6 +192,8 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         )  # fmt: skip
 
     def _of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
+        if classes is not None:
+            require_few(len(classes), fit.first._scheme)
         return replace(fit, classes=classes)
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:

@@ -18,6 +18,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.models.predict import label_block
 from dask_odm.models.probabilities import fit_link, probabilities
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 THRESHOLDS = 400
@@ -187,5 +188,7 @@ class CostScorer:
         try:
             true, found = ([code[label] for label in np.asarray(each).tolist()] for each in (y, estimator.predict(X)))
         except KeyError as error:
-            raise InputError(f"costs are of the classes {list(code)}, and there is a label {error}.") from error
+            raise InputError(
+                f"costs are of the classes {quoted(list(code))}, and there is a label {quoted(error.args[0])}."
+            ) from error
         return -float(np.average(self.costs[true, found], weights=sample_weight))

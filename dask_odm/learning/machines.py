@@ -8,6 +8,7 @@ machines.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -18,6 +19,7 @@ from scipy.sparse import vstack
 
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.errors import InputError
 from dask_odm.learning.training.checkpoints import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
@@ -25,18 +27,58 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.typing import Array
 
+logger = logging.getLogger("dask_odm")
 Scheme = Literal["ovr", "ovo"]
 Attributes = dict[str, Any]
+MOST_CLASSES = 32_767  # of a fit, as of a store
+MOST_PAIRS = 1 << 18  # of classes; their records alone take a gigabyte, and small ones a minute or two
+MANY_CLASSES = 500  # of which a fit says how many machines they take
 
 
-def machines_of(class_weights: Sequence[float], scheme: Scheme) -> list[OneOfMany]:
+def require_few(classes: int, scheme: Scheme) -> None:
+    """Raise InputError, with the way out, if so many classes take too many machines; log how many if there are many."""
+    pairs = classes * (classes - 1) // 2
+    wrong = "If the labels are measurements or row numbers, choose another column, or a regressor such as MDDRidge."
+    if classes > MOST_CLASSES:
+        raise InputError(f"y has {classes:,} different labels; a classifier learns at most {MOST_CLASSES:,}. {wrong}")
+    if scheme == "ovo" and pairs > MOST_PAIRS:
+        raise InputError(
+            f"{classes:,} classes make {pairs:,} pairs, and at most {MOST_PAIRS:,} are learned: take multi_class='ovr' "
+            f"(--multi-class ovr), one machine for each class. {wrong}"
+        )
+    if classes > MANY_CLASSES:
+        count, of = (pairs, "each pair of classes") if scheme == "ovo" else (classes, "each class, from all rows")
+        logger.warning(
+            "%s classes are learned by %s machines, one for %s: this takes as long as that many fits of two classes, "
+            "or somewhat less.", f"{classes:,}", f"{count:,}", of,
+        )  # fmt: skip
+
+
+class _Pairs(Sequence[OneOfMany]):
+    """Targets of the machines of all pairs, made when asked for, since each holds a weight for every class."""
+
+    def __init__(self, weights: tuple[float, ...]) -> None:
+        self._weights = weights
+        self._pairs = list(combinations(range(len(weights)), 2))
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        weights = [0.0] * len(self._weights)
+        for code in self._pairs[i]:
+            weights[code] = self._weights[code]
+        return OneOfMany(self._pairs[i][1], tuple(weights))
+
+
+def machines_of(class_weights: Sequence[float], scheme: Scheme) -> Sequence[OneOfMany]:
     """Return the targets of every machine: each class against the rest, or each pair with its second class positive."""
     weights = tuple(class_weights)
-    codes = range(len(weights))
-    if scheme == "ovr":
-        return [OneOfMany(code, weights) for code in codes]
-    pairs = (set(pair) for pair in combinations(codes, 2))
-    return [OneOfMany(max(pair), tuple(weights[code] if code in pair else 0.0 for code in codes)) for pair in pairs]
+    if scheme == "ovo":
+        return _Pairs(weights)
+    return [OneOfMany(code, weights) for code in range(len(weights))]
 
 
 def train_machines(

@@ -586,3 +586,58 @@ def test_the_package_runs_as_a_module(tmp_path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("dask-odm: ")
     assert done.stderr.count("\n") == 1
+
+
+HOSTILE = "\x1b]0;pwned\x07\nrows  5"
+
+
+def write_hostile(path: Path) -> None:
+    """Write rows with terminal escapes in a label and in a column's name, as JSON lines."""
+    rng = np.random.default_rng(0)
+    rows = [{f"f{HOSTILE}": rng.normal(), "b": i % 2 + rng.normal(), "label": ("A", HOSTILE)[i % 2]} for i in range(60)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_terminal_escapes_are_never_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source, store, model = (f"{name}{HOSTILE}" for name in ("a", "s", "m"))
+    write_hostile(Path(source))
+    done = [
+        run("ingest", source, store, "--label", "label", "--format", "jsonl"),
+        run("info", store), run("fit", store, model),
+        run("info", model), run("evaluate", model, store), run("importance", model, store, "--repeats", "1"),
+        run("verify", store), run("report", model, store, "r.html", "--no-importance"),
+        run("fit", store, model, status=2), run("info", f"none{HOSTILE}", status=2),
+        run("info", store, model, status=2),
+        run("evaluate", model, source, "--format", "jsonl", "--label", HOSTILE, status=2),
+    ]  # fmt: skip
+    for result in done:
+        shown = result.output.replace("\n", "")
+        assert shown.isprintable(), repr(shown)
+        assert not re.search(r"^rows  5", result.output, re.MULTILINE), "a label or a name makes no line of its own"
+    assert r"\x1b]0;pwned\x07\nrows" in done[1].stdout
+    assert json.loads(run("info", store, "--json").stdout)["classes"][0]["label"] == HOSTILE, "programs get it whole"
+    assert "\x1b" not in Path("r.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+def test_paths_need_not_be_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_hostile(Path("a.jsonl"))
+    store, model, page, found = (
+        os.fsdecode(name) for name in (b"a\xff.zarr", b"m\xff.zarr", b"r\xff.html", b"p\xff.csv")
+    )
+    run("ingest", "a.jsonl", store)
+    run("fit", store, model, "--solver", "newton", "--kernel", "linear")
+    for arguments in (("info", store), ("predict", model, store, found), ("evaluate", model, store)):
+        run(*arguments)
+    run("report", model, store, page, "--no-importance")
+    assert r"a\udcff.zarr" in Path(page).read_text(encoding="utf-8")
+    assert r"a\udcff.zarr" in run("info", store).stdout
+
+
+def test_a_label_that_is_no_text_is_refused_before_a_store_is_there(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": 1, "label": "b"}\n{"a": 2, "label": "\\ud800"}\n')
+    line = refused("ingest", tmp_path / "a.jsonl", tmp_path / "a.zarr")
+    assert "a.jsonl, line 2: the label '\\ud800' has half of a surrogate pair" in line
+    assert not (tmp_path / "a.zarr").exists()

@@ -38,6 +38,7 @@ def rows(tmp_path_factory, make_rings):
     for i in range(8):  # in the order of the rows
         labelled.assign(part=i).iloc[5 * i : 5 * i + 5].to_parquet(folder / "folders", partition_cols=["part"])
     np.save(folder / "bare.npy", X)
+    np.savez(folder / "labelled.npz", X=X, y=kind)
     lines = [f"{a!r} 1:{b!r} 2:{c!r}" for a, (b, c) in zip(y.astype(int).tolist(), X.tolist(), strict=True)]
     (folder / "signed.svm").write_text("\n".join(lines))
     (folder / "unlabelled.svm").write_text("\n".join(line.partition(" ")[2] for line in lines))
@@ -46,7 +47,7 @@ def rows(tmp_path_factory, make_rings):
 
 
 TABLES = ("labelled.csv", "labelled.parquet", "shuffled.parquet")
-NAMES = ("bare.csv", *TABLES, "folders", "bare.npy", "signed.svm", "unlabelled.svm", "rows.zarr")
+NAMES = ("bare.csv", *TABLES, "folders", "bare.npy", "labelled.npz", "signed.svm", "unlabelled.svm", "rows.zarr")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +64,7 @@ def test_standard_input_to_standard_output(rows):
         assert (done.stdout.split(), done.stderr) == (labels, said if name == "labelled.csv" else "")
 
 
-@pytest.mark.parametrize("name", [*TABLES, "by_kind", "rows.zarr", "-"])
+@pytest.mark.parametrize("name", [*TABLES, "labelled.npz", "by_kind", "rows.zarr", "-"])
 def test_evaluation_of_files(rows, name):
     folder, labels = rows
     text = (folder / "labelled.csv").read_text() if name == "-" else None

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from contracts.cases import Case, each_case, each_of, scores
 from dask_odm import Store, open_store
+from dask_odm.errors import InputError
 
 
 def dataset(X: np.ndarray, y: np.ndarray) -> xr.Dataset:
@@ -154,3 +155,13 @@ def test_a_weight_of_two_is_a_repeated_row_and_of_zero_none(case):
     weighted = case.fit(X, y, weight.astype(float))
     repeated = case.fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     case.same(scores(weighted, X), scores(repeated, X))
+
+
+@each_case
+def test_labels_that_are_no_text_are_refused(case):
+    case.require("targets")
+    if is_regressor(case.make()):
+        pytest.skip("it learns from numbers")
+    X = case.rows()[0]
+    with pytest.raises(InputError, match=r"^y, row 1: the label '\\ud800' has half of a surrogate pair"):
+        case.fit(X[:20], np.where(np.arange(20) % 2, "\ud800", "b"))

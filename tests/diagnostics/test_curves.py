@@ -10,9 +10,10 @@ from sklearn.metrics import balanced_accuracy_score, brier_score_loss, log_loss,
 
 from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
 
-from dask_odm import ODMClassifier, plot_confusion, plot_reliability, plot_roc
+from dask_odm import ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
 from dask_odm.cli import main
 from dask_odm.diagnostics.evaluation import Errors, Evaluation, ProbabilityCounts, RocCounts, bins_of, evaluate
+from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.plotting import draw
 from dask_odm.errors import InputError
 from small_problems import blobs
@@ -110,3 +111,19 @@ def test_pictures(found, tmp_path):
     assert result.exit_code == 0, result.output
     assert draw(Errors(), str(tmp_path / "none")) == []
     assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["confusion.png", "reliability.png", "roc.png"]
+
+
+def test_long_labels_and_names_leave_room(tmp_path):
+    label, other = "L" * 100_000, "s\x1b[31m"
+    found = Evaluation([label, other], 0.2)
+    found.add(np.array([0, 1]), np.array([-1.0, 1.0]), None)
+    of_classes = plot_confusion(found)
+    shown = [text.get_text() for text in of_classes.get_xticklabels()]
+    assert shown[1] == r"s\x1b[31m"
+    assert len(shown[0]) == 24
+    assert len(plot_roc(found).get_xlabel()) < 100
+    names = [f"{'n' * 100}{i}" for i in (1, 10)] + ["n" * 100 + "x" + "n" * 100] * 2
+    importance = plot_importance(Importance(names, 1.0, np.arange(8.0).reshape(4, 2)))
+    assert len(importance.patches) == 4, "names that look alike have a bar each"
+    for ax in (of_classes, importance):
+        ax.figure.savefig(tmp_path / "a.png")

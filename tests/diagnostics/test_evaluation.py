@@ -11,17 +11,22 @@ import numpy as np
 import pytest
 import zarr
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, precision_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
+from dask_odm.diagnostics.plotting import plot_confusion
 from dask_odm.diagnostics.predictions import write_predictions
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, listen
+from small_problems import blobs
+from small_stores import store_of
 
 ROWS = 100
 
@@ -269,3 +274,34 @@ def test_labels_of_another_kind_are_no_accuracy_of_zero(tmp_path):
     store = write(tmp_path / "a.zarr", rows()[1])
     with pytest.raises(InputError, match="none of the labels of store"):
         evaluate(FirstFeature(-1, 1), store)
+
+
+def test_many_classes_take_no_table_of_all(tmp_path):
+    """Twenty thousand classes: their confusion as a table would take three gigabytes."""
+    count = 20_000
+    found = Evaluation([f"c{i}" for i in range(count)], None, ["other"])
+    codes = np.array([0, 1, 1, 2, 3, -1, count])
+    scores = np.zeros((len(codes), count), np.float32)
+    scores[np.arange(len(codes)), [0, 2, 2, 2, 4, 0, 5]] = 1.0
+    found.add(codes, scores, None)
+    facts = found.facts()
+    assert (facts["accuracy"], facts["unlabelled_rows"], facts["other_labels"]) == (2 / 6, 1, {"other": 1})
+    assert (facts["recall"]["c1"], facts["precision"]["c2"], facts["confusion"]) == (0.0, 1 / 3, None)
+    lines = [line.split() for line in found.table().splitlines()]
+    assert lines[1:] == [["true", "predicted", "rows"], ["c1", "c2", "2"], ["c3", "c4", "1"], ["other", "c5", "1"]]
+    with pytest.raises(InputError, match="a confusion of 20,000 classes is too large for a plot"):
+        plot_confusion(found)
+
+
+def test_decision_values_of_a_chunk_must_fit(tmp_path):
+    model = FirstFeature(*range(20_000))
+    model.memory_limit = "10MB"
+    with pytest.raises(MemoryLimitError, match=r"of 33 rows, a chunk, for 20,000 classes needs .* chunks: chunk_rows"):
+        evaluate(model, write(tmp_path / "a.zarr", rows()[1]))
+
+
+def test_a_pipeline_is_evaluated_by_its_steps(tmp_path):
+    X, y = blobs(200, 3, seed=3)
+    pipe = make_pipeline(StandardScaler(), ODMClassifier("linear")).fit(X, y)
+    found = evaluate(pipe, store_of(tmp_path / "a.zarr", X, y, chunk_rows=70))
+    assert found.accuracy == pipe.score(X, y)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.compose import ColumnTransformer
 from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.metrics import r2_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.svm import SVC
 
 import dask_odm as odm
 from dask_odm.cli import main
@@ -111,6 +116,8 @@ def test_it_is_drawn(model, store):
 def test_what_it_refuses(rows, model, store, tmp_path):
     with pytest.raises(InputError, match="takes a store"):
         odm.permutation_importance(model, rows[0])
+    with pytest.raises(InputError, match="permutation_importance takes an estimator of dask_odm, or a Pipeline"):
+        odm.permutation_importance(make_pipeline(StandardScaler(), SVC()).fit(*rows), store)
     with pytest.raises(InputError, match="n_repeats"):
         odm.permutation_importance(model, store, n_repeats=0)
     bare = store_of(tmp_path / "bare.zarr", rows[0], None, names=NAMES)
@@ -127,3 +134,22 @@ def test_what_it_refuses(rows, model, store, tmp_path):
     several = odm.MDDRidge().fit(rows[0], rows[0][:, :2])
     with pytest.raises(InputError, match="one target"):
         odm.permutation_importance(several, store)
+
+
+def test_of_a_pipeline_it_is_that_of_the_columns_before_its_steps(rows, store):
+    steps = StandardScaler(), PolynomialFeatures(2, include_bias=False)
+    pipe = make_pipeline(*steps, odm.ODMClassifier("linear", lam=100.0)).fit(*rows)
+    found = odm.permutation_importance(pipe, store, n_repeats=20)
+    expected = of_scikit_learn(pipe, *rows, n_repeats=20, random_state=0)
+    np.testing.assert_allclose(found.importances_mean, expected.importances_mean, atol=0.01)
+    assert (found.feature_names, found.importances.shape) == (NAMES, (3, 20))
+    assert found.score == pytest.approx(pipe.score(*rows), abs=1e-3)
+
+
+def test_columns_are_prepared_by_their_names(rows, store):
+    named = pd.DataFrame(rows[0], columns=NAMES)
+    chosen = ColumnTransformer([("some", StandardScaler(), ["height", "weight"])])
+    pipe = make_pipeline(chosen, odm.ODMClassifier("linear", lam=100.0)).fit(named, rows[1])
+    found = odm.permutation_importance(pipe, store, n_repeats=2)
+    assert (found.importances[2] == 0).all()
+    assert found.importances_mean[0] > 0.1

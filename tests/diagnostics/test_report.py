@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from sklearn.compose import ColumnTransformer
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 import dask_odm as odm
 from dask_odm.cli import main
@@ -268,8 +275,55 @@ def test_in_the_shell_and_what_it_refuses(store, tmp_path):
     assert CliRunner().invoke(main, arguments).exit_code == 2
     with pytest.raises(InputError, match="exists"):
         odm.report(model, store, tmp_path / "page.html")
-    with pytest.raises(InputError, match="takes a store"):
+    with pytest.raises(InputError, match="needs the labels or targets of rows in memory; pass y"):
         odm.report(model, rows()[0], tmp_path / "other.html")
+    with pytest.raises(InputError, match=r"rows and labels as \(X, y\). Got a tuple of 3"):
+        odm.report(model, (*rows(), None), tmp_path / "other.html")
+    with pytest.raises(InputError, match="takes a store, or rows in memory"):
+        odm.report(model, *map(da.from_array, rows()[:1]), tmp_path / "other.html", y=da.from_array(rows()[1]))
+    for other in (SVC(), make_pipeline(StandardScaler(), SVC())):
+        with pytest.raises(InputError, match="report takes an estimator of dask_odm, or a Pipeline that ends with one"):
+            odm.report(other.fit(*rows()), store, tmp_path / "other.html")
     with pytest.raises(InputError, match="no folder"):
         odm.report(model, store, tmp_path / "nowhere" / "page.html")
     assert len(list(tmp_path.iterdir())) == 2, "nothing else is left"
+
+
+def test_a_pipeline_over_a_store_and_over_rows_in_memory(store, tmp_path):
+    X, y = rows()
+    pipe = make_pipeline(StandardScaler(), odm.ODMClassifier("linear")).fit(X, y)
+    page = reported(pipe, store, tmp_path)
+    assert page.cells[page.cells.index("Rows prepared by") + 1] == "StandardScaler"
+    seen = store.read_rows(np.arange(store.rows)).X
+    accuracy = pipe.score(seen, np.array(store.classes)[store.read_column("y")])
+    assert numbers(page, "Accuracy", 1)[0] == pytest.approx(accuracy, abs=1e-4)
+    assert set(HOSTILE) <= set(page.cells), "importance is that of the columns of the store"
+    for given in ({"store": (X, y)}, {"store": X, "y": y}):
+        found = reported(pipe, folder=tmp_path, **given)
+        assert numbers(found, "Accuracy", 1)[0] == pytest.approx(pipe.score(X, y), abs=1e-4)
+    search = GridSearchCV(pipe, {"odmclassifier__lam": [1e3, 1e4]}, cv=2).fit(X, y)
+    assert numbers(reported(search, store, tmp_path, importance=False), "Rows with a label", 1) == [300]
+
+
+def test_a_pipeline_of_words(tmp_path):
+    X, y = rows()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(region=np.where(y == y[0], "north", "south"), label=y)
+    words = ColumnTransformer([("words", OneHotEncoder(), ["region"])], remainder="passthrough")
+    pipe = make_pipeline(words, odm.ODMClassifier("linear")).fit(frame.drop(columns="label"), y)
+    page = reported(pipe, frame, tmp_path, y="label")
+    assert numbers(page, "Accuracy", 1) == [1.0]
+    assert "region" in page.cells
+    assert float(page.cells[page.cells.index("region") + 1]) > 0.2, "all hangs on the word"
+
+
+def test_labels_and_names_without_end_do_not_make_a_page_without_end(tmp_path):
+    X, y = rows()
+    label = "L" * 100_000 + "\x1b]0;x\x07"
+    model = odm.ODMClassifier("linear").fit(X, np.where(y == y[0], label, "\x1b[31ms"))
+    names = [f"{'n' * 100_000}{i}" for i in range(3)]
+    held = store_of(tmp_path / "a.zarr", X, np.where(y == y[0], label, "\x1b[31ms"), names=names)
+    page = reported(model, held, tmp_path)
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(text) < 1_000_000
+    assert text.replace("\n", "").isprintable()
+    assert {name[-1] for name in page.cells if name.startswith("nnn")} == {"0", "1", "2"}

@@ -15,6 +15,7 @@ from dask_odm.diagnostics.summaries import (
     plain,
     search_facts,
     search_text,
+    set_lines,
     store_facts,
 )
 
@@ -96,3 +97,25 @@ def test_plain_values(value, expected):
 
 def test_a_long_list_is_cut():
     assert listing({"names": [*map(str, range(20))]}) == "names  0, 1, 2, 3, 4, 5, 6, 7, … (20)"
+
+
+def test_labels_and_names_are_printable_short_and_not_without_end():
+    label = "\x1b]0;x\x07\nrows  5" + "L" * 100_000
+    facts = {
+        "path": "a\x1b\udcff.zarr", "classes": [{"label": label, "rows": 3}], "recall": {label: 0.5},
+        "precision": {f"c{i}": 0.5 for i in range(20_000)}, "feature_names": [label],
+    }  # fmt: skip
+    text = listing(facts)
+    assert text.count("\n") == len(facts) - 1
+    assert text.replace("\n", "").isprintable()
+    assert len(text) < 2000
+    assert r"\x1b]0;x\x07\nrows" in text
+    assert ", … (20000)" in text
+    parameters = {f"parameter{i}": i for i in range(25)}
+    assert "parameter24 24" in listing({"parameters": parameters}), "all of an estimator are told"
+
+
+def test_sets_of_classes_are_told_in_words():
+    lines = set_lines({"0.9": {"held": 0.912, "size": 1.25, "empty": 0.0}})
+    told = "91.2% hold the class of their row, with 1.25 classes on average; 0.0% are empty"
+    assert lines == {"sets for 90%": told}

@@ -12,9 +12,10 @@ from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import MixingClassifier, ODMClassifier, SaddleSVC, load_model
+from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, load_model
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
+from dask_odm.learning.machines import machines_of, require_few
 from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.models.models import class_scores
@@ -256,3 +257,35 @@ def test_scores_of_xarray_have_a_dimension_of_classes(rows, chunks):
     assert (found.name, found.dims) == ("decision_function", ("sample", "class"))
     assert (found.sample.values[0], found["class"].values.tolist()) == (7, LABELS.tolist())
     np.testing.assert_allclose(found.values, model.decision_function(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [ODMClassifier(), ODMClassifierCV(), SaddleSVC()])
+def test_more_pairs_than_can_be_learned_are_refused_before_anything_is(model, tmp_path):
+    X, y = np.zeros((2000, 1)), np.arange(2000) % 1000
+    way_out = r"1,000 classes make 499,500 pairs, and at most 262,144 are learned: take multi_class='ovr'"
+    with pytest.raises(InputError, match=way_out):
+        model.fit(X, y)
+    with pytest.raises(InputError, match=way_out):
+        model.fit(store_of(tmp_path / "a.zarr", X, y))
+
+
+def test_more_classes_than_a_store_holds_are_refused():
+    with pytest.raises(InputError, match="y has 40,000 different labels; a classifier learns at most 32,767"):
+        ODMClassifier("linear").fit(np.zeros((80_000, 1)), np.arange(80_000) % 40_000)
+
+
+def test_many_classes_are_announced(caplog):
+    require_few(501, "ovr")
+    assert "501 classes are learned by 501 machines, one for each class" in caplog.text
+    caplog.clear()
+    require_few(500, "ovo")
+    assert not caplog.text
+
+
+def test_pairs_are_made_when_asked_for():
+    machines = machines_of((1.0, 2.0, 3.0), "ovo")
+    assert [(each.positive, each.class_weights) for each in machines] == [
+        (1, (1.0, 2.0, 0.0)), (2, (1.0, 0.0, 3.0)), (2, (0.0, 2.0, 3.0)),
+    ]  # fmt: skip
+    assert machines[1:] == [machines[1], machines[-1]]
+    assert len(machines_of((1.0,) * 700, "ovo")) == 700 * 699 // 2

@@ -23,6 +23,7 @@ from small_stores import store_of
 from small_texts import write_lines
 
 ROWS = 40
+MANY = np.arange(3000)
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
 Y = np.arange(ROWS) % 2
 
@@ -124,6 +125,10 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
         ),
         pytest.param(
             lambda: raises("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
+        ),
+        pytest.param(
+            lambda: raises("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
+            id="pairs",
         ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
         pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),

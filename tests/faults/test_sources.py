@@ -156,6 +156,7 @@ FAULTS = [
     Fault("Label that is a list, a struct or a date", **parquet([[1], [2]])),
     Fault("Label that is a list, a struct or a date", **parquet([{"a": 1}, {"a": 2}]), note="structs"),
     Fault("Label that is a list, a struct or a date", **parquet([date(2020, 1, 1), date(2021, 1, 1)]), note="dates"),
+    Fault("Label that is no text", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n{"u": 2, "label": "\\ud800"}\n')),
     Fault("Lengths in a file that differ", **of_arrays(y=np.arange(3) % 2)),
     Fault("Negative weight", **of_arrays(weight=np.array([1.0, -1.0, 1.0, 1.0]))),
 ]

@@ -14,6 +14,7 @@ import pandas as pd
 from dask_odm.data.store.layout import Label
 from dask_odm.data.store.statistics import as_numbers
 from dask_odm.errors import InputError
+from dask_odm.printing import quoted
 
 MAX_LABELS = np.iinfo(np.int16).max
 MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are real targets
@@ -65,6 +66,8 @@ class LabelEncoder:
                     f"{place(int(np.argmax(local == i)))}: {_shown(value)} is not a label; use numbers, strings or "
                     "booleans, or another column by label= (--label)."
                 )
+            if not is_text(label):
+                raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(label)}")
             table[i] = self._codes.setdefault(label, len(self._codes))
             if self._auto and self._found_real(label):
                 break
@@ -111,6 +114,25 @@ class LabelEncoder:
             return ()
         labels = list(self._codes)
         return tuple(text_values(labels) if self._text else labels)
+
+
+def is_text(label: Any) -> bool:
+    """Return whether a label is a number or text that UTF-8 can write: half of a surrogate pair is none."""
+    if not isinstance(label, str) or label.isascii():
+        return True
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def not_text(label: Any) -> str:
+    """Return the message for a label that is no text, after the place where it is."""
+    return (
+        f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
+        "as by label.encode(errors='replace').decode()."
+    )
 
 
 def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -189,4 +211,4 @@ def _number(label: Label | None, text: bool) -> float | None:
 
 
 def _shown(value: Any) -> str:
-    return " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())[:60]
+    return " ".join(quoted(value.item() if isinstance(value, np.generic) else value).split())

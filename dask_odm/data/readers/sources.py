@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
+from dask_odm.printing import printable
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
@@ -147,7 +148,7 @@ def shown(text: str | bytes, most: int = 60) -> str:
 
 def describe(paths: Sequence[str], most: int = 3) -> str:
     """Return the names of files for messages and the store: all of a few, or the first of many and how many more."""
-    first = ", ".join(paths[:most])
+    first = ", ".join(map(printable, paths[:most]))
     more = len(paths) - most
     return first if more <= 0 else f"{first} and {more} more file{'s' if more > 1 else ''}"
 

@@ -38,6 +38,7 @@ from dask_odm.errors import InputError
 from dask_odm.html import card, table
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
+from dask_odm.printing import short
 from dask_odm.typing import Array
 
 READERS = 8  # threads that gather rows from chunks; each holds one
@@ -94,6 +95,10 @@ class Store(SealedFolder):
         """Name of the store in messages."""
         return self.title or f"store '{self.path}'"
 
+    def __repr__(self) -> str:
+        y = f"{len(self.classes)} classes" if self.classes else {"real": "real targets"}.get(self.y_kind or "", "no y")
+        return f"Store({self.path!r}: {self.rows:,} rows of {self.features:,} features, {self.dtype.name}, {y})"
+
     def _repr_html_(self) -> str:
         facts = [
             ("Path", self.path),
@@ -107,7 +112,7 @@ class Store(SealedFolder):
             ("Weights", "one a row" if self.has_weight else None),
             ("Source", self.source or None),
         ]
-        classes = list(zip(self.classes or (), self.class_counts or (), strict=True))
+        classes = list(zip(map(short, self.classes or ()), self.class_counts or (), strict=True))
         return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []))
 
     @property
@@ -204,7 +209,8 @@ class Store(SealedFolder):
     @property
     def token(self) -> str:
         """Hash of path and content, for names of tasks."""
-        return hashlib.sha256(f"{self.path}\0{self.digest}".encode()).hexdigest()[:32]
+        name = os.fsencode(self.path) + b"\0" + self.digest.encode()  # the path need not be text
+        return hashlib.sha256(name).hexdigest()[:32]
 
     @property
     def label_dtype(self) -> np.dtype[Any]:

@@ -27,12 +27,14 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.models import KernelModel, Model
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
@@ -94,6 +96,8 @@ def check_classification(estimator: Any, X: Any, y: Any, sample_weight: Any, **o
     if classes is None or 2 * len(classes) > len(y):  # whole numbers that repeat are labels
         _require_labels_of_classes(y)
         classes, codes = np.unique(y, return_inverse=True)
+    assert codes is not None
+    _require_text(classes, codes, "y")
     require_classes(classes)
     return CheckedRows(X, y, weight, names, classes, codes)
 
@@ -225,7 +229,9 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     missing = np.flatnonzero(pd.isna(labels))
     if len(missing):
         raise InputError(f"shard is missing (NaN or None) for {len(missing)} rows, first for row {missing[0]}.")
-    return as_input_error(lambda: distinct(labels))
+    values, codes = as_input_error(lambda: distinct(labels))
+    _require_text(values, codes, "shard")
+    return values, codes
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
@@ -247,10 +253,17 @@ def _parts_are_finite(X: Array) -> bool:
     return all(run_threads(is_finite, np.array_split(X, CPU_COUNT), CPU_COUNT))
 
 
+def _require_text(labels: Array, codes: Array, what: str) -> None:
+    """Raise InputError, with the first row, if one of the different ``labels`` that ``codes`` (n,) index is no text."""
+    for code, label in enumerate(labels.tolist()):
+        if not is_text(label):
+            raise InputError(f"{what}, row {int(np.argmax(codes == code))}: {not_text(label)}")
+
+
 def require_classes(classes: Array) -> None:
     """Raise InputError unless there are two classes or more."""
     if len(classes) < 2:
-        raise InputError(f"the data hold one class only, {classes.tolist()}; a classifier needs two.")
+        raise InputError(f"the data hold one class only, {quoted(classes.tolist())}; a classifier needs two.")
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -277,7 +290,7 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
     if not left.any():
         raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
     if not left.all():
-        raise InputError(f"all rows of class {classes[left == 0].tolist()[0]!r} have weight zero.")
+        raise InputError(f"all rows of class {quoted(classes[left == 0].tolist()[0])} have weight zero.")
     if left.max() < LEAST_WEIGHT:
         raise InputError(
             f"the row weights are too small, with a sum of {left.sum():.1e}: multiply them all by a power of ten."
@@ -288,10 +301,12 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
 def _given_weights(given: dict[Any, Any], classes: list[Any]) -> list[float]:
     for label, weight in given.items():
         if not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
-            raise InputError(f"class_weight must be finite and not negative numbers. Got {weight!r} for {label!r}.")
+            raise InputError(
+                f"class_weight must be finite and not negative numbers. Got {weight!r} for {quoted(label)}."
+            )
     unknown = [label for label in given if label not in classes]
     if unknown and not all(label in given for label in classes):  # as scikit-learn has it
-        raise InputError(f"class_weight names {unknown[0]!r}, which is not among the classes {classes}.")
+        raise InputError(f"class_weight names {quoted(unknown[0])}, which is not among the classes {quoted(classes)}.")
     return [float(given.get(label, 1.0)) for label in classes]
 
 

@@ -196,3 +196,9 @@ def test_addresses_of_other_kinds_are_refused(tmp_path):
     ):
         with pytest.raises(InputError, match=r"begins with '(ftp|https|hdfs)://' cannot be read or written"):
             call()
+
+
+def test_the_source_of_a_store_is_printable_whatever_its_file_is_called(tmp_path):
+    (tmp_path / "a\x1b[31m.csv").write_text("a,label\n1,x\n2,y\n")
+    store = ingest(tmp_path / "a\x1b[31m.csv", tmp_path / "a.zarr")
+    assert store.source.endswith(r"a\x1b[31m.csv")

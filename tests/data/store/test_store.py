@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -531,3 +532,22 @@ def test_a_document_of_another_kind_is_refused(store, key, text):
     _rewrite(store, key, text)
     with pytest.raises(StoreError, match=rf"a\.zarr', file '.*{key}'|file 'zarr\.json'"):
         Store.open(store.path)
+
+
+def test_it_is_shown_in_a_line(tmp_path):
+    store = write_store(tmp_path / "a\x1b.zarr")
+    shown = repr(store)
+    assert shown.startswith("Store('")
+    assert shown.isprintable()
+    assert f"{ROWS:,} rows of {FEATURES:,} features" in shown
+    assert len(shown) < len(str(tmp_path)) + 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are text")
+def test_a_path_need_not_be_text(tmp_path):
+    plain = write_store(tmp_path / "a.zarr")
+    shutil.copytree(tmp_path / "a.zarr", other := os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.zarr"))
+    found = Store.open(other)
+    assert found.token != plain.token
+    assert pickle.loads(pickle.dumps(found)) == found
+    np.testing.assert_array_equal(found.read(0).X, plain.read(0).X)

@@ -6,8 +6,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, ingest
 from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 
@@ -220,3 +221,18 @@ def test_sample_weight_names_a_column(rows, frame, backend):
     assert model.score(whole, "outcome", sample_weight="weight") == pytest.approx(plain.score(X, y, weight))
     with pytest.raises(InputError, match="X has no column 'wait', which sample_weight names"):
         model.fit(whole, "outcome", sample_weight="wait")
+
+
+def test_predictions_are_written_as_the_pages_say(tmp_path):
+    """Warnings are errors here: zarr has one for words of fixed length, and none for strings."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    labels = np.where(frame["a"] > 0, "above", "below")
+    model = ODMClassifier("linear").fit(frame, labels)
+    store = ingest((frame, labels), tmp_path / "a.zarr", chunk_rows=20)
+    model.predict(store.path).astype("T").to_zarr(tmp_path / "labels.zarr")
+    expected = model.predict(frame)
+    assert zarr.open_array(tmp_path / "labels.zarr", mode="r")[:].tolist() == expected.tolist()
+    frame.to_parquet(tmp_path / "a.parquet")
+    unknown = dd.read_parquet(tmp_path / "a.parquet")
+    unknown.assign(label=model.predict(unknown)).to_parquet(tmp_path / "labels", write_index=False)
+    assert pd.read_parquet(tmp_path / "labels")["label"].tolist() == expected.tolist()

@@ -1,0 +1,93 @@
+"""Pipelines of scikit-learn's that end with an estimator of this package: their steps, and the rows that it sees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from dask_odm.data.store.store import Store
+from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError
+from dask_odm.estimators.base import StoreEstimator
+from dask_odm.estimators.inputs.checks import FLOATS, input_errors
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
+
+    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame.
+    """
+
+    transformers: tuple[Any, ...] = ()
+    names: tuple[str, ...] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.transformers)
+
+    def __str__(self) -> str:
+        return ", ".join(type(each).__name__ for each in self.transformers)
+
+    @input_errors()
+    def __call__(self, X: Any) -> Any:
+        """Return prepared rows, finite floats (n, features of the last step), dense or CSR."""
+        if not self:
+            return X
+        rows = pd.DataFrame(X, columns=self.names) if self.names is not None and isinstance(X, np.ndarray) else X
+        for each in self.transformers:
+            rows = each.transform(rows)
+        return check_array(rows, dtype=FLOATS, accept_sparse="csr")
+
+    def pipeline(self, model: Any) -> Pipeline:
+        """Return a pipeline of these steps that ends with a model, both fitted."""
+        return Pipeline([(str(i), each) for i, each in enumerate((*self.transformers, model))])
+
+    def of_store(self, store: Store) -> Steps:
+        """Return the steps for rows of a store, which may have more columns than they use."""
+        known = self.names is not None and not store.is_sparse and store.feature_names is not None
+        return replace(self, names=store.feature_names) if known else self
+
+    def prepared(self, store: Store, folder: str) -> Store:
+        """Return the rows of a store as the last step sees them: as a store in ``folder``, by the same name."""
+        if not self:
+            return store
+        prepare = self.of_store(store)
+        with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
+            for block in store.blocks():
+                writer.append(prepare(block.X), block.y, block.weight)
+            found = writer.finish(store.classes, source=store.source)
+        return replace(found, title=store.name)
+
+
+def last_step(given: Any, what: str) -> tuple[Steps, Any]:
+    """Return the steps before a fitted estimator of this package, and the estimator.
+
+    ``given`` is the estimator, a pipeline that ends with it, or a search of scikit-learn's that found one of them.
+    Raises InputError, naming the function ``what``, for any other.
+    """
+    model = given
+    transformers: list[Any] = []
+    while not isinstance(model, StoreEstimator):
+        if isinstance(model, Pipeline):
+            check_is_fitted(model)
+            transformers += [each for _, each in model.steps[:-1] if each not in (None, "passthrough")]
+            model = model.steps[-1][1]
+        elif hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        else:
+            raise InputError(
+                f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
+            )
+    names = getattr(given, "feature_names_in_", None)
+    return Steps(tuple(transformers), None if names is None else tuple(names)), model
+
+
+def _named(given: Any, last: Any) -> str:
+    name = type(given).__name__
+    return name if given is last else f"a {name} that ends with {type(last).__name__}"
