@@ -9,7 +9,6 @@ from operator import add
 from typing import Any, ClassVar
 
 import numpy as np
-from dask.delayed import delayed
 from dask.system import CPU_COUNT
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
@@ -39,7 +38,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.models.classes import RightCount, codes_of, codes_of_rows, count_right, require_common
+from dask_odm.models.classes import RightCount, codes_of, codes_of_rows, count_block, count_right, require_common
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.typing import Array
@@ -204,11 +203,10 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         if isinstance(resolved, Given):
             found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
         else:
-            columns = (predicted, resolved.y, *([] if resolved.weight is None else [resolved.weight]))
-            # optimising would rename what columns share, and compute it twice
-            blocks = zip(*(each.to_delayed(optimize_graph=False) for each in columns), strict=True)
-            count = delayed(count_right)
-            found = reduce(add, computed(*(count(classes, *block) for block in blocks)))
+            counts = predicted.map_blocks(
+                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+            )
+            found = reduce(add, computed(counts)[0])
         found.require_common(classes)
         return found.right, found.total
 

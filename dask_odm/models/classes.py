@@ -77,12 +77,17 @@ class RightCount:
 
 
 def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | None = None) -> RightCount:
-    """Count the rows (n,) whose predicted ``codes`` are the places of their labels ``y``: a task of lazy scores."""
+    """Count the rows (n,) whose predicted ``codes`` are the places of their labels ``y``."""
     true, labels, places = _codes(y, classes)
     weight = np.ones(len(codes)) if weight is None else np.asarray(unmasked(weight), dtype=np.float64)
     counted = np.where(true == MISSING, 0.0, weight)
     others = tuple(label for label, place in zip(labels, places, strict=True) if place == UNKNOWN)[:MOST_SHOWN]
     return RightCount(float(counted[codes == true].sum()), float(counted.sum()), bool((true >= 0).any()), others)
+
+
+def count_block(codes: Array, y: Array, weight: Array | None = None, *, classes: Sequence[Any]) -> Array:
+    """Return what `count_right` counts as an array of one: a task of lazy scores."""
+    return np.array([count_right(classes, codes, y, weight)], dtype=object)
 
 
 def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
