@@ -35,8 +35,8 @@ class ArrowTable:
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        fields = [self._batch.schema.field(i) for i in wanted]
-        refuse_kinds(where, [(field.name, *_kind(field.type)) for field in fields], library=self._library)
+        kinds = [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted]
+        refuse_kinds(where, kinds, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))

@@ -305,7 +305,7 @@ class PandasTable:
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         held = [i for i in wanted if self.rows and not self._plain[i]]
         names = self._frame.columns.tolist() if held else []
-        kinds = [(names[i], *pandas_kind(self._frame.iloc[:, i])) for i in held]
+        kinds = [(f"column {quoted(names[i])}", *pandas_kind(self._frame.iloc[:, i])) for i in held]
         refuse_kinds(where, kinds, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
@@ -350,7 +350,7 @@ def pandas_kind(column: Any) -> tuple[str, str]:
 
 def refuse_kinds(
     where: str,
-    columns: Sequence[tuple[Any, str, str]],
+    columns: Sequence[tuple[str, str, str]],
     otherwise: str = "; or name the label by label= (--label)",
     most: int = 5,
     library: str = "pandas",
@@ -362,12 +362,12 @@ def refuse_kinds(
     bad = [each for each in columns if each[1] != "number"]
     if not bad:
         return
-    shown = [f"column {quoted(name)} ({dtype})" for name, _, dtype in bad[:most]]
+    shown = [f"{name} ({dtype})" for name, _, dtype in bad[:most]]
     if len(bad) > most:
         shown.append(f"{len(bad) - most} more columns")
     hints = []
     for kind, hint in _HINTS.items():
-        names = [quoted(name) for name, other, _ in bad if other == kind]
+        names = [name.removeprefix("column ") for name, other, _ in bad if other == kind]
         if names:
             held = ", ".join(names[:most])
             encode = _ENCODE[library].format(names=held)

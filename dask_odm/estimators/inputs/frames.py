@@ -225,7 +225,7 @@ def require_numbers(frame: pd.DataFrame, known: Sequence[str] = (), library: str
         kind, dtype = pandas_kind(frame.iloc[:, j])
         if len(known) and names[j] not in known:
             kind = "feature" if any(each.startswith(f"{names[j]}_") for each in known) else "stranger"
-        kinds.append((names[j], kind, dtype))
+        kinds.append((f"column {quoted(names[j])}", kind, dtype))
     refuse_kinds("X", kinds, otherwise="", library=library)
 
 

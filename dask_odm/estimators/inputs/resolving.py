@@ -181,8 +181,8 @@ def resolve(
     if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
     a block of a lazy cube exceeds a worker's memory or ``memory_limit``.
     """
-    given = X
-    X = as_pandas(X)
+    given, X = X, as_pandas(X)
+    is_converted = X is not given
     if hasattr(model, "text_recipe_"):
         _refuse_single_texts(X, model)
     if isinstance(X, str | os.PathLike | Store):
@@ -201,7 +201,7 @@ def resolve(
         refuse_labels_among(X, y, y)
     if isinstance(sample_weight, str):
         X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
-    if X is not given and isinstance(X, pd.DataFrame) and not is_frame(given):
+    if is_converted:
         require_numbers(X, getattr(model, "feature_names_in_", ()), "arrow")
     if is_texts(X) and hasattr(model, "text_recipe_"):
         X = rows_of_texts(X, model.text_recipe_)
