@@ -75,10 +75,11 @@ def one_band() -> PlainRows:
 
 
 def masked(array: xr.DataArray) -> xr.DataArray:
-    """The array, lazy, with a mask in place of NaN, and a number behind the mask."""
+    """The array, lazy, with a mask in place of NaN, and a number behind the mask; xarray does not see the mask."""
     missing = np.isnan(array.values)
-    data = np.ma.array(np.where(missing, 5.0, array.values), mask=missing)
-    return array.copy(data=da.from_array(data, chunks=4))
+    lazy = da.from_array(np.ma.array(np.where(missing, 5.0, array.values), mask=missing), chunks=4)
+    plain = np.empty((0,) * array.ndim)
+    return array.copy(data=lazy.map_blocks(lambda block: block, dtype=array.dtype, meta=plain))
 
 
 def open_data_cube() -> xr.Dataset:
