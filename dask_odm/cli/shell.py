@@ -38,7 +38,11 @@ overwrite_option = click.option("--overwrite", is_flag=True, help="Replace what 
 # parts of messages that `shell_words` translates
 _BOTH = re.compile(r"\b(\w+)(=\S*)? \((--[\w-]+)((?: [^()]*)?)\)")  # overwrite=True (--overwrite)
 _PARAMETER = re.compile(r"The '(\w+)' parameter of \w+ must")
-_SETTING = re.compile(r"(?<![\w.-])([a-z]\w*)=(?!=)('[^']*'|\"[^\"]*\"|[^\s'\",;:()]*[^\s'\",;:().])?")
+# a setting, or a call of another library, whose settings are none of a command
+_SETTING = re.compile(
+    r"\b(?:pandas|dask|frame)\b[\w.]*\((?:[^()]|\([^()]*\))*\)"
+    r"|(?<![\w.-])([a-z]\w*)=(?!=)('[^']*'|\"[^\"]*\"|[^\s'\",;:()]*[^\s'\",;:().])?"
+)
 _SOLVER = re.compile(r"\bsolver=(?:dask_odm\.solvers\.)?([A-Z]\w*)\(([^()]*)\)")  # solver=SODM(stop_at=4)
 _FUNCTION = re.compile(r"\bdask_odm\.(ingest|demo)\b(?!\.\w)")
 

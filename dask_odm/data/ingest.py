@@ -80,8 +80,8 @@ def ingest(
           ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
-        - pandas or dask DataFrame, or (DataFrame, Series); pyarrow Table, RecordBatchReader or any object with
-          an Arrow stream
+        - DataFrame of pandas, Dask or polars, pyarrow Table, RecordBatchReader or any object with an Arrow stream, or
+          (DataFrame, Series)
         - xarray Dataset with X, y and weight as from `open_store`, or DataArray X or (X, y). Samples are along the
           dimension of y, else the dimension named ``sample``, else the first
         - a cube, (DataArray or Dataset, DataArray of labels or frame of points), or a Dataset whose ``label`` is a

@@ -30,10 +30,11 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.events import Progress, report
-from dask_odm.models.predict import label_block
+from dask_odm.models.classes import codes_of, require_common
+from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
 from dask_odm.models.sets import sets, thresholds_of
-from dask_odm.printing import quoted, short
+from dask_odm.printing import short
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
@@ -44,7 +45,9 @@ SCORE_BITS = 20  # leading bits of a float32 that decide its bin: sign, exponent
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
-    """Compare a classifier's predictions with the labels of a store. Labels are matched by value.
+    """Compare a classifier's predictions with the labels of a store.
+
+    Labels are matched by value, and words that spell numbers or booleans with such classes, see `codes_of`.
 
     ``model`` may be a scikit-learn Pipeline that ends with a classifier of this package, which gets prepared rows.
     ``store`` is a `Store`, its path, or a Dataset from `open_store`. With ``keep_margins`` the margin of every row is
@@ -66,16 +69,16 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
         raise InputError(f"{store.name} has no labels to compare with.")
     _require_scores(model, store)
     labels = list(store.classes or ())
-    code = {label: i for i, label in enumerate(model.classes_.tolist())}
-    if not set(labels) & set(code):
-        raise InputError(f"none of the labels of {store.name}, {quoted(labels)}, is the model's: {quoted(list(code))}.")
-    strangers = [label for label in labels if label not in code]
-    row = code | {label: i for i, label in enumerate(strangers, len(code))}
-    table = np.array([*(row[label] for label in labels), -1])
+    classes = model.classes_.tolist()
+    require_common(labels, classes, store.name)
+    table = np.array([*codes_of(labels, classes), -1])
+    unknown = np.flatnonzero(table[:-1] < 0)
+    strangers = [labels[i] for i in unknown]
+    table[unknown] = len(classes) + np.arange(len(unknown))
     # the band of one class is about scores, from which an offset was taken
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
     found = Evaluation(
-        model.classes_.tolist(),
+        classes,
         None if theta is None else float(theta),
         strangers,
         margins=[] if keep_margins else None,
@@ -226,7 +229,7 @@ class Evaluation:
         ``shares`` are their probabilities, if the link cannot compute these from the scores.
         """
         labelled = true >= 0
-        predicted = label_block(scores, np.arange(len(self.classes)))
+        predicted = code_block(scores)
         self.unlabelled += int((~labelled).sum())
         places = true[labelled], predicted[labelled]
         self.counts += csr_array((np.ones(len(places[0]), np.int64), places), self.counts.shape)

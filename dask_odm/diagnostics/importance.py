@@ -16,8 +16,9 @@ from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
+from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.models import Model
-from dask_odm.models.predict import ModelFile, label_block, store_seen_from_here, values_of_block
+from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
 DRAWN_ROWS = 10_000  # rows whose values take the place of others'
@@ -110,17 +111,12 @@ def permutation_importance(
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
     share = 1.0 if max_samples is None else max_samples / resolved.rows
-    shared = (
-        model._for_tasks(),
-        steps.of_store(resolved),
-        resolved,
-        classes,
-        near,
-        drawn,
-        n_repeats,
-        random_state,
-        share,
-    )
+    codes = None
+    if classes is not None:
+        require_common(resolved.classes, classes.tolist(), resolved.name)
+        codes = np.array(codes_of(resolved.classes, classes.tolist()))
+    prepared = model._for_tasks(), steps.of_store(resolved)
+    shared = *prepared, resolved, codes, near, drawn, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -152,7 +148,7 @@ def chunk_losses(
     model: Model | ModelFile,
     steps: Steps,
     store: Store,
-    classes: Array | None,
+    codes: Array | None,
     near: float,
     drawn: Array,
     n_repeats: int,
@@ -162,22 +158,24 @@ def chunk_losses(
 ) -> tuple[Array, Array]:
     """Return losses (1 + d · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y and y². A task.
 
+    ``codes`` are the places of the store's labels among the model's classes, or None of real targets.
+
     The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first loss is of the rows
     as they are. Sums of real targets are of what these have above ``near``, so that no digits are lost.
     """
     with store_seen_from_here(store):
         block = store.read(chunk)
     assert block.y is not None
-    known = np.flatnonzero(block.y >= 0 if classes is not None else block.y == block.y)
+    known = np.flatnonzero(block.y >= 0 if codes is not None else block.y == block.y)
     if share < 1.0:
         known = known[np.random.default_rng([seed, n_repeats, chunk]).random(len(known)) < share]
     X = block.X[known]
-    y = store.labels(block.y[known])
+    y = block.y[known] if codes is None else codes[block.y[known]]
     weight = np.ones(len(known)) if block.weight is None else block.weight[known]
 
     def loss(rows: Array) -> float:
         values = values_of_block(model, steps(rows))
-        wrong = label_block(values, classes) != y if classes is not None else np.square(values - y)
+        wrong = code_block(values) != y if codes is not None else np.square(values - y)
         return float((weight * wrong).sum())
 
     found = [loss(X)]
@@ -188,5 +186,5 @@ def chunk_losses(
             X[:, j] = drawn[rows, j]
             found.append(loss(X))
         X[:, j] = own
-    real = np.zeros(len(y)) if classes is not None else y.astype(np.float64) - near
+    real = np.zeros(len(y)) if codes is not None else y.astype(np.float64) - near
     return np.array(found), np.array([weight.sum(), (weight * real).sum(), (weight * real**2).sum()])

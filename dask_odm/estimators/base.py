@@ -39,6 +39,7 @@ from dask_odm.estimators.inputs.checks import (
     check_callbacks,
     check_features,
     check_rows,
+    checked_groups,
     require_finite_values,
 )
 from dask_odm.estimators.inputs.resolving import (
@@ -148,16 +149,17 @@ class StoreEstimator(RunParameters):
         Parameters
         ----------
         X : rows of shape (n, d)
-            Array-like, pandas or dask DataFrame, dask array, xarray DataArray of two dimensions in any order, xarray
-            Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The rows of an xarray X are
-            along the dimension that it shares with ``y``, else "sample", else the first. Or a *cube*: a DataArray of
-            any dimensions, or a Dataset whose variables are features. The dimensions that it shares with ``y`` are
-            those of the rows, and the others those of the features. Rows without a label, or with a missing feature,
-            are left out.
-        y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str
-            Labels of any type, or real targets, or the name of the column of a frame X that has them. None if X has its
-            own. For a cube, a DataArray, the name of a variable, or a frame of points: columns named like dimensions
-            are the coordinates of the points, and the other column has their labels.
+            Array-like, DataFrame of pandas, Dask or polars, Arrow table, dask array, xarray DataArray of two dimensions
+            in any order, xarray Dataset with ``X``, ``y`` and perhaps ``weight``, or a store, by path or open. The rows
+            of an xarray X are along the dimension that it shares with ``y``, else "sample", else the first. Or a
+            *cube*: a DataArray of any dimensions, or a Dataset whose variables are features. The dimensions that it
+            shares with ``y`` are those of the rows, and the others those of the features. Rows without a label, or with
+            a missing feature, are left out.
+        y : array-like, Series, dask array or Series, or DataArray of shape (n,), or str or int
+            Labels of any type, or real targets, or the name of the column of a frame X that has them, or its place if
+            the columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a
+            frame of points: columns named like dimensions are the coordinates of the points, and the other column has
+            their labels.
         sample_weight : array-like of shape (n,), str or None
             Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. For a frame, it may be the name
             of a column. For a cube, a DataArray over some or all dimensions of the rows, the name of a variable, or a
@@ -186,7 +188,7 @@ class StoreEstimator(RunParameters):
         resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=self._needs_labels)
         if groups is not None:
             found = resolved.groups if isinstance(resolved, Given) and resolved.cube is not None else groups
-            more["groups"] = np.asarray(found)
+            more["groups"] = checked_groups(found)
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):

@@ -13,21 +13,16 @@ from scipy.spatial import KDTree
 from dask_odm.data.readers.sources import is_of
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
 NEARLY_ALL = 0.9  # share of the blocks that hold one row, above which their size is taken for a mistake
 MOST_ASKED = 1000  # rows whose nearest neighbour is looked up for a warning
 
 
-def numbered(groups: Any) -> Array:
-    """Return the numbers, from 0, of the groups that rows are in (n,), which may be named by anything.
-
-    Raises InputError unless there is one for each row, and two at least.
-    """
-    given = np.asarray(groups)
-    if given.ndim != 1 or bool(pd.isna(given).any()):
-        raise InputError(f"groups must be one for each row, none of them missing. Got shape {given.shape}.")
-    found: Array = pd.factorize(given)[0]
+def numbered(groups: Array) -> Array:
+    """Return the numbers, from 0, of the groups that rows are in (n,); raise InputError if there is one alone."""
+    found: Array = pd.factorize(groups)[0]
     if not found.any():
         raise InputError("groups must be two or more, since each is left out in turn.")
     return found
@@ -70,7 +65,7 @@ def spatial_blocks(coordinates: Any, size: Any) -> Any:
 
 
 def _of_places(coordinates: Any, size: Any) -> Array:
-    places: Array = as_input_error(lambda: np.asarray(coordinates, dtype=np.float64))
+    places: Array = as_input_error(lambda: np.asarray(unmasked(coordinates), dtype=np.float64))
     places = places[:, None] if places.ndim == 1 else places
     if places.ndim != 2:
         raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")

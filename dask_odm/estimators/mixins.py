@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from dask.system import CPU_COUNT
-from pandas import isna
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
@@ -30,7 +29,7 @@ from dask_odm.estimators.inputs.checks import (
     class_weights,
     require_classes,
 )
-from dask_odm.estimators.inputs.frames import labels_of
+from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
 from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
 from dask_odm.learning.machines import Scheme, joined_attributes, require_few, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
@@ -39,6 +38,7 @@ from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.models.classes import RightCount, codes_of, codes_of_rows, count_block, count_right, require_common
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.printing import quoted
@@ -159,37 +159,35 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _values_of_labelled(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array, Array]:
         """Return decision values, codes of classes (n,) and weights (n,) of the rows whose label the model has."""
+        classes = self.classes_.tolist()
         resolved = self._resolve(X, y, sample_weight)
         values, labels, weight = self._beside_targets(resolved)
         if labels is None:
             raise InputError("labels are needed, but there are none; pass y.")
         if isinstance(resolved, Store):
             resolved.require_classes("calibrate")
-            names, codes = np.array(resolved.classes), np.asarray(labels)
-            labels = names[codes]
-            known = codes >= 0
+            codes = np.array([*codes_of(resolved.classes or (), classes), -1])[labels]
         else:
             labels = as_input_error(lambda: column_or_1d(labels_of(labels), warn=True))
-            known = ~isna(labels)
-        if len(labels) != len(values):
+            codes = codes_of_rows(labels, classes)
+        if len(codes) != len(values):
             raise InputError(f"y must have shape ({len(values)},), as X has rows.")
-        code_of = {label: code for code, label in enumerate(self.classes_.tolist())}
-        codes = np.array([code_of.get(label, -1) for label in labels.tolist()], np.int64)
-        counted: Array = as_input_error(lambda: np.asarray(1.0 if weight is None else weight, dtype=np.float64))
-        if weight is None:
-            counted = np.ones(len(codes))
+        given = np.ones(len(codes)) if weight is None else weight
+        counted: Array = as_input_error(lambda: np.asarray(weights_of(given), dtype=np.float64))
         if counted.shape != codes.shape or not np.isfinite(counted).all() or (counted < 0).any():
             raise InputError(f"sample_weight must be {len(codes)} finite numbers, none of them negative.")
-        rows = np.flatnonzero(known & (codes >= 0) & (counted > 0))
+        rows = np.flatnonzero((codes >= 0) & (counted > 0))
         if not len(rows):
-            raise InputError(f"no row with a weight has a label of the model's, {quoted(list(code_of))}.")
+            raise InputError(f"no row with a weight has a label of the model's, {quoted(classes)}.")
         return values[rows], codes[rows], counted[rows]
 
-    def _labels(self, resolved: Resolved) -> Any:
+    def _labels(self, resolved: Resolved, classes: Array | None = None) -> Any:
+        """Return the predicted class of every row; ``classes`` may have other names of them."""
+        names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
-            return label_block(scores, self.classes_)
-        return map_blocks(label_block, scores, self.classes_.dtype, self.classes_)
+            return label_block(scores, names)
+        return map_blocks(label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
@@ -201,24 +199,25 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             raise InputError("score needs labels, but there are none; pass y.")
         if isinstance(resolved, Store):
             return self._count_store(resolved)
-        y = resolved.y
-        weight = resolved.weight
+        predicted = self._labels(resolved, np.arange(len(self.classes_)))
+        classes = self.classes_.tolist()
         if isinstance(resolved, Given):
-            predicted = self._labels(resolved)
-            right, total = as_input_error(lambda: _count_in_memory(predicted, y, weight))
-            return right, total
-        known = (y == y) if y.dtype.kind == "f" else y != np.array(None)  # rows without a label do not count
-        import dask.array as da
-
-        counted = known if weight is None else da.where(known, weight, 0.0)
-        right, total = computed(da.where(self._labels(resolved) == y, counted, 0.0).sum(), counted.sum())
-        return float(right), float(total)
+            found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
+        else:
+            counts = predicted.map_blocks(
+                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+            )
+            found = reduce(add, computed(counts)[0])
+        found.require_common(classes)
+        return found.right, found.total
 
     def _count_store(self, store: Store) -> tuple[float, float]:
         """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""
         check_features(self, store)
         store.require_classes("score")
-        query = ScoreQuery(self._for_tasks(), store, self.classes_)
+        classes = self.classes_.tolist()
+        require_common(store.classes or (), classes, store.name)
+        query = ScoreQuery(self._for_tasks(), store, np.array([*codes_of(store.classes or (), classes), -1]))
         if active_client() is not None:
             found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
         else:
@@ -321,11 +320,11 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
             raise InputError("score needs targets, but there are none; pass y.")
         from sklearn.metrics import r2_score  # imported here, since it takes long to load
 
-        values = as_input_error(lambda: np.asarray(y, dtype=np.float64))
+        values: Array = as_input_error(lambda: real_targets(y))
         if predicted.ndim == 1:
             values = as_input_error(lambda: column_or_1d(values, warn=True))
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
-        weights = None if weight is None else np.asarray(weight, dtype=np.float64)[known]
+        weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
 
     def _check_targets(self, given: Given) -> CheckedRows:
@@ -350,10 +349,9 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return StoredData(run, store, RealValues())
 
 
-def _count_in_memory(predicted: Array, y: Any, weight: Any) -> tuple[float, float]:
+def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:
     y = column_or_1d(labels_of(y), warn=True)
-    weight = np.ones(len(predicted)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if y.shape != predicted.shape or weight.shape != predicted.shape:
+    weight = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)
+    if y.shape != predicted.shape or (weight is not None and weight.shape != predicted.shape):
         raise InputError(f"y and sample_weight must have shape {predicted.shape}, as X has rows.")
-    counted = np.where(isna(y), 0.0, weight)
-    return float(counted[predicted == y].sum()), float(counted.sum())
+    return count_right(classes, predicted, y, weight)

@@ -30,7 +30,14 @@ from dask_odm.learning.parameters import (
     solver_word,
     with_parameters,
 )
-from dask_odm.learning.training.recipe import Choice, Schema, Trained, warn_of_nothing
+from dask_odm.learning.training.recipe import (
+    Choice,
+    Schema,
+    Trained,
+    crowding_feature,
+    learned_nothing,
+    warn_of_nothing,
+)
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
@@ -195,7 +202,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
         if len(self.classes_) == 2:
-            warn_of_nothing(trained.history, self.lam_)
+            warn_of_nothing(trained, self.lam_, schema.feature_names)
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
@@ -242,6 +249,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
             each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
+        if fit.kernel.is_named and learned_nothing(trained.history, fit.odm.lam):
+            statistics = data.statistics()
+            variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
+            return replace(trained, crowding=crowding_feature(variance))
         return trained
 
     def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:

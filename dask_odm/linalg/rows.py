@@ -11,6 +11,26 @@ import numpy as np
 from dask_odm.typing import Array
 
 
+def unmasked(values: Any, *, labels: bool = False) -> Any:
+    """Return a masked array, or a list of such, as a plain one that misses what is masked; return all else as it is.
+
+    What is missing is NaN in numbers, and None in other values. Whole numbers become floats for that, unless they are
+    ``labels``, which become objects.
+    """
+    if isinstance(values, list | tuple) and any(isinstance(each, np.ma.MaskedArray) for each in values):
+        values = np.ma.array(values)
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    mask = np.ma.getmaskarray(values)
+    plain = np.asarray(values.data)
+    if not mask.any():
+        return plain
+    numbers = plain.dtype.kind == "f" or (plain.dtype.kind in "biu" and not labels)
+    found = plain.astype(np.result_type(plain.dtype, np.float32) if numbers else object)
+    found[mask] = np.nan if numbers else None
+    return found
+
+
 class Rows(Protocol):
     """Rows of one partition as a kernel sees them (scaled, centred), in memory or on disk."""
 

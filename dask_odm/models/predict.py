@@ -25,6 +25,7 @@ from dask_odm.data.store.records import Record, read_record
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.linalg.rows import unmasked
 from dask_odm.models.cell_model import CellModel, ClusterModel
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.models.pair_model import PairModel
@@ -134,6 +135,7 @@ def _values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
 
 def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
     """Return a model's values of raw rows that nobody has checked; raise InputError if any entry is not finite."""
+    X = unmasked(X)
     complaint = describe_not_finite(X)
     if complaint is not None:
         raise InputError(f"in a block of rows, {complaint}")
@@ -192,7 +194,12 @@ def finite_values(values: Array) -> Array:
 
 def label_block(scores: Array, classes: Array) -> Array:
     """Return class labels from scores: by the sign for one score per row, else by the largest."""
-    return classes[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
+    return classes[code_block(scores)]
+
+
+def code_block(scores: Array) -> Array:
+    """Return the place of each row's class among the classes, see `label_block`."""
+    return (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
 
 
 @dataclass(frozen=True)
@@ -208,11 +215,14 @@ class RightWeight:
 
 @dataclass(frozen=True, eq=False)
 class ScoreQuery:
-    """Weights of the rows of a labelled store that a model predicts right, and of all with a label. Tasks carry it."""
+    """Weights of the rows of a labelled store that a model predicts right, and of all with a label. Tasks carry it.
+
+    ``codes`` (labels of the store,) are the places of its labels among the model's classes, -1 for others.
+    """
 
     model: Model | ModelFile
     store: Store
-    classes: Array
+    codes: Array
 
     def of_blocks(self, blocks: Iterable[RowBlock]) -> RightWeight:
         """Return both weights of the rows of blocks."""
@@ -226,5 +236,5 @@ class ScoreQuery:
 
     def _weights(self, X: Any, y: Array, weight: Array, threads: int) -> RightWeight:
         counted = np.where(y < 0, 0.0, weight if weight.size else 1.0)
-        right = label_block(values_of_block(self.model, X, threads), self.classes) == self.store.labels(y)
+        right = code_block(values_of_block(self.model, X, threads)) == self.codes[y]
         return RightWeight(Fraction(counted[right].sum()), Fraction(counted.sum()))

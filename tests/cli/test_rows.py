@@ -163,6 +163,8 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
         ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
         ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or no --scale; gamma=0.5."),
         ("'a=b'", "'a=b'"),
+        ("by pandas.get_dummies(f(x), scale=1), or scale=2", "by pandas.get_dummies(f(x), scale=1), or --scale 2"),
+        ("as by frame.drop(scale=['x']).", "as by frame.drop(scale=['x'])."),
         ("among {'balanced'}, an instance of 'dict' or None.", "among {'balanced'}, LABEL=NUMBER or None."),
     ],
 )

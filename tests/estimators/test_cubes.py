@@ -74,6 +74,14 @@ def one_band() -> PlainRows:
     return PlainRows(plain_rows().X[:, :, 1:2], plain_rows().labels)
 
 
+def masked(array: xr.DataArray) -> xr.DataArray:
+    """The array, lazy, with a mask in place of NaN, and a number behind the mask; xarray does not see the mask."""
+    missing = np.isnan(array.values)
+    lazy = da.from_array(np.ma.array(np.where(missing, 5.0, array.values), mask=missing), chunks=4)
+    plain = np.empty((0,) * array.ndim)
+    return array.copy(data=lazy.map_blocks(lambda block: block, dtype=array.dtype, meta=plain))
+
+
 def open_data_cube() -> xr.Dataset:
     """Bands over time as odc-stac loads them: whole numbers, with the attributes and coordinates that it gives."""
     cube = (scene(nodata()).expand_dims(time=TIMES) * xr.DataArray([1, 1], dims="time")).astype(np.int16)
@@ -133,6 +141,9 @@ SHAPES = {
         lambda: (open_data_cube(), labels_of("floats")[0]),
         lambda: plain_rows(data=np.repeat(np.where(nodata() == -999, np.nan, nodata()), 2, axis=2)),
     ),
+    "masked": Shape(lambda: (masked(scene()), masked(labels_of("floats")[0]))),
+    "masked, chunked bands": Shape(of(lambda c: masked(c).chunk(band=1))),
+    "masked bands": Shape(of(lambda c: masked(c).to_dataset("band"))),
     "points": Shape(lambda: (scene(), points("floats", 4.9))),
     "points of words in a lazy scene": Shape(lambda: (scene().chunk(y=4, x=3, band=1), points("words", -4.9)),
                                              lambda: plain_rows("words")),

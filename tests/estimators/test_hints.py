@@ -6,10 +6,12 @@ import pickle
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from dask_odm import InputError, ODMClassifier, SaddleSVC
+from dask_odm import InputError, ODMClassifier, SaddleSVC, ingest
+from dask_odm.datasets import make_shells
 from dask_odm.solvers import SODM
 
 GRID = {"lam": [1e2, 1e4]}
@@ -67,6 +69,27 @@ def test_features_that_say_nothing_are_said_to_and_no_larger_lam_is_advised(capl
     ODMClassifier(lam=1e5).fit(X, y)
     (message,) = caplog.messages
     assert re.match(r"next to nothing was learned with lam=100000: .*The features seem to say nothing", message)
+
+
+def test_a_column_that_hides_the_others_is_named(caplog, tmp_path):
+    X, y = make_shells(400, 4, noise=0.2)
+    frame = pd.DataFrame(X).add_prefix("x").assign(id=np.arange(400))
+    hidden = ODMClassifier(lam=30.0, scale=None).fit(frame, y)
+    assert re.search(
+        r"Column 'id' has nearly all of the variance.*scale='standard'.*drop\(columns=\['id'\]\)", caplog.text
+    )
+    assert "larger lam" not in caplog.text
+    for advised in (
+        ODMClassifier(lam=30.0, scale="standard").fit(frame, y).score(frame, y),
+        ODMClassifier(lam=30.0, scale=None).fit(frame.drop(columns="id"), y).score(frame.drop(columns="id"), y),
+    ):
+        assert advised > hidden.score(frame, y) + 0.1
+    caplog.clear()
+    ODMClassifier("linear", lam=1e-4, scale=None).fit(ingest((frame, y), tmp_path / "a.zarr"))
+    assert "Column 'id' has nearly all" in caplog.text
+    caplog.clear()
+    ODMClassifier(lam=1e-3, scale="standard").fit(frame, y)
+    assert "Choose a larger lam" in caplog.text
 
 
 def test_what_was_asked_for_is_not_commented(rows, caplog):

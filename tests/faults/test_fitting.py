@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
@@ -26,6 +27,7 @@ ROWS = 40
 MANY = np.arange(3000)
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
 Y = np.arange(ROWS) % 2
+FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(outcome=Y)
 
 
 def nothing(folder: Path) -> None:
@@ -131,6 +133,14 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
             id="pairs",
         ),
         pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
+        pytest.param(
+            lambda: raises("Labels of another type", lambda: ODMClassifier().fit(X, Y).score(X, ["a", "b"] * 20)),
+            id="another type",
+        ),
+        pytest.param(
+            lambda: raises("Labels among the columns", lambda: ODMClassifier().fit(FRAME, FRAME["outcome"])),
+            id="labels inside",
+        ),
         pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),
         pytest.param(
             lambda: raises("Solver of another estimator", lambda: ODMClassifier(solver=MNP()).fit(X, Y)), id="solver"

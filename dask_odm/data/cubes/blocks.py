@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
 SLAB_BYTES = 16 << 20  # bytes of rows that are made of a block and answered at a time
@@ -56,7 +57,8 @@ class BlockFormat:
         X = np.empty((count, sum(part.shape[1] for part in parts)), self.dtype)
         complete = np.ones(count, dtype=bool)
         first = 0
-        for part, nodata in zip(parts, self.nodata, strict=True):
+        for each, nodata in zip(parts, self.nodata, strict=True):
+            part = unmasked(each)
             last = first + part.shape[1]
             with np.errstate(over="ignore", invalid="ignore"):  # what overflows the dtype is infinite, and so missing
                 X[:, first:last] = part
@@ -117,7 +119,7 @@ def answers_of_block(
 def _whole(part: Any, axis: int) -> Array:
     """Return an array that Dask gives as lists of its chunks along ``axis``, and in these along the axes after it."""
     if not isinstance(part, list):
-        return part
+        return unmasked(part)  # here, since NumPy forgets masks when it joins arrays
     chunks = [_whole(each, axis + 1) for each in part]
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, axis)  # one is not copied
 
@@ -140,7 +142,7 @@ def slabs(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 
 def labelled_rows(labels: Array, nodata: Any = None) -> tuple[Array, Array]:
     """Return the positions (n,) of the rows of a block that have a label, and the labels (n,)."""
-    flat = labels.reshape(-1)
+    flat = unmasked(labels, labels=True).reshape(-1)
     known = _are_labels(flat)
     if nodata is not None:
         known &= flat != nodata
@@ -154,7 +156,8 @@ def complete_rows(rows: BlockFormat, positions: Array, names: tuple[str, ...], *
     Columns with these ``names`` come first of what is ``given``, then the arrays of the block.
     """
     X, complete = rows.rows_at(given[len(names) :], positions)
-    columns = {name: each.reshape(-1)[positions][complete] for name, each in zip(names, given, strict=False)}
+    beside = zip(names, map(unmasked, given), strict=False)
+    columns = {name: each.reshape(-1)[positions][complete] for name, each in beside}
     return X if complete.all() else X[complete], complete, columns
 
 

@@ -21,7 +21,7 @@ from pyarrow import parquet, types
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
-from dask_odm.data.readers.tables import Batch, TableSource, label_values, refuse_kinds, table_of
+from dask_odm.data.readers.tables import Batch, TableSource, in_memory, label_values, refuse_kinds, table_of
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
@@ -33,12 +33,14 @@ class ArrowTable:
 
     csr = None
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Any, library: str = "pandas") -> None:
         self._batch = batch
+        self._library = library
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        refuse_kinds(where, [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted])
+        kinds = [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted]
+        refuse_kinds(where, kinds, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))
@@ -101,6 +103,7 @@ def _columns_of(schema: Any, reading: Reading) -> list[str]:
 
 def arrow_source(source: Any, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a pyarrow Table, a RecordBatchReader or any Arrow stream as a source, read once."""
+    y, reading = in_memory(y, reading)
     stream = pyarrow.RecordBatchReader.from_stream(source)
     where = f"the {type(source).__name__}"
     names = _columns_of(stream.schema, reading)
@@ -115,7 +118,7 @@ def _stream(where: str, stream: Any, names: list[str], y: Any, weight: Any) -> I
             rows = slice(first, first + batch.num_rows)
             end += batch.nbytes
             labels, weights = (None if each is None else each[rows] for each in (y, weight))
-            yield Batch(ArrowTable(batch.select(names)), where, end, first, labels, weights)
+            yield Batch(ArrowTable(batch.select(names), "arrow"), where, end, first, labels, weights)
             first = rows.stop
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:

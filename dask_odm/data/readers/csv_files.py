@@ -38,7 +38,7 @@ _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None
 _UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
 _ENCODE = (
     "choose the label with label= (--label), leave the column out with drop= (--drop), or encode it as numbers: words "
-    "as by pandas.get_dummies, booleans as 0 and 1 (its dtype=int)."
+    "as by pandas.get_dummies(…, dtype=int), booleans as 0 and 1."
 )
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "

@@ -23,13 +23,14 @@ from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_byte
 from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source
+from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source, is_arrow_frame, refuse_lazy_frame
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import unmasked
 
 _SUFFIXES = {
     "libsvm": (".libsvm", ".svm", ".svmlight"),
@@ -151,7 +152,7 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
         found = not pair and current_storage(location_of(X)).has(MANIFEST)
         return partial(_of_store, Store.open(X), y) if found else None
     if pair and isinstance(X, list):
-        X = np.asarray(X)
+        X = np.asarray(unmasked(X))
     if isinstance(X, np.ndarray | pd.DataFrame) or scipy.sparse.issparse(X):
         return partial(held_source, X, y)
     if is_of(X, "dask.array", "Array") or is_of(X, "dask.dataframe", "DataFrame") or is_of(X, "zarr", "Array"):
@@ -160,7 +161,8 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
         return partial(lazy_source, X, y)
     if is_of(X, "xarray", "Dataset", "DataArray"):
         return partial(_of_xarray, X, y)
-    if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.Series):
+    refuse_lazy_frame(X)
+    if is_arrow_frame(X):
         return partial(_arrow("an Arrow table").arrow_source, X, y)
     return None
 

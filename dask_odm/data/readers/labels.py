@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pandas as pd
 from dask_odm.data.store.layout import Label
 from dask_odm.data.store.statistics import as_numbers
 from dask_odm.errors import InputError
+from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 
 MAX_LABELS = np.iinfo(np.int16).max
@@ -60,7 +62,7 @@ class LabelEncoder:
         local, distinct = _distinct(labels)
         table = np.empty(len(distinct), dtype=np.int32)
         for i, value in enumerate(distinct):
-            label = _plain(value)
+            label = plain_label(value)
             if label is None:
                 raise InputError(
                     f"{place(int(np.argmax(local == i)))}: {_shown(value)} is not a label; use numbers, strings or "
@@ -96,7 +98,7 @@ class LabelEncoder:
         if labels.dtype.kind in "iuf":
             values = labels.astype(np.float64)
         else:
-            numbers = (_number(_plain(label), self._text) for label in labels)
+            numbers = (_number(plain_label(label), self._text) for label in labels)
             values = np.array([np.nan if number is None else number for number in numbers], np.float64)
         bad = ~np.isfinite(values)
         if bad.any():
@@ -133,6 +135,20 @@ def not_text(label: Any) -> str:
         f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
         "as by label.encode(errors='replace').decode()."
     )
+
+
+def plain_labels(y: Any) -> npt.NDArray[Any]:
+    """Return labels of any array-like as an array of its shape. Missing ones are None, NaN or NA."""
+    if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
+        y = y.to_numpy(dtype=object)
+    values = np.asarray(unmasked(y, labels=True))
+    return values.astype(object) if values.dtype.kind == "T" else values  # NumPy's strings of any length
+
+
+def are_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Return whether labels (n,) are equal row by row, missing ones included."""
+    missing = pd.isna(a)
+    return np.array_equal(missing, pd.isna(b)) and np.array_equal(a[~missing], b[~missing])
 
 
 def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -187,13 +203,15 @@ def _spelling(word: str) -> str | None:
     return plain if float(word) == 0 else f"{sign.removeprefix('+')}{plain}"
 
 
-def _plain(value: Any) -> Label | None:
+def plain_label(value: Any) -> Label | None:
     """Return a label as a Python value; None if it is missing or no label."""
-    item = value.item() if isinstance(value, np.generic) else value
+    item = _item(value)
     if isinstance(item, bytes):
         item = item.decode("utf-8", errors="replace")
     if isinstance(item, str):
         return item if item.strip() else None
+    if isinstance(item, Decimal) and item.is_finite():
+        item = int(item) if item == int(item) else float(item)
     if isinstance(item, bool | int):
         return item
     return item if isinstance(item, float) and math.isfinite(item) else None
@@ -210,5 +228,10 @@ def _number(label: Label | None, text: bool) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _item(value: Any) -> Any:
+    """Return NumPy's scalar as Python's; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _shown(value: Any) -> str:
-    return " ".join(quoted(value.item() if isinstance(value, np.generic) else value).split())
+    return " ".join(quoted(_item(value)).split())

@@ -5,13 +5,14 @@ The active Dask client computes them, if there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 import zarr
 from dask.base import compute
@@ -39,10 +40,12 @@ def lazy_source(
     where: str | None = None,
     names: Sequence[str] | None = None,
     label_name: str | None = None,
+    labels: str | None = None,
 ) -> TableSource:
     """Return the rows of a dask array (with the ``names`` of its columns), a zarr array or a dask frame as a source.
 
-    Lengths of partitions need not be known. Labels ``y`` and weights may be lazy or in memory.
+    Lengths of partitions need not be known. Labels ``y`` and weights may be lazy or in memory, and ``labels`` is the
+    name of ``y``, if that has lost it.
     """
     where = "the zarr array" if isinstance(X, zarr.Array) else where
     arrays = (X, y, reading.weight)
@@ -56,7 +59,9 @@ def lazy_source(
     require_matrix(where, X.shape)
     size = 0 if np.isnan(X.shape).any() else int(X.nbytes)
     batches = partial(_batches, where, X.rechunk({1: -1}))
-    return table_of(where, names, X.shape[1], batches, y, reading, guess=False, label_name=label_name, size=size)
+    return table_of(
+        where, names, X.shape[1], batches, y, reading, guess=False, label_name=label_name, size=size, labels=labels
+    )
 
 
 def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -> TableSource:
@@ -94,9 +99,10 @@ def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -
     data = X.data if X.chunks is not None else X.chunk({rows: step, features: -1}).data
     names = [str(each) for each in X.coords[features].values] if features in X.coords else None
     label_name = f"'{name}'" if is_set and y is not None else None
+    labels = getattr(y, "name", None)
     y, weight = (each.data if isinstance(each, xr.DataArray) else each for each in (y, weight))
     reading = replace(reading, label=None, weight=weight)
-    return lazy_source(data, y, reading, where=where, names=names, label_name=label_name)
+    return lazy_source(data, y, reading, where=where, names=names, label_name=label_name, labels=labels)
 
 
 def _variable(dataset: xr.Dataset, name: str, *, required: bool) -> Any:
@@ -106,53 +112,81 @@ def _variable(dataset: xr.Dataset, name: str, *, required: bool) -> Any:
 
 
 def _batches(where: str, X: Any, y: Any, weight: Any) -> Iterator[Batch]:
-    """Yield batches, computing one partition of X, y and weight at a time."""
+    """Yield batches, computing one partition of X at a time, and with it those of y and weight that have its rows."""
     first = 0
     end = 0
-    for part in zip(_delayed(X), _aligned(where, X, "y", y), _aligned(where, X, "weight", weight), strict=True):
-        rows, labels, weights = compute(*part)
+    columns = {"y": _Column(y, label_values), "weight": _Column(weight, weight_values)}
+    parts = _delayed(X)
+    for i, part in enumerate(parts):
+        rows, *found = compute(part, *(column.ahead() for column in columns.values()))
+        for column, values in zip(columns.values(), found, strict=True):
+            column.add(values)
         if isinstance(X, da.Array):
             table: Table = ArrayTable(rows)
             end += rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         else:
-            table = PandasTable(rows)
+            table = PandasTable(rows, "dask")
             end += int(rows.memory_usage(index=False).sum())
-        labels = None if labels is None else label_values(labels)
-        weights = None if weights is None else weight_values(weights)
-        yield Batch(table, where, end, first, labels, weights)
+        labels, weights = (column.take(table.rows) for column in columns.values())
         first += table.rows
+        if any(each is not None and len(each) < table.rows for each in (labels, weights)):
+            first += sum(compute(each)[0].shape[0] for each in parts[i + 1 :])
+            break
+        yield Batch(table, where, end, first - table.rows, labels, weights)
+    for what, column in columns.items():
+        column.require(where, what, first)
 
 
-def _aligned(where: str, X: Any, what: str, column: Any) -> list[Any]:
-    """Return the partitions of labels or weights (or Nones), split at the same rows as X."""
-    if column is None:
-        return [None] * len(_delayed(X))
-    if _fits(X, column):
-        return _delayed(column)
-    if isinstance(X, da.Array):
-        lengths = (X.compute_chunk_sizes() if np.isnan(X.shape).any() else X).chunks[0]
-    else:
-        lengths = tuple(X.map_partitions(len).compute())
-    if hasattr(column, "to_dask_array"):
-        column = column if isinstance(column.dtype, np.dtype) else column.astype(object)
-        column = column.to_dask_array(lengths=True)
-    elif not isinstance(column, da.Array):
-        column = da.from_array(column)
-    elif np.isnan(column.shape).any():
-        column = column.compute_chunk_sizes()
-    if len(column) != sum(lengths):
-        raise InputError(f"{where}: {what} has {len(column)} rows where X has {sum(lengths)}.")
-    return _delayed(column.rechunk({0: lengths}))
+class _Column:
+    """Labels or weights beside lazy rows, which may be cut at other rows: each partition is computed in its turn.
+
+    ``values`` are in memory, or of Dask, or None.
+    """
+
+    def __init__(self, values: Any, plain: Callable[[Any], npt.NDArray[Any]]) -> None:
+        self._exists = values is not None
+        self._parts = _delayed(values) if hasattr(values, "dask") else [values][: self._exists]
+        self._plain = plain
+        self._held: list[npt.NDArray[Any]] = []
+        self._count = 0  # of rows that are held
+        self._taken = 0
+
+    def ahead(self) -> Any:
+        """Return the next partition if no rows are held, to be computed beside those of X; None if some are."""
+        return self._parts.pop(0) if self._parts and not self._count else None
+
+    def add(self, part: Any) -> None:
+        """Hold a computed partition."""
+        if part is not None:
+            self._held.append(self._plain(part))
+            self._count += len(self._held[-1])
+
+    def take(self, rows: int) -> npt.NDArray[Any] | None:
+        """Return so many rows that follow, or all if they are fewer."""
+        if not self._exists:
+            return None
+        while self._count < rows and self._parts:
+            self.add(compute(self._parts.pop(0))[0])
+        held = self._held if len(self._held) == 1 else [_joined(self._held)]
+        self._held = [held[0][rows:]]
+        self._count = len(self._held[0])
+        self._taken += min(rows, len(held[0]))
+        return held[0][:rows]
+
+    def require(self, where: str, what: str, rows: int) -> None:
+        """Raise InputError unless all rows were taken, of which there are so many."""
+        if self._exists:
+            left = self._count + sum(len(compute(part)[0]) for part in self._parts)
+            if left or self._taken != rows:
+                raise InputError(f"{where}: {what} has {self._taken + left} rows where X has {rows}.")
 
 
-def _fits(X: Any, column: Any) -> bool:
-    """Return whether partitions of both have the same rows. If lengths are unknown, equal counts are taken for it."""
-    if not hasattr(column, "dask") or getattr(X, "npartitions", 0) != getattr(column, "npartitions", -1):
-        return False
-    if isinstance(X, da.Array) and isinstance(column, da.Array):
-        known = not np.isnan([*X.chunks[0], *column.chunks[0]]).any()
-        return not known or X.chunks[0] == column.chunks[0]
-    return True
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return arrays as one; numbers of different types become objects, since large ones would lose digits."""
+    if not parts:
+        return np.empty(0)
+    same = len({part.dtype for part in parts if len(part)}) < 2
+    return np.concatenate(parts if same else [part.astype(object) for part in parts])
 
 
 def _delayed(lazy: Any) -> list[Any]:

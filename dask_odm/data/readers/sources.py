@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,9 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
     return InputError(f"{place}, {column}: {value} is too large for {dtype}; use dtype='float64' (--dtype float64).")
 
 
-def column_name(column: int, feature_names: Sequence[str] | None) -> str:
+def column_name(column: int, names: Sequence[str | int] | None) -> str:
     """Return a column's name in messages, or its number counted from 1."""
-    return f"column {column + 1}" if feature_names is None else f"column {shown(feature_names[column])}"
+    return f"column {column + 1}" if names is None else f"column {quoted(names[column])}"
 
 
 def shown(text: str | bytes, most: int = 60) -> str:
@@ -144,6 +145,11 @@ def shown(text: str | bytes, most: int = 60) -> str:
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
     return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
+
+
+def quoted(name: Any) -> str:
+    """Return a column's name as it is written in Python; a string may be long, and is `shown`."""
+    return shown(name) if isinstance(name, str) else repr(name)
 
 
 def describe(paths: Sequence[str], most: int = 3) -> str:
@@ -172,6 +178,7 @@ class Columns:
     guessed: bool = False  # the label is the last column, since no name tells it
     dropped: tuple[int, ...] = ()
     text: int | None = None  # of texts, which become all the features; all columns without a role are dropped
+    numbers: tuple[int, ...] | None = None  # names of a frame's columns if all are numbers, which a store does not keep
 
     @property
     def features(self) -> Sequence[int]:
@@ -192,9 +199,15 @@ class Columns:
         """Names of the features."""
         return None if self.names is None else tuple(self.names[i] for i in self.features)
 
+    @property
+    def called(self) -> Sequence[str | int] | None:
+        """What messages call the features; None if by their number."""
+        names = self.names or self.numbers
+        return None if names is None else [names[i] for i in self.features]
+
     def name(self, i: int) -> str:
         """Return a column's name in messages."""
-        return column_name(i, self.names)
+        return column_name(i, self.names or self.numbers)
 
 
 def choose_columns(
@@ -253,7 +266,8 @@ def choose_columns(
         if at_text in (at_label, at_weight, *dropped):
             raise InputError(f"{where}: the column of texts cannot be that of the labels or weights, or be dropped.")
         dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text))
-    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text)
+    numbers = None if texts is not None or names is None else tuple(map(index, names))
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers)
     _check(where, columns)
     return columns
 

@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
+from dask.base import compute
 from pandas.api import types
 
+from dask_odm.data.readers.labels import are_same, plain_labels
 from dask_odm.data.readers.sources import (
     Columns,
     Reading,
@@ -25,27 +27,36 @@ from dask_odm.data.readers.sources import (
     SourceBlock,
     choose_columns,
     column_name,
+    is_of,
     joined,
     narrow,
     not_finite,
+    quoted,
 )
 from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import require_entries_within
 from dask_odm.linalg.row_passes import rows_between
+from dask_odm.linalg.rows import unmasked
 
 # how columns of a kind become numbers, or are left out
 _HINTS = {
-    "string": "leave labels out, as by frame.drop(columns=[{names}]), and encode features that are strings or "
-    "categories, as by pandas.get_dummies(frame, columns=[{names}]) with dtype=float",
-    "boolean": "make booleans 0 and 1, as by frame[{first}].astype('float32') or get_dummies(..., dtype=float)",
-    "date": "make dates numbers, as by (frame[{first}] - frame[{first}].min()) / pandas.Timedelta('1D')",
-    "feature": "encode strings and categories as for the fit, as by pandas.get_dummies(frame, columns=[{names}]) with "
-    "dtype=float",
-    "stranger": "leave out what is no feature of the model, as by frame.drop(columns=[{names}])",
-    "other": "convert other types, as by pandas.to_numeric(frame[{first}]), or leave them out",
+    "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
+    "categories, as by {encode}, columns=[{names}], dtype=float)",
+    "boolean": "make booleans 0 and 1, as by {frame}[{first}].astype('float32')",
+    "date": "make dates numbers, as by ({frame}[{first}] - {frame}[{first}].min()) / pandas.Timedelta('1D')",
+    "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
+    "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
+    "other": "convert other types, as by {frame}[{first}].astype(float), or leave them out",
 }
+# by the library of a frame, how a call begins that encodes its words; Dask's has to know all of them
+_ENCODE = {
+    "pandas": "pandas.get_dummies(frame",
+    "dask": "dask.dataframe.get_dummies(frame.categorize(columns=[{names}])",
+    "arrow": "pandas.get_dummies(frame.to_pandas()",
+}
+_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})  # held as objects
 
 
 class Table(Protocol):
@@ -86,7 +97,8 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
 class TableSource:
     """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
 
-    ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column.
+    ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column, and
+    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused.
     ``reading.n_features`` is only checked. One block is held at a time, besides the batch itself.
     """
 
@@ -104,6 +116,7 @@ class TableSource:
         *,
         size: int = 0,
         label_name: str | None = None,
+        namesake: int | None = None,
     ) -> None:
         self.description = description
         self.size = size
@@ -113,6 +126,8 @@ class TableSource:
         self._reading = reading
         self._features: Sequence[int] = columns.features
         self.feature_names = columns.feature_names
+        self._called = columns.called
+        self._namesake = namesake
         if reading.text is not None:
             if columns.text is None:
                 raise InputError(f"{description}: text names a column of CSV, JSON lines, Parquet, Arrow or a frame.")
@@ -132,12 +147,16 @@ class TableSource:
         wanted = wanted if columns.weight is None else [*wanted, columns.weight]
         begin = 0
         sparsely: bool | None = None
+        namesake = self._namesake
+        is_copy = namesake is not None
         for batch in self._batches():
             batch.table.require_numbers(batch.where, columns, wanted)
             for what, column in (("y", batch.y), ("weight", batch.weight)):
                 if column is not None and len(column) != batch.table.rows:
                     raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
             y = batch.y if columns.label is None else batch.table.labels(columns.label)
+            if is_copy and namesake is not None and y is not None:
+                is_copy = are_same(batch.table.labels(namesake), y)
             weight = batch.weight
             if columns.weight is not None:
                 weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
@@ -148,11 +167,13 @@ class TableSource:
             yield from self._cut(batch, y, weight, begin, sparsely)
             begin = batch.end
             del batch, y, weight  # before the next ones are read
+        if is_copy and namesake is not None and begin:
+            raise InputError(label_among(self.description, self._columns.name(namesake)))
 
     def feature(self, i: int) -> str:
         """Return the name of a feature in messages."""
         at = self._columns.text
-        return column_name(i, self.feature_names) if at is None else self._columns.name(at)
+        return column_name(i, self._called) if at is None else self._columns.name(at)
 
     @property
     def label_twins(self) -> list[str]:
@@ -197,7 +218,7 @@ class TableSource:
                 X = narrow(numbers, self._reading.dtype)
                 self.rounded.note(numbers, X)
                 if not batch.is_checked:
-                    _check_finite(X, numbers, place, self.feature_names)
+                    _check_finite(X, numbers, place, self._called)
             labels = None if y is None else y[start:stop]
             weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
             if weights is not None:
@@ -219,13 +240,13 @@ class TableSource:
         if not batch.is_checked and np.isinf(values).any():
             at = int(np.argmax(np.isinf(values)))
             row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            column = column_name(int(rows.indices[at]), self.feature_names)
+            column = column_name(int(rows.indices[at]), self._called)
             raise not_finite(place(row), column, rows.data[at], values.dtype.name)
         return scipy.sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
 
 def _check_finite(
-    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str] | None
+    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str | int] | None
 ) -> None:
     """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
     if np.isfinite(X).all():
@@ -252,6 +273,10 @@ class ArrayTable:
         if scipy.sparse.issparse(array):
             require_entries_within(array)
             self.csr = array.tocsr()
+        elif array.dtype.kind == "O":
+            frame = pd.DataFrame(array)
+            if all(pandas_kind(frame[j])[0] == "number" for j in frame):
+                array = numbers_of(frame)
         self._array = array if self.csr is None else self.csr
         self.rows = array.shape[0]
 
@@ -270,36 +295,50 @@ class ArrayTable:
 
 
 class PandasTable:
-    """`Table` of a pandas frame."""
+    """`Table` of a pandas frame, or of a partition of a frame of another ``library``."""
 
     csr = None
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame: pd.DataFrame, library: str = "pandas") -> None:
         self._frame = frame
+        self._library = library
         self.rows = len(frame)
-        self._dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
+        dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
+        self._plain = [isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in dtypes]
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        dtypes = self._dtypes
-        held = [i for i in wanted if not (isinstance(dtypes[i], np.dtype) and dtypes[i].kind in "iuf")]
-        refuse_kinds(where, [(columns.name(i), *pandas_kind(self._frame.iloc[:, i])) for i in held])
+        held = [i for i in wanted if self.rows and not self._plain[i]]
+        names = self._frame.columns.tolist() if held else []
+        kinds = [(f"column {quoted(names[i])}", *pandas_kind(self._frame.iloc[:, i])) for i in held]
+        refuse_kinds(where, kinds, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
-        if all(isinstance(self._dtypes[i], np.dtype) for i in wanted):
-            return np.asarray(part.to_numpy())
-        return np.asarray(part.to_numpy(dtype=np.float64, na_value=np.nan))
+        return np.asarray(part.to_numpy()) if all(self._plain[i] for i in wanted) else numbers_of(part)
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(self._frame.iloc[:, column])
 
 
+def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the numbers of columns of any type that holds such, NaN for missing ones."""
+    if not any(map(types.is_object_dtype, frame.dtypes)):
+        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    values = frame.to_numpy(dtype=object)
+    return np.where(pd.isna(values), np.nan, values).astype(np.float64)
+
+
 def pandas_kind(column: Any) -> tuple[str, str]:
-    """Return what a column has (``number``, string, boolean, date or other), and the name of its type."""
+    """Return what a column has (``number``, string, boolean, date or other), and the name of its type.
+
+    An object column has what its values are; without rows, nobody knows.
+    """
     dtype = column.dtype
     if types.is_object_dtype(dtype):
         found = types.infer_dtype(column, skipna=True)
         known = {"string": "string", "boolean": "boolean", "datetime": "date", "date": "date", "timedelta": "date"}
+        if len(column):
+            known |= dict.fromkeys(_NUMBERS, "number")
         return known.get(found, "other"), f"object, {found}"
     kind = "other"
     if types.is_bool_dtype(dtype):
@@ -318,8 +357,12 @@ def refuse_kinds(
     columns: Sequence[tuple[str, str, str]],
     otherwise: str = "; or name the label by label= (--label)",
     most: int = 5,
+    library: str = "pandas",
 ) -> None:
-    """Raise InputError if columns (name, kind, type) have no numbers, and say which, and how to encode them."""
+    """Raise InputError if columns (name, kind, type) have no numbers, and say which, and how to encode them.
+
+    ``library`` is that of the frame: pandas, dask or arrow.
+    """
     bad = [each for each in columns if each[1] != "number"]
     if not bad:
         return
@@ -330,9 +373,36 @@ def refuse_kinds(
     for kind, hint in _HINTS.items():
         names = [name.removeprefix("column ") for name, other, _ in bad if other == kind]
         if names:
-            hints.append(hint.format(names=", ".join(names[:most]), first=names[0]))
+            held = ", ".join(names[:most])
+            encode = _ENCODE[library].format(names=held)
+            frame = "frame.to_pandas()" if library == "arrow" else "frame"
+            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame))
     many = "hold" if len(bad) > 1 else "holds"
     raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
+
+
+def label_among(where: str, column: str) -> str:
+    """Return the message for labels that also are a ``column`` of the features, called as `column_name` does."""
+    return (
+        f"{where}: the labels are also a feature, {column}, which a model would copy; name that column in place of the "
+        f"labels, or leave it out, as by frame.drop(columns=[{column.removeprefix('column ')}])."
+    )
+
+
+def is_arrow_frame(X: Any) -> bool:
+    """Return whether ``X`` is known by its Arrow stream alone, as tables of pyarrow or polars are."""
+    columns = is_of(X, "polars", "Series") or is_of(X, "pyarrow", "ChunkedArray")
+    others = isinstance(X, pd.DataFrame | pd.Series) or hasattr(X, "dask") or is_of(X, "xarray", "Dataset", "DataArray")
+    return hasattr(X, "__arrow_c_stream__") and not columns and not others
+
+
+def refuse_lazy_frame(X: Any) -> None:
+    """Raise InputError for a lazy frame of polars, which has no rows yet."""
+    if is_of(X, "polars", "LazyFrame"):
+        raise InputError(
+            "a LazyFrame of polars has no rows yet: pass frame.collect(), or, if these are too large for memory, write "
+            "them by frame.sink_parquet('rows.parquet') and ingest this file."
+        )
 
 
 def require_matrix(where: str, shape: tuple[Any, ...]) -> None:
@@ -348,21 +418,12 @@ def dense(rows: Any) -> npt.NDArray[Any]:
     """
     if scipy.sparse.issparse(rows):
         return np.asarray(rows.toarray())
-    if np.ma.is_masked(rows) and rows.dtype.kind in "iuf":
-        return np.ma.filled(rows.astype(np.result_type(rows.dtype, np.float32)), np.nan)
-    return np.asarray(rows)
+    return np.asarray(unmasked(rows))
 
 
 def label_values(y: Any) -> npt.NDArray[Any]:
-    """Return labels of any array-like as an array of shape (rows,). Missing ones are None, NaN or NA."""
-    if np.ma.is_masked(y):
-        mask = np.ma.getmaskarray(y)
-        y = np.array(y.data, dtype=object)
-        y[mask] = None
-    dtype = getattr(y, "dtype", None)
-    if hasattr(y, "to_numpy") and dtype is not None and not isinstance(dtype, np.dtype):
-        y = y.to_numpy(dtype=object)
-    values = np.asarray(y)
+    """Return labels of any array-like as an array of shape (rows,), see `plain_labels`."""
+    values = plain_labels(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
@@ -391,11 +452,12 @@ def table_of(
     guess: bool = True,
     label_name: str | None = None,
     size: int = 0,
+    labels: Any = None,
 ) -> TableSource:
     """Return a source of rows whose labels and weights are columns of them, or are given beside them.
 
     ``batches(y, weight)`` yields the rows, with those labels and weights that are beside them, in memory or of Dask.
-    With ``y`` no column is taken for the labels.
+    With ``y`` no column is taken for the labels; ``labels`` is its name if ``y`` has lost it.
     """
     label = reading.label
     weight = reading.weight
@@ -407,13 +469,25 @@ def table_of(
         text=reading.text_column if guess else None,
     )  # fmt: skip
     name = label_name or (None if y is None else _beside_name(y))
-    labels = label_values(y) if y is not None and not hasattr(y, "dask") else y
+    plain = label_values(y) if y is not None and not hasattr(y, "dask") else y
     weights = weight if hasattr(weight, "dask") else weight_values(weight) if beside else None
-    return TableSource(where, columns, partial(batches, labels, weights), reading, label_name=name, size=size)
+    called = getattr(y, "name", None) if labels is None else labels
+    held = [] if called is None else list(names or ())
+    namesake = held.index(called) if called in held else None
+    return TableSource(
+        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
+    )
+
+
+def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:
+    """Return labels, and the options with their weights, computed if they are Dask's."""
+    y, weight = compute(y, reading.weight, traverse=False)
+    return y, replace(reading, weight=weight)
 
 
 def held_source(X: Any, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a pandas frame or of an array in memory, dense, masked or sparse, as a source."""
+    y, reading = in_memory(y, reading)
     frame = isinstance(X, pd.DataFrame)
     where = "the DataFrame" if frame else "X"
     if not frame:

@@ -31,7 +31,7 @@ from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of
+from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.models import KernelModel, Model
 from dask_odm.printing import quoted
@@ -71,7 +71,8 @@ def input_errors() -> Iterator[None]:
     except InputError:
         raise
     except TypeError as error:
-        raise InputTypeError(str(error)) from error
+        missing = "; a value is missing (pandas.NA): put a number in its place, or leave its row out."
+        raise InputTypeError(f"{error}{missing if 'NAType' in str(error) else ''}") from error
     except ValueError as error:
         said = str(error)
         if said.startswith("could not convert string to float"):  # followed by all of a text
@@ -130,15 +131,18 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
     if estimator._needs_labels:
         y = labels_of(y)
         require_labels(y)
-        X, y = validate_data(reader, rows_of(X), y, **given)
+        rows = rows_of(X)
+        X, y = validate_data(reader, rows, y, **given)
     else:
-        X = validate_data(reader, rows_of(X), **given)
+        rows = rows_of(X)
+        X = validate_data(reader, rows, **given)
     if issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()  # entries that are stored in several parts are added up
     names = getattr(reader, "feature_names_in_", None)
-    require_finite(X, names)
-    return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names
+    require_finite(X, names if names is not None or not isinstance(rows, pd.DataFrame) else rows.columns.tolist())
+    weight = _check_sample_weight(weights_of(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
+    return X, y, weight, names
 
 
 def distinct(labels: Array) -> tuple[Array, Array]:
@@ -180,7 +184,7 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     rows = rows_of(X, getattr(estimator, "feature_names_in_", ()))
     _check_names(estimator, rows)
     checked: Array = check_array(rows, input_name="X", **given)
-    names = getattr(estimator, "feature_names_in_", None)
+    names = rows.columns.tolist() if isinstance(rows, pd.DataFrame) else getattr(estimator, "feature_names_in_", None)
     require_finite(checked, names if names is not None and len(names) == checked.shape[1] else None)
     _check_n_features(estimator, checked, reset=False)
     return checked
@@ -215,6 +219,14 @@ def _check_names(estimator: Any, rows: Any) -> None:
         hint = "If they encode categories: encode these rows, too, and add a column of 0 for each that is missing.\n"
         is_encoded = "_" in str(error).partition("yet now missing")[2]
         raise InputError(f"{error}{hint if is_encoded else ''}") from error
+
+
+def checked_groups(groups: Any) -> Array:
+    """Return the group of every row, (n,), which may be named by anything; raise InputError if one is missing."""
+    found = as_input_error(lambda: labels_of(groups.compute() if is_dask_collection(groups) else groups))
+    if found.ndim != 1 or bool(pd.isna(found).any()):
+        raise InputError(f"groups must be one for each row, none of them missing. Got shape {found.shape}.")
+    return found
 
 
 def check_senders(shard: Any) -> tuple[Array, Array] | None:

@@ -1,4 +1,4 @@
-"""Rows and labels of pandas and dask frames and series, with numeric columns and their names."""
+"""Rows and labels of frames and series of pandas, Dask, polars and Arrow, with numeric columns and their names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ from pandas.api import types
 from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm.data.readers.sources import LABEL_NAMES, is_of
-from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
+from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
+from dask_odm.data.readers.sources import LABEL_NAMES, is_of, quoted
+from dask_odm.data.readers.tables import (
+    is_arrow_frame,
+    label_among,
+    numbers_of,
+    pandas_kind,
+    refuse_kinds,
+    refuse_lazy_frame,
+)
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
-_NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
-_PLAIN = frozenset({"integer", "floating", "boolean"})  # types of labels that need no object dtype
+_PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
 
 
 def is_dask_frame(X: Any) -> bool:
@@ -33,8 +41,24 @@ def is_frame(X: Any) -> bool:
     return isinstance(X, pd.DataFrame) or is_dask_frame(X)
 
 
+def as_pandas(X: Any) -> Any:
+    """Return a frame of polars, Arrow or any library with an Arrow stream as one of pandas, and all else as it is.
+
+    Raises InputError for a lazy frame of polars.
+    """
+    refuse_lazy_frame(X)
+    if is_of(X, "polars", "DataFrame"):  # without pyarrow, which polars does not need
+        values = {each.name: each.to_numpy() for each in X.get_columns()}
+        return pd.DataFrame({name: held if held.ndim == 1 else list(held) for name, held in values.items()})
+    if is_arrow_frame(X):
+        import pyarrow
+
+        return pyarrow.table(X).to_pandas()
+    return X
+
+
 def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
-    """Return a frame with numeric columns, or rows of another kind as they are.
+    """Return rows as a frame with numeric columns, an array without a mask, or of another kind as they are.
 
     Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape. The names of the
     features of a model, ``known``, tell which columns to encode for it, and which to leave out.
@@ -42,21 +66,38 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     if issparse(X):
         require_entries_within(X)
     if not isinstance(X, pd.DataFrame):
+        X = unmasked(X)
+        is_object = isinstance(X, np.ndarray) and X.dtype.kind == "O"
+        return np.where(pd.isna(X), np.nan, X) if is_object else X  # NumPy makes no number of pandas.NA
+    require_numbers(X, known)
+    if not any(map(types.is_object_dtype, X.dtypes)):
         return X
-    _require_numbers(X, known)
-    return X.astype(np.float64) if any(map(types.is_object_dtype, X.dtypes)) else X
+    return pd.DataFrame(numbers_of(X), X.index, X.columns)
 
 
 def labels_of(y: Any) -> Array | None:
     """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None."""
     if y is None:
         return None
-    if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
-        y = y.to_numpy(dtype=object)
-    values = np.asarray(y)
-    if values.dtype.kind == "O" and types.infer_dtype(values.reshape(-1), skipna=False) in _PLAIN:
-        return np.array(values.tolist())
-    return values
+    values = plain_labels(y)
+    if values.dtype.kind != "O":
+        return values
+    held = types.infer_dtype(values.reshape(-1), skipna=False)
+    if held == "decimal":
+        values = np.frompyfunc(plain_label, 1, 1)(values)
+    return np.array(values.tolist()) if held in _PLAIN else values
+
+
+def weights_of(weight: Any) -> Any:
+    """Return row weights without a mask; what is missing, also among objects, is NaN."""
+    weight = unmasked(weight)
+    return real_targets(weight) if getattr(getattr(weight, "dtype", None), "kind", None) == "O" else weight
+
+
+def real_targets(y: Any) -> Array:
+    """Return real targets of any array-like as float64; missing ones are NaN."""
+    values = plain_labels(y)
+    return np.where(pd.isna(values), np.nan, values).astype(np.float64)
 
 
 def require_labels(y: Array | None) -> None:
@@ -87,13 +128,19 @@ def refuse_labels_inside(X: Any) -> None:
         )
 
 
-def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
-    """Split the column ``name`` off the frame ``X``; raise InputError unless there is just one."""
+def column_by_name(X: Any, name: str | int, what: str) -> tuple[Any, Any]:
+    """Split the column ``name`` off the frame ``X``; raise InputError unless there is just one.
+
+    A number that is no name is the column's place, as in `ingest`.
+    """
     if not is_frame(X):
         raise InputError(
             f"{what} may name a column of a frame, but X is {type(X).__name__}. Got {what}={name!r}; pass the values."
         )
-    found = list(X.columns).count(name)
+    names = list(X.columns)
+    if isinstance(name, int) and name not in names and -len(names) <= name < len(names):
+        name = names[name]
+    found = names.count(name)
     if found != 1:
         columns = ", ".join(map(repr, X.columns[:8])) + (" …" if len(X.columns) > 8 else "")
         many = "has no column" if not found else f"has {found} columns"
@@ -101,12 +148,30 @@ def column_by_name(X: Any, name: str, what: str) -> tuple[Any, Any]:
     return X.drop(columns=name), X[name]
 
 
+def refuse_labels_among(X: Any, y: Any, given: Any) -> None:
+    """Raise InputError if a frame ``X`` has a column with the values of the labels ``y``, and the name of those given.
+
+    Those are a Series, a frame of one column, or a DataArray.
+    """
+    name = given.columns[0] if is_frame(given) and len(given.columns) == 1 else getattr(given, "name", None)
+    if name is None or not is_frame(X) or list(X.columns).count(name) != 1:
+        return
+    if is_dask_frame(X):
+        same = getattr(y, "_name", None) in (X[name]._name, X[[name]]._name)  # by what they are made of
+    else:
+        labels = plain_labels(y)
+        labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        same = labels.ndim == 1 and len(X) > 0 and are_same(plain_labels(X[name]), labels)
+    if same:
+        raise InputError(label_among("X", f"column {quoted(name)}"))
+
+
 def dask_rows(frame: Any, known: Sequence[str] = ()) -> Any:
     """Return a dask DataFrame of numbers as a dask array of floats, with chunk sizes if the frame knows them.
 
     ``known`` are as in `rows_of`.
     """
-    _require_numbers(frame._meta, known)
+    require_numbers(frame._meta, known, "dask")
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
 
@@ -114,13 +179,17 @@ def dask_rows(frame: Any, known: Sequence[str] = ()) -> Any:
 def _known_lengths(frame: Any) -> list[int] | None:
     """Return the rows of every partition of a dask DataFrame if it was made of rows in memory, without computing any.
 
-    Dask has no public way to ask. If the private one fails, lengths are unknown: None.
+    Dask has no public way to ask. If the private one fails, lengths are unknown: None. It is wrong for some partitions
+    of a frame.
     """
     with suppress(ImportError, AttributeError, TypeError, ValueError):
-        from dask.dataframe.dask_expr._expr import Lengths, Literal
+        from dask.dataframe.dask_expr._expr import Lengths, Literal, Partitions
         from dask.dataframe.dask_expr.io import FromPandas
 
-        if all(isinstance(each, FromPandas) for each in frame.expr.walk() if not each.dependencies()):
+        steps = list(frame.expr.walk())
+        if any(isinstance(each, Partitions) for each in steps):
+            return None
+        if all(isinstance(each, FromPandas) for each in steps if not each.dependencies()):
             found = Lengths(frame.expr).optimize(fuse=False)
             return list(found.value) if isinstance(found, Literal) else None
     return None
@@ -148,24 +217,19 @@ def warn_column() -> None:
     )
 
 
-def _require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
+def require_numbers(frame: pd.DataFrame, known: Sequence[str] = (), library: str = "pandas") -> None:
     """Raise InputError, as `ingest` does, for columns without numbers."""
     kinds = []
+    names = frame.columns.tolist()
     for j in _without_numbers(frame):
-        name = frame.columns[j]
         kind, dtype = pandas_kind(frame.iloc[:, j])
-        if len(known) and name not in known:
-            kind = "feature" if any(each.startswith(f"{name}_") for each in known) else "stranger"
-        kinds.append((f"column {name!r}", kind, dtype))
-    refuse_kinds("X", kinds, otherwise="")
+        if len(known) and names[j] not in known:
+            kind = "feature" if any(each.startswith(f"{names[j]}_") for each in known) else "stranger"
+        kinds.append((f"column {quoted(names[j])}", kind, dtype))
+    refuse_kinds("X", kinds, otherwise="", library=library)
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:
     """Return the places of the columns without numbers. Numbers in object columns are accepted."""
-    return [j for j in range(frame.shape[1]) if not _are_numbers(frame.iloc[:, j])]
-
-
-def _are_numbers(column: pd.Series[Any]) -> bool:
-    if not types.is_object_dtype(column.dtype):
-        return column.dtype.kind in "iuf"
-    return len(column) > 0 and types.infer_dtype(column, skipna=True) in _NUMBERS
+    plain = [dtype.kind in "iuf" for dtype in frame.dtypes]
+    return [j for j, is_plain in enumerate(plain) if not is_plain and pandas_kind(frame.iloc[:, j])[0] != "number"]

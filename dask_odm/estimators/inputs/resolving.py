@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from scipy.sparse import issparse
 from sklearn.utils.validation import _get_feature_names
 
-from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.readers.labels import LabelEncoder, plain_labels
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.storage.locations import is_address
@@ -24,17 +25,22 @@ from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
 from dask_odm.estimators.inputs.frames import (
+    as_pandas,
     column_by_name,
     dask_labels,
     dask_rows,
     is_dask_frame,
+    is_frame,
     labels_of,
+    refuse_labels_among,
     refuse_labels_inside,
+    require_numbers,
     warn_column,
 )
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.learning.training.run import read_limit
+from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
@@ -67,7 +73,13 @@ class LazyArrays:
     weight: Any = None
     feature_names: Array | None = None
     feature_dimension: str | None = None
+    numbers: Sequence[int] | None = None  # names of a frame's columns, if these are numbers, for messages
     title: ClassVar[str] = "dask arrays"
+
+    @property
+    def called(self) -> Any:
+        """What messages call the features; None if by their place."""
+        return self.numbers if self.feature_names is None else self.feature_names
 
     @property
     def columns(self) -> list[Any]:
@@ -93,8 +105,8 @@ class LazyArrays:
         """Compute rows, labels and weights, or None, one block at a time."""
         for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
             X, y, *weight = computed(*block)
-            rows = X if issparse(X) else np.asarray(X)
-            yield rows.astype(self.dtype, copy=False), np.asarray(y), weight[0] if weight else None
+            rows = X if issparse(X) else np.asarray(unmasked(X))
+            yield rows.astype(self.dtype, copy=False), plain_labels(y), weight[0] if weight else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +116,11 @@ class LargeCube:
     labelled: LabelledCube
     feature_names: Array | None = None
     title: ClassVar[str] = "a cube"
+
+    @property
+    def called(self) -> Any:
+        """What messages call the features."""
+        return self.feature_names
 
     @property
     def count(self) -> int:
@@ -164,6 +181,8 @@ def resolve(
     if lengths, dimensions or coordinates do not match; StoreError if the path is not a sound store; MemoryLimitError if
     a block of a lazy cube exceeds a worker's memory or ``memory_limit``.
     """
+    given, X = X, as_pandas(X)
+    is_converted = X is not given
     if hasattr(model, "text_recipe_"):
         _refuse_single_texts(X, model)
     if isinstance(X, str | os.PathLike | Store):
@@ -174,17 +193,16 @@ def resolve(
         return cube
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
-    if is_of(X, "pyarrow", "Table", "RecordBatch"):
-        raise InputError(
-            "X must not be an Arrow table: pass table.to_pandas() without its label column, or write the table to a "
-            "store with dask_odm.ingest."
-        )
     if y is None and model is None and needs_labels:
         refuse_labels_inside(X)
-    if isinstance(y, str):
-        X, y = column_by_name(X, y, "y")
+    if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
+        X, y = column_by_name(X, y if isinstance(y, str) else int(y), "y")
+    elif model is None and is_dask_frame(X):
+        refuse_labels_among(X, y, y)
     if isinstance(sample_weight, str):
         X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
+    if is_converted:
+        require_numbers(X, getattr(model, "feature_names_in_", ()), "arrow")
     if is_texts(X) and hasattr(model, "text_recipe_"):
         X = rows_of_texts(X, model.text_recipe_)
     if is_xarray(X):
@@ -192,7 +210,8 @@ def resolve(
     if is_dask_frame(X):
         names = as_input_error(lambda: _get_feature_names(X._meta))
         rows = dask_rows(X, getattr(model, "feature_names_in_", ()))
-        return replace(_aligned(rows, y, sample_weight), feature_names=names)
+        numbers = X.columns.tolist() if names is None else None
+        return replace(_aligned(rows, y, sample_weight), feature_names=names, numbers=numbers)
     if is_of(X, "dask.array", "Array"):
         return _aligned(X, y, sample_weight)
     return Given(X, y, sample_weight)
@@ -212,6 +231,8 @@ def resolve_training(
     The y of lazy arrays is zeros unless ``needs_labels``.
     """
     resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit, needs_labels=needs_labels)
+    if isinstance(resolved, Given):
+        refuse_labels_among(resolved.X, resolved.y, y)
     if not isinstance(resolved, LazyArrays):
         return resolved
     if resolved.y is None and needs_labels:
@@ -221,9 +242,10 @@ def resolve_training(
         resolved = replace(resolved, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
     if resolved.X.nbytes > read_limit():
         return resolved
-    X, y, *weight = computed(*resolved.columns)
-    rows = _named(X, resolved.feature_names)
-    return Given(rows, y, weight[0] if weight else None, resolved.feature_dimension)
+    held, labels, *weight = computed(*resolved.columns)
+    rows = _named(held, resolved.called)
+    refuse_labels_among(rows, labels, y)
+    return Given(rows, labels, weight[0] if weight else None, resolved.feature_dimension)
 
 
 def _refuse_single_texts(X: Any, model: Any) -> None:
@@ -318,7 +340,11 @@ def _beside(X: Any, column: Any, name: str) -> Any:
         column = column.data
     if is_of(column, "dask.dataframe", "DataFrame", "Series"):
         column = dask_labels(column)
-    column = _known(column if isinstance(column, da.Array) else da.from_array(labels_of(column), chunks=-1))
+    if is_of(column, "dask.array", "Array"):
+        plain = np.empty((0,) * column.ndim, column.dtype)
+        column = _known(column.map_blocks(unmasked, labels=name == "y", dtype=column.dtype, meta=plain))
+    else:
+        column = da.from_array(labels_of(column), chunks=-1)
     if column.ndim == 2 and column.shape[1] == 1:
         warn_column()
         column = column[:, 0]
@@ -352,7 +378,7 @@ def _spool(rows: LazyArrays | LargeCube, path: str, target: str) -> Store:
     encoder = LabelEncoder(text=False, target=target)
     with StoreWriter(path, dtype=rows.dtype) as writer, Meter("spool", rows.count, "rows") as meter:
         for X, y, weight in rows.blocks():
-            require_finite(X, rows.feature_names, writer.rows)
+            require_finite(X, rows.called, writer.rows)
             targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
             with input_errors():
                 numbers = None if weight is None else np.asarray(weight, dtype=np.float64)

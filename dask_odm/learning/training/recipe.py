@@ -39,6 +39,7 @@ logger = logging.getLogger("dask_odm")
 F = TypeVar("F")
 Machines = Sequence[OneOfMany]  # the targets of each
 Chosen = Callable[[Array], tuple[Any, Array]]
+CROWDING_SHARE = 0.9  # of the variance of all features, above which distances say little of the others
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
 
@@ -51,6 +52,7 @@ class Trained:
     warning: str | None = None  # given if the solver stopped short of the tolerance
     path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
     was_finite: bool = False  # whether the model's values are known to be finite for all training rows
+    crowding: int | None = None  # number of the feature that hides the others, looked for if nothing was learned
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -286,14 +288,34 @@ def unfinished(solutions: list[Solution], tol: float, max_iter: int) -> str | No
     return f"{start} Newton's method gets no closer in float64: scale the features, or decrease lam."
 
 
-def warn_of_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> None:
-    """Log a warning if the last objective is close to λ/2, which is that of the zero model."""
+def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
+    """Return whether the last objective is close to λ/2, which is that of the zero model."""
     last = history[-1].get("objective") if history else None
-    if last is not None and last > 0.99 * 0.5 * lam:
-        logger.warning(
-            "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
-            lam,
-            "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
-            if lam < 1e4
-            else "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them.",
+    return last is not None and bool(last > 0.99 * 0.5 * lam)
+
+
+def crowding_feature(variance: Array) -> int | None:
+    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides the others."""
+    feature = int(np.argmax(variance))
+    return feature if len(variance) > 1 and variance[feature] > CROWDING_SHARE * variance.sum() else None
+
+
+def warn_of_nothing(trained: Trained, lam: float, names: Sequence[Any] | Array | None) -> None:
+    """Log a warning if next to nothing was learned; ``names`` are those of the features, or None."""
+    if not learned_nothing(trained.history, lam):
+        return
+    if trained.crowding is not None:
+        name = trained.crowding if names is None else str(names[trained.crowding])
+        way_out = (
+            f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: scale "
+            f"them (scale='standard'), or, if it only numbers the rows, leave it out: frame.drop(columns=[{name!r}]), "
+            "or drop= (--drop) of ingest."
         )
+    elif lam < 1e4:
+        way_out = "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
+    else:
+        way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
+    logger.warning(
+        "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
+        lam, way_out
+    )  # fmt: skip

@@ -142,7 +142,7 @@ def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
         path = write_file(tmp_path / "a.csv", "x,y\n" + "".join(f"{word},1\n" for word in words.split("\n")))
         with pytest.raises(
             InputError,
-            match=r"column 'x': '(True|blue)' is not a number; .*get_dummies, booleans as 0 and 1 .its d",
+            match=r"column 'x': '(True|blue)' is not a number; .*get_dummies\(…, dtype=int\), booleans as 0 and 1",
         ):
             read_all(path)
 

@@ -99,6 +99,37 @@ def test_one_partition_is_computed_at_a_time_and_once():
     assert counts == [1 + i // 2 for i in range(10)]
 
 
+@pytest.mark.parametrize("known", [True, False])  # whether the frames know where they are cut
+@pytest.mark.parametrize("cuts", [(50, 51), (30, 7), (7, 30), (100, 40)])
+def test_labels_and_weights_that_are_cut_at_other_rows(cuts, known):
+    frame, labels, weight = (
+        each if known else each.clear_divisions()
+        for each in (
+            dd.from_pandas(FRAME[["a", "b"]], chunksize=cuts[0]),
+            dd.from_pandas(FRAME["kind"], chunksize=cuts[1]),
+            dd.from_pandas(FRAME["w"], chunksize=cuts[1] + 2),
+        )
+    )
+    found, given, weights = read_all((frame, labels), weight=weight, dtype="float64")
+    np.testing.assert_array_equal(found, X[:, :2])
+    np.testing.assert_array_equal(given, Y)
+    np.testing.assert_array_equal(weights, W)
+    for short in (labels.partitions[1:], dd.concat([labels, labels.partitions[:1]])):
+        rows = len(short.compute())  # Dask counts the rows of all partitions
+        with pytest.raises(InputError, match=f"the dask DataFrame: y has {rows} rows where X has 100"):
+            read_all((frame, short))
+
+
+def test_whole_numbers_that_are_cut_at_other_rows_keep_their_digits():
+    large = 2**60 + np.arange(4)
+    labels = dd.from_delayed(
+        [dask.delayed(pd.Series(large[:1])), dask.delayed(pd.Series([*large[1:], None], dtype="Int64"))]
+    )
+    rows = da.from_array(np.eye(5), chunks=(2, 5))
+    _, found, _ = read_all((rows, labels), drop_missing=True)
+    np.testing.assert_array_equal(found, large)
+
+
 def test_masked_and_sparse_chunks():
     import scipy.sparse
 

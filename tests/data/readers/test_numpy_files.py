@@ -97,7 +97,7 @@ def test_arrays_in_memory():
         (np.array([["a"]]), {}, "features must be integers or floats. Got <U1"),
         (np.array([[True]]), {}, "features must be integers or floats. Got bool"),
         (np.array([[1j]]), {}, "Got complex128"),
-        (np.array([[None]]), {}, "Got object"),
+        (np.array([[None], ["a"]]), {}, "Got object"),
         ((np.zeros((3, 1)), [0, 1]), {}, "X: y has 2 rows where X has 3"),
         (np.zeros((3, 1)), {"weight": [1.0]}, "X: weight has 1 rows where X has 3"),
         (np.zeros((3, 2)), {"label": 2}, "no label column 2"),

@@ -7,11 +7,13 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GroupKFold
 from sklearn.svm import LinearSVC
 
-from dask_odm import ODMClassifier
+from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, ingest
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
 from dask_odm.learning.problem.losses import Point
@@ -264,3 +266,108 @@ def test_distinct_labels_keep_their_type(labels, kind):
     np.testing.assert_array_equal(values, np.unique(given))
     assert values.dtype == given.dtype
     np.testing.assert_array_equal(values[codes], given)
+
+
+def _masked(X):
+    """Rows of which one entry in ten of column 1 is masked, with a number behind the mask that is far away."""
+    found = np.ma.array(X, mask=False, copy=True)
+    found[::10, 1] = -9999
+    found[::10, 1] = np.ma.masked
+    return found
+
+
+def _hidden(X):
+    """Masked chunks of an array that Dask takes for a plain one."""
+    lazy = da.from_array(_masked(X), chunks=(20, 3))
+    return da.map_blocks(lambda block: block, lazy, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
+
+
+MASKED = {
+    "NumPy": _masked,
+    "whole numbers": lambda X: _masked(np.round(10 * X).astype(int)),
+    "a list": lambda X: list(_masked(X)),
+    "Dask": lambda X: da.from_array(_masked(X), chunks=(20, 3)),
+    "Dask, unknown to it": _hidden,
+    "xarray": lambda X: xr.DataArray(_masked(X), dims=("sample", "feature")),
+    "lazy xarray": lambda X: xr.DataArray(_hidden(X), dims=("sample", "feature")),
+}
+
+
+@pytest.mark.parametrize("form", MASKED)
+def test_what_is_masked_is_missing(rows, form, tmp_path):
+    X, y = rows
+    masked = MASKED[form](X)
+    model = ODMClassifier(**SETTINGS).fit(X, y)
+    for call in (
+        lambda: ODMClassifier().fit(masked, y),
+        lambda: OneClassODM().fit(masked),
+        lambda: MDDRidge().fit(masked, y),
+        lambda: np.asarray(model.predict(masked)),
+        lambda: np.asarray(model.decision_function(masked)),
+        lambda: model.score(masked, y),
+        lambda: ingest((masked, y), tmp_path / "a.zarr"),
+    ):
+        with pytest.raises(InputError, match="missing values"):
+            call()
+    with dask.config.set({"dask_odm.read-into-memory": 1}), pytest.raises(InputError, match="missing values"):
+        ODMClassifier().fit(masked, y)
+    assert ingest((masked, y), tmp_path / "b.zarr", drop_missing=True).rows == 81
+
+
+def test_a_mask_that_hides_nothing_changes_nothing(rows):
+    X, y = rows
+    plain = ODMClassifier(**SETTINGS).fit(X, y)
+    model = ODMClassifier(**SETTINGS).fit(np.ma.array(X), np.ma.array(y), sample_weight=np.ma.array(np.ones(len(y))))
+    np.testing.assert_array_equal(model.decision_function(np.ma.array(X)), plain.decision_function(X))
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("labels", [np.array([3, 7]), np.array([0.5, 1.5]), np.array(["no", "yes"])])
+def test_what_is_masked_in_labels_and_weights_is_missing(rows, labels, lazy, tmp_path):
+    X, y = rows
+    known = np.arange(len(y)) % 5 > 0
+    column = np.ma.array(np.where(known, labels[(y > 0).astype(int)], labels[0]), mask=~known)
+    weight = np.ma.array(np.where(known, 1.0, -9999.0), mask=~known)
+    given = [da.from_array(each, chunks=20) if lazy else each for each in (column, weight)]
+    rows_given = da.from_array(X, chunks=(30, 3)) if lazy else X
+    with pytest.raises(InputError, match=r"y holds missing labels .* in 18 rows, first in row 0"):
+        ODMClassifier().fit(rows_given, given[0])
+    with pytest.raises(InputError, match="sample_weight contains NaN"):
+        ODMClassifier().fit(rows_given, y, sample_weight=given[1])
+    with pytest.raises(InputError, match=r"missing values in the label, y \(18 rows\)"):
+        ingest((rows_given, given[0]), tmp_path / "a.zarr")
+    with pytest.raises(InputError, match=r"missing values in the weight \(18 rows\)"):
+        ingest((rows_given, y), tmp_path / "a.zarr", weight=given[1])
+    model = ODMClassifier(**SETTINGS).fit(X[known], column[known])
+    expected = model.score(X[known], column[known].data)
+    assert model.score(rows_given, given[0]) == pytest.approx(expected)
+    assert model.calibrate(rows_given, given[0]).calibration_rows_ == known.sum()
+    with pytest.raises(InputError, match="sample_weight must be finite"):
+        model.score(rows_given, given[0].data if not lazy else column.data, sample_weight=given[1])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_masked_targets_do_not_count(rows, lazy):
+    X, y = rows
+    target = np.ma.array(np.where(np.arange(len(y)) % 5, y, 1e6), mask=np.arange(len(y)) % 5 == 0)
+    model = MDDRidge().fit(X, y)
+    known = ~target.mask
+    given = da.from_array(target, chunks=20) if lazy else target
+    assert model.score(da.from_array(X, chunks=(30, 3)) if lazy else X, given) == pytest.approx(
+        model.score(X[known], y[known])
+    )
+    with pytest.raises(InputError, match="missing labels"):
+        MDDRidge().fit(X, target)
+
+
+def test_masked_groups_and_senders_are_missing(rows):
+    X, y = rows
+    groups = np.ma.array(np.arange(len(y)) % 6, mask=np.arange(len(y)) == 4)
+    for call in (
+        lambda: ODMClassifier(loo=True).fit(X, y, groups=groups),
+        lambda: ODMClassifierCV(cv=GroupKFold(3)).fit(X, y, groups=groups),
+    ):
+        with pytest.raises(InputError, match="groups must be one for each row, none of them missing"):
+            call()
+    with pytest.raises(InputError, match=r"shard is missing \(NaN or None\) for 1 rows, first for row 4"):
+        MixingClassifier().fit(X, y, shard=groups)

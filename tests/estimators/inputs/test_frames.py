@@ -1,7 +1,13 @@
-"""Frames and series, pandas and dask: the same model as from plain rows, and words on columns that are no numbers."""
+"""Frames and series of all libraries: the same model as from plain rows, and words on columns that are no numbers."""
 
 from __future__ import annotations
 
+import datetime
+import re
+from decimal import Decimal
+
+import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -69,7 +75,7 @@ COLUMNS = {
     "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", r"\['colour'\]\.astype"),
     "nullable boolean": (lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"), "boolean", r"\['colour'\]\.astype"),
     "date": (lambda n: pd.date_range("2020", periods=n), "datetime64", "Timedelta"),
-    "complex": (lambda n: np.arange(n) * 1j, "complex128", "to_numeric"),
+    "complex": (lambda n: np.arange(n) * 1j, "complex128", r"frame\['colour'\]\.astype\(float\)"),
 }
 
 
@@ -93,7 +99,7 @@ def test_columns_to_encode_are_those_that_the_model_knows(frame, rows, backend):
     raw = frame.assign(colour=np.where(rows[1] > 0, "red", "blue"), answer="yes")
     encoded = pd.get_dummies(raw.drop(columns="answer"), columns=["colour"], dtype=float)
     model = ODMClassifier().fit(encoded, rows[1])
-    hints = r"get_dummies\(frame, columns=\['colour'\]\).*; leave out .*drop\(columns=\['answer'\]\)\.$"
+    hints = r"get_dummies\(frame.*, columns=\['colour'\], dtype=float\); leave out .*drop\(columns=\['answer'\]\)\.$"
     with pytest.raises(InputError, match=hints):
         model.predict(BACKENDS[backend](raw))
     with pytest.raises(InputError, match=r"now missing:\n- colour_red\nIf .* a column of 0 for each that is missing"):
@@ -166,12 +172,66 @@ def test_names_of_mixed_types(frame, rows, backend):
         ODMClassifier().fit(BACKENDS[backend](bad), rows[1])
 
 
-def test_an_arrow_table_is_refused_with_a_way_out(frame, rows):
-    arrow = pytest.importorskip("pyarrow")
-    table, model = arrow.Table.from_pandas(frame), ODMClassifier().fit(frame, rows[1])
-    for call in (lambda: ODMClassifier().fit(table, rows[1]), lambda: model.predict(table)):
-        with pytest.raises(InputError, match=r"to_pandas\(\).*ingest"):
-            call()
+def test_encoding_a_dask_frame_as_the_message_says_helps(frame, rows):
+    words = np.where(rows[1] > 0, "red", "blue")
+    lazy = dd.from_pandas(frame.assign(colour=words, kind=pd.Categorical(words)), npartitions=3)
+    lazy = lazy.assign(kind=lazy["kind"].cat.as_unknown())
+    with pytest.raises(InputError) as error:
+        ODMClassifier().fit(lazy, rows[1])
+    (call,) = re.findall(r"dask\.dataframe\.get_dummies\(.*dtype=float\)", str(error.value))
+    encoded = eval(call, {"dask": dask, "frame": lazy})
+    assert ODMClassifier().fit(encoded, rows[1]).score(encoded, rows[1]) == 1.0
+
+
+def _arrow(frame):
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False)
+
+
+def _arrow_stream(frame):
+    return pytest.importorskip("pyarrow").RecordBatchReader.from_stream(_arrow(frame))
+
+
+def _polars(frame):
+    return pytest.importorskip("polars").DataFrame({name: frame[name].tolist() for name in frame})
+
+
+LIBRARIES = {"arrow": _arrow, "arrow stream": _arrow_stream, "polars": _polars}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_frames_of_other_libraries_are_as_those_of_pandas(frame, rows, library):
+    make = LIBRARIES[library]
+    words = np.where(rows[1] > 0, "yes", "no")
+    whole = frame.assign(outcome=words)
+    plain = ODMClassifier(**SETTINGS).fit(frame, words)
+    model = ODMClassifier(**SETTINGS).fit(make(whole), "outcome")
+    assert model.feature_names_in_.tolist() == NAMES
+    np.testing.assert_array_equal(model.decision_function(make(frame)), plain.decision_function(frame))
+    assert model.score(make(whole), "outcome") == plain.score(frame, words)
+    if library != "arrow stream":  # which has no columns
+        apart = ODMClassifier(**SETTINGS).fit(make(frame), make(whole)["outcome"])
+        np.testing.assert_array_equal(apart.predict(make(frame)), plain.predict(frame))
+    with pytest.raises(InputError, match=r"y is missing\. Did you mean fit\(frame, 'outcome'\)"):
+        ODMClassifier().fit(make(whole))
+    with pytest.raises(InputError, match=r"column 'day' \(.*\) holds no numbers; make dates numbers"):
+        ODMClassifier().fit(make(frame.assign(day=datetime.date(2020, 1, 1))), rows[1])
+    with pytest.raises(
+        InputError, match=r"column 'width' \(bool\) holds no numbers; .* as by frame\.to_pandas\(\)\['width'\]"
+    ):
+        model.predict(make(frame.assign(width=rows[1] > 0)))
+    gap = frame.assign(width=frame["width"].where(frame.index != 4))
+    with pytest.raises(InputError, match=r"missing values \(NaN\) in column 'width' \(1 row\), first in row 4"):
+        model.predict(make(gap))
+
+
+@pytest.mark.parametrize("some", [slice(1, None), [2, 0]])
+def test_some_partitions_of_a_dask_frame(rows, frame, some):
+    lazy = dd.from_pandas(frame.assign(outcome=rows[1]), chunksize=25).partitions[some]
+    whole = lazy.compute()
+    plain = ODMClassifier(**SETTINGS).fit(whole, "outcome")
+    model = ODMClassifier(**SETTINGS).fit(lazy, "outcome")
+    np.testing.assert_array_equal(model.dual_coef_, plain.dual_coef_)
+    np.testing.assert_array_equal(model.predict(lazy[NAMES]), plain.predict(whole[NAMES]))
 
 
 @pytest.mark.parametrize("name", ["Target", "outcome"])  # by its name, and as the only one without numbers
@@ -236,3 +296,162 @@ def test_predictions_are_written_as_the_pages_say(tmp_path):
     unknown = dd.read_parquet(tmp_path / "a.parquet")
     unknown.assign(label=model.predict(unknown)).to_parquet(tmp_path / "labels", write_index=False)
     assert pd.read_parquet(tmp_path / "labels")["label"].tolist() == expected.tolist()
+
+
+POLARS_COLUMNS = {
+    "Date": (lambda pl, y: pl.Series([datetime.date(2020, 1, 1)] * len(y)), "make dates numbers"),
+    "Boolean": (lambda pl, y: pl.Series(y > 0), "make booleans 0 and 1"),
+    "Boolean, null": (lambda pl, y: pl.Series([None, *(y[1:] > 0).tolist()]), "make booleans 0 and 1"),
+    "Categorical": (lambda pl, y: pl.Series(["a"] * len(y), dtype=pl.Categorical), "get_dummies"),
+    "Enum": (lambda pl, y: pl.Series(["a"] * len(y), dtype=pl.Enum(["a"])), "get_dummies"),
+    "Struct": (lambda pl, y: pl.Series([{"a": 1}] * len(y)), "leave them out"),
+    "List": (lambda pl, y: pl.Series([[1]] * len(y)), "leave them out"),
+    "Int64, null": (lambda pl, y: pl.Series([None, *range(1, len(y))]), "missing values"),
+    "Null": (lambda pl, y: pl.Series([None] * len(y)), "missing values"),
+}
+
+
+@pytest.mark.parametrize("kind", POLARS_COLUMNS)
+def test_columns_of_polars_that_are_no_numbers(frame, rows, kind, tmp_path):
+    pl = pytest.importorskip("polars")
+    make, message = POLARS_COLUMNS[kind]
+    bad = _polars(frame).with_columns(make(pl, rows[1]).alias("odd"))
+    for call in (
+        lambda: ODMClassifier().fit(bad, rows[1]),
+        lambda: ingest((bad, pl.Series(rows[1])), tmp_path / "a.zarr"),
+    ):
+        with pytest.raises(InputError, match=rf"column 'odd' .*{message}|{message}.* in column 'odd'"):
+            call()
+
+
+POLARS_LABELS = {
+    "String": lambda pl, y: pl.Series(np.where(y > 0, "yes", "no").tolist()),
+    "Categorical": lambda pl, y: pl.Series(np.where(y > 0, "yes", "no").tolist(), dtype=pl.Categorical),
+    "Enum": lambda pl, y: pl.Series(np.where(y > 0, "yes", "no").tolist(), dtype=pl.Enum(["yes", "no"])),
+    "Boolean": lambda pl, y: pl.Series((y > 0).tolist()),
+    "UInt8": lambda pl, y: pl.Series((y > 0).tolist(), dtype=pl.Boolean).cast(pl.UInt8),
+    "Decimal": lambda pl, y: pl.Series([Decimal(int(each)) for each in y]),
+}
+
+
+@pytest.mark.parametrize("kind", POLARS_LABELS)
+def test_labels_of_polars(frame, rows, kind, tmp_path):
+    pl = pytest.importorskip("polars")
+    y = POLARS_LABELS[kind](pl, rows[1])
+    model = ODMClassifier(**SETTINGS).fit(_polars(frame), y)
+    plain = ODMClassifier(**SETTINGS).fit(*rows)
+    assert model.classes_.tolist() == sorted(set(y.to_list()))
+    assert model.score(_polars(frame), y) == plain.score(*rows)
+    assert model.score(ingest((_polars(frame), y), tmp_path / "a.zarr")) == plain.score(*rows)
+    with_labels = _polars(frame).with_columns(y.alias("outcome"))
+    assert ingest(with_labels, tmp_path / "b.zarr", label="outcome").classes == tuple(model.classes_.tolist())
+
+
+def test_a_lazy_frame_of_polars_is_refused_with_a_way_out(frame, rows, tmp_path):
+    pytest.importorskip("polars")
+    lazy = _polars(frame).lazy()
+    model = ODMClassifier().fit(*rows)
+    for call in (
+        lambda: ODMClassifier().fit(lazy, rows[1]),
+        lambda: model.predict(lazy),
+        lambda: ingest(lazy, tmp_path / "a.zarr"),
+        lambda: ingest((lazy, rows[1]), tmp_path / "a.zarr"),
+    ):
+        with pytest.raises(InputError, match=r"a LazyFrame of polars has no rows yet: pass frame\.collect\(\)"):
+            call()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_number_names_a_column_or_its_place_as_for_ingest(frame, rows, backend, tmp_path):
+    make = BACKENDS[backend]
+    numbered = pd.DataFrame(rows[0]).assign(**{"7": rows[1]}).rename(columns={"7": 7})
+    plain = ODMClassifier(**SETTINGS).fit(*rows)
+    for whole, label in ((numbered, 7), (numbered, np.int64(7)), (frame.assign(outcome=rows[1]), -1)):
+        model = ODMClassifier(**SETTINGS).fit(make(whole), label)
+        np.testing.assert_array_equal(model.dual_coef_, plain.dual_coef_)
+        assert model.score(make(whole), label) == plain.score(*rows)
+    assert ingest(make(numbered), tmp_path / "a.zarr", label=7).layout.features == 3
+    with pytest.raises(InputError, match="X has no column 9, which y names"):
+        ODMClassifier().fit(make(numbered), 9)
+
+
+def test_columns_that_numbers_name_are_called_so(tmp_path):
+    whole = pd.DataFrame({0: ["u", "v"], 1: [5, 6], 3: [np.nan, 1.0], 9: [0, 1]})
+    y = whole.pop(9)
+    for call in (lambda: ingest((whole, y), tmp_path / "a.zarr"), lambda: ODMClassifier().fit(whole, y)):
+        with pytest.raises(InputError, match=r"column 0 \(str.*\) holds no numbers; .*columns=\[0\]"):
+            call()
+    numbers = whole.drop(columns=[0])
+    for call in (lambda: ingest((numbers, y), tmp_path / "a.zarr"), lambda: ODMClassifier().fit(numbers, y)):
+        with pytest.raises(InputError, match=r"missing values .*in column 3 \(1 row\)"):
+            call()
+
+
+@pytest.mark.parametrize("library", ["pandas", "dask", *LIBRARIES])
+@pytest.mark.filterwarnings("ignore:You are using pyarrow")
+def test_labels_that_also_are_a_feature_are_refused(frame, rows, library, tmp_path):
+    make = {**BACKENDS, **LIBRARIES}[library]
+    whole = make(frame.assign(outcome=rows[1]))
+    message = r"the labels are also a feature, column 'outcome', which a model would copy; .*columns=\['outcome'\]"
+    if library.startswith("arrow"):  # whose columns have no names
+        labels = pd.Series(rows[1], name="outcome")
+    else:
+        labels = whole["outcome"]
+    with pytest.raises(InputError, match=message):
+        ODMClassifier().fit(whole, labels)
+    whole = make(frame.assign(outcome=rows[1]))  # a stream is read once
+    with pytest.raises(InputError, match=message):
+        ingest((whole, labels), tmp_path / "a.zarr")
+    assert not (tmp_path / "a.zarr").exists()
+    if library in BACKENDS:
+        for given in (whole[["outcome"]], whole["outcome"].astype(float)):
+            with pytest.raises(InputError, match=message):
+                ODMClassifier().fit(whole, given)
+    other = frame.assign(outcome=-rows[1])
+    assert ODMClassifier().fit(other, pd.Series(rows[1], name="outcome")).n_features_in_ == 4
+
+
+def test_labels_of_numpys_strings(rows, tmp_path):
+    X, y = rows
+    words = np.where(y > 0, "yes", "no").astype(np.dtypes.StringDType(na_object=None))
+    plain = ODMClassifier(**SETTINGS).fit(X, y)
+    for labels in (words, da.from_array(words, chunks=20)):
+        model = ODMClassifier(**SETTINGS).fit(da.from_array(X, chunks=(20, 3)), labels)
+        assert model.classes_.tolist() == ["no", "yes"]
+        assert model.score(X, labels) == model.score(da.from_array(X, chunks=(20, 3)), labels) == plain.score(X, y)
+        assert ingest((X, labels), tmp_path / "a.zarr", overwrite=True).classes == ("no", "yes")
+    words[4] = None
+    with pytest.raises(InputError, match=r"y holds missing labels \(NaN or None\) in 1 row, first in row 4"):
+        ODMClassifier().fit(X, words)
+    with dask.config.set({"dask_odm.read-into-memory": 1}):
+        spooled = ODMClassifier(**SETTINGS).fit(
+            da.from_array(X, chunks=(20, 3)),
+            da.from_array(np.where(y > 0, "yes", "no").astype(np.dtypes.StringDType()), chunks=20),
+        )
+    assert spooled.classes_.tolist() == ["no", "yes"]
+
+
+def test_numbers_held_as_objects_may_miss_values(frame, rows, tmp_path):
+    held = frame.assign(depth=[Decimal(int(each)) for each in 9 * rows[0][:, 2]]).astype(object)
+    ingest((held, rows[1]), tmp_path / "a.zarr")
+    model = ODMClassifier().fit(held, rows[1])
+    held.loc[3, "length"] = pd.NA
+    held.loc[5, "depth"] = None
+    with dask.config.set({"dataframe.convert-string": False}):
+        objects = dd.from_pandas(held, npartitions=2)
+    for call in (
+        lambda: ODMClassifier().fit(held, rows[1]),
+        lambda: model.predict(held),
+        lambda: ingest((held, rows[1]), tmp_path / "b.zarr"),
+        lambda: ingest((objects, rows[1]), tmp_path / "b.zarr"),
+    ):
+        with pytest.raises(
+            InputError, match=r"missing values .*column 'length' \(1 row\).* 'depth' \(1 row\), first .*row 3"
+        ):
+            call()
+    for call in (
+        lambda: ODMClassifier().fit(held.to_numpy(), rows[1]),
+        lambda: ingest((held.to_numpy(), rows[1]), tmp_path / "b.zarr"),
+    ):
+        with pytest.raises(InputError, match=r"missing values .*in column (0|1) \(1 row\).*, first .*row 3"):
+            call()

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import MDDRidge, ODMClassifier, load_model, open_store
+from dask_odm import MDDRidge, ODMClassifier, ingest, load_model, open_store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
 from estimators.odm_models import SETTINGS
@@ -278,3 +278,18 @@ def test_the_name_of_the_labels_leads_there(rows, model, form):
     dataset = xr.Dataset({**columns, "label": ("s", y)})
     fitted = ODMClassifier(**SETTINGS).fit(dataset, "label")
     np.testing.assert_allclose(fitted.decision_function(dataset), model.decision_function(X), atol=1e-10)
+
+
+@pytest.mark.parametrize("chunks", [None, 30])
+def test_labels_that_also_are_a_feature_are_refused(rows, chunks, tmp_path):
+    X, y = rows
+    names = [*"abc"[: X.shape[1]], "outcome"]
+    table = xr.DataArray(np.column_stack([X, y]), dims=("row", "feature"), coords={"feature": names})
+    labels = xr.DataArray(y, dims="row", name="outcome")
+    table, labels = (each.chunk(row=chunks) if chunks else each for each in (table, labels))
+    for call in (lambda: ODMClassifier().fit(table, labels), lambda: ingest((table, labels), tmp_path / "a.zarr")):
+        with pytest.raises(
+            InputError, match="the labels are also a feature, column 'outcome', which a model would copy"
+        ):
+            call()
+    assert ODMClassifier().fit(table, labels.rename("other")).n_features_in_ == len(names)

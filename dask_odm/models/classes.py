@@ -1,0 +1,140 @@
+"""Labels of rows as places among a model's classes, also where a file has changed their type, and counts of right ones.
+
+This module knows NumPy only, since workers load it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_odm.errors import InputError
+from dask_odm.linalg.rows import unmasked
+from dask_odm.printing import quoted
+from dask_odm.typing import Array
+
+UNKNOWN = -1  # place of a label that is no class
+MISSING = -2  # place of None, NaN or NA
+MOST_SHOWN = 10  # labels that an error lists
+_SPELLED = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")  # a number as Python and most writers spell it
+
+
+def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
+    """Return the place among ``classes`` of each of some different labels, or UNKNOWN or MISSING.
+
+    Labels are matched by value, else by the number or boolean that they spell, since a file may change their type:
+    "1.0" is 1, and "true" is "True". Nothing is matched so if two classes spell the same.
+    """
+    place = {label: i for i, label in enumerate(classes)}
+    spelled = {_spelled(label): i for label, i in place.items()}
+    if len(spelled) < len(place):
+        spelled = {}
+
+    def code(label: Any) -> int:
+        return MISSING if _is_missing(label) else place.get(label, spelled.get(_spelled(label), UNKNOWN))
+
+    return [code(label) for label in labels]
+
+
+def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str, *, always: bool = True) -> None:
+    """Raise InputError if some different labels have none of ``classes``.
+
+    Unless ``always``, only labels that all are of other types are an error.
+    """
+    known = [label for label in labels if not _is_missing(label)]
+    if not known or max(codes_of(known, classes)) >= 0:
+        return
+    if always or not set(map(_kind, known)) & set(map(_kind, classes)):
+        raise InputError(
+            f"none of the labels of {where}, {_listed(known)}, is the model's: {_listed(classes)}; name the labels as "
+            "for the fit, or fit with labels such as these."
+        )
+
+
+@dataclass(frozen=True)
+class RightCount:
+    """Weight of the rows that are predicted right, and of all with a label.
+
+    ``others`` are some of the labels that are no class, and ``matched`` tells whether any row's is one.
+    """
+
+    right: float
+    total: float
+    matched: bool
+    others: tuple[Any, ...]
+
+    def __add__(self, other: RightCount) -> RightCount:
+        others = tuple(dict.fromkeys(self.others + other.others))[:MOST_SHOWN]
+        return RightCount(self.right + other.right, self.total + other.total, self.matched or other.matched, others)
+
+    def require_common(self, classes: Sequence[Any]) -> None:
+        """Raise InputError if all labels are of other types than the classes."""
+        if not self.matched:
+            require_common(self.others, classes, "y", always=False)
+
+
+def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | None = None) -> RightCount:
+    """Count the rows (n,) whose predicted ``codes`` are the places of their labels ``y``."""
+    true, labels, places = _codes(y, classes)
+    weight = np.ones(len(codes)) if weight is None else np.asarray(unmasked(weight), dtype=np.float64)
+    counted = np.where(true == MISSING, 0.0, weight)
+    others = tuple(label for label, place in zip(labels, places, strict=True) if place == UNKNOWN)[:MOST_SHOWN]
+    return RightCount(float(counted[codes == true].sum()), float(counted.sum()), bool((true >= 0).any()), others)
+
+
+def count_block(codes: Array, y: Array, weight: Array | None = None, *, classes: Sequence[Any]) -> Array:
+    """Return what `count_right` counts as an array of one: a task of lazy scores."""
+    return np.array([count_right(classes, codes, y, weight)], dtype=object)
+
+
+def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
+    """Return the place among ``classes`` of the label of each row, int64 (n,), as `codes_of`."""
+    return _codes(y, classes)[0]
+
+
+def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
+    """Return the code of the label of each row, and the different labels with their codes."""
+    y = unmasked(y, labels=True)
+    if y.dtype.kind in "biufUS":
+        distinct, of = np.unique(y, return_inverse=True)
+        labels = distinct.tolist()
+    else:
+        place: dict[Any, int] = {}
+        of = np.array([place.setdefault(label, len(place)) for label in y.tolist()], dtype=np.int64)
+        labels = list(place)
+    codes = codes_of(labels, classes)
+    return np.array(codes, dtype=np.int64)[of], labels, codes
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # pandas.NA, which has no truth
+        return True
+
+
+def _kind(label: Any) -> type:
+    """Return str, bytes, or float for a number, a boolean or anything else."""
+    return next((kind for kind in (str, bytes) if isinstance(label, kind)), float)
+
+
+def _spelled(label: Any) -> Any:
+    """Return the number or boolean that a word spells; any other label as it is."""
+    if not isinstance(label, str | bytes):
+        return label
+    word = label.decode("utf-8", errors="replace") if isinstance(label, bytes) else label
+    plain = word.strip().lower()
+    if plain in ("true", "false"):
+        return plain == "true"
+    if _SPELLED.fullmatch(plain):
+        return int(plain) if plain.lstrip("-").isdecimal() else float(plain)
+    return word
+
+
+def _listed(labels: Sequence[Any]) -> str:
+    shown = ", ".join(quoted(label) for label in labels[:MOST_SHOWN])
+    return f"[{shown}{', …' if len(labels) > MOST_SHOWN else ''}]"

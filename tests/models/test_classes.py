@@ -1,0 +1,97 @@
+"""Labels of another type than a model's classes: what is the same without doubt counts, and the rest is refused."""
+
+from __future__ import annotations
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_odm import ODMClassifier, ingest, permutation_importance
+from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm.errors import InputError
+from dask_odm.models.classes import MISSING, UNKNOWN, codes_of
+from small_problems import blobs
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "codes"),
+    [
+        ([0, 1], [1, 0, 1.0, True, 2], [1, 0, 1, 1, UNKNOWN]),
+        ([0, 1], ["1", "0", "1.0", "true", "2", "one", ""], [1, 0, 1, 1, UNKNOWN, UNKNOWN, UNKNOWN]),
+        ([0, 1], ["01", "1_0", "١"], [UNKNOWN, UNKNOWN, UNKNOWN]),  # which may be words
+        ([False, True], ["False", "TRUE", " true ", "0", b"1"], [0, 1, 1, 0, 1]),
+        (["0", "1"], [0, 1.0, True, 0.5], [0, 1, 1, UNKNOWN]),
+        (["False", "True"], [False, True, 1, 2], [0, 1, 1, UNKNOWN]),
+        (["no", "yes"], [b"no", "yes", 0], [0, 1, UNKNOWN]),
+        ([b"no", b"yes"], ["no", "yes"], [0, 1]),
+        (["1", "1.0"], [1, "1", "1.0"], [UNKNOWN, 0, 1]),  # two classes spell the number
+        (["True", "true", "1"], [True], [UNKNOWN]),
+        (["1", "2"], ["1.0", "01"], [0, UNKNOWN]),
+        (["yes", "Yes"], ["YES"], [UNKNOWN]),
+        ([-1, 2**60 + 1], ["-1", str(2**60 + 1), str(2**60)], [0, 1, UNKNOWN]),
+        ([1e-5, 0.5], ["1e-05", "0.50", "nan"], [0, 1, UNKNOWN]),
+        ([0, 1], [None, np.nan, pd.NA, pd.NaT], [MISSING] * 4),
+    ],
+)
+def test_places_among_the_classes(classes, labels, codes):
+    assert codes_of(labels, classes) == codes
+
+
+X, Y = blobs(60, 3, seed=1)[:2]
+Y = np.asarray(Y) > 0
+TYPES = {
+    "booleans": lambda y: y,
+    "0 and 1": lambda y: y.astype(int),
+    "0.0 and 1.0": lambda y: y.astype(float),
+    "'0' and '1'": lambda y: np.where(y, "1", "0"),
+    "words": lambda y: np.where(y, "True", "False"),
+    "bytes": lambda y: np.where(y, b"True", b"False"),
+    "objects": lambda y: np.where(y, "true", "false").astype(object),
+}
+
+
+@pytest.mark.parametrize("of_test", TYPES)
+@pytest.mark.parametrize("of_fit", ["booleans", "0 and 1", "'0' and '1'", "words"])
+def test_labels_of_other_types_are_matched_at_every_door(of_fit, of_test, tmp_path):
+    model = ODMClassifier(solver="exact").fit(X, TYPES[of_fit](Y))
+    labels = TYPES[of_test](Y)
+    expected = float(np.mean((model.decision_function(X) > 0) == Y))
+    assert model.score(X, labels) == expected
+    assert model.score(da.from_array(X, chunks=(20, 3)), da.from_array(labels, chunks=25)) == pytest.approx(expected)
+    assert model.calibrate(X, labels).calibration_rows_ == len(Y)
+    if of_test == "bytes":
+        return  # a store has words
+    store = ingest((X, labels), tmp_path / "a.zarr")
+    assert model.score(store) == expected
+    found = evaluate(model, store)
+    assert (found.accuracy, found.strangers) == (expected, [])
+    assert permutation_importance(model, store, n_repeats=1).score == expected
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)
+    assert model.score(frame, dd.from_pandas(pd.Series(labels), npartitions=3)) == expected
+
+
+def test_labels_of_another_type_that_match_nothing_are_refused(tmp_path):
+    model = ODMClassifier().fit(X, Y.astype(int))
+    words = np.where(Y, "yes", "no")
+    store = ingest((X, words), tmp_path / "a.zarr")
+    message = r"none of the labels of .*, \['(no|yes)', '(no|yes)'\], is the model's: \[0, 1\]; name the labels as for"
+    for call in (
+        lambda: model.score(X, words),
+        lambda: model.score(da.from_array(X, chunks=(20, 3)), words),
+        lambda: model.score(store),
+        lambda: evaluate(model, store),
+        lambda: permutation_importance(model, store),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+
+
+def test_rows_of_classes_that_the_model_lacks_count_as_wrong():
+    model = ODMClassifier().fit(X, Y.astype(int))
+    assert model.score(X, np.full(len(X), 7)) == 0.0  # as for a fold that leaves out all rows of a rare class
+    mixed = np.where(np.arange(len(X)) % 2, "other", np.where(model.predict(X), "1", "0"))
+    assert model.score(X, mixed) == 0.5
+    gaps = np.where(np.arange(len(X)) % 2, None, model.predict(X).astype(object))
+    assert model.score(X, gaps) == 1.0
