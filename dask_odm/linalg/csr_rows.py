@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen
@@ -135,6 +135,25 @@ class CSRRows(RowsOfMatrix):
         if self.shift is not None:
             norms += float(self.shift @ self.shift) - 2.0 * self.dots(self.shift)
         return norms
+
+
+def sparse_rows(X: Any) -> Any:
+    """Return sparse rows as a CSR array with ascending columns, none of them twice; return anything else as it is.
+
+    Sparse are arrays and matrices of SciPy, and arrays of the package ``sparse``. A matrix answers sums and indexing in
+    two dimensions, unlike an array, so that none goes further than this. Raises InputError as
+    `require_entries_within`.
+    """
+    if hasattr(X, "asformat") and not issparse(X):  # of the package ``sparse``
+        X = X.asformat("coo").to_scipy_sparse()
+    if not issparse(X):
+        return X
+    require_entries_within(X)
+    rows = csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
 
 
 def require_entries_within(X: Any) -> None:

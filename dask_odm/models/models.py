@@ -317,11 +317,15 @@ class KernelModel(Model):
             yield tiles, packed
 
     def _portions(self, first: int, last: int) -> Iterator[Portion]:
-        """Yield the support rows from ``first`` to ``last`` in portions, with their machines and coefficients."""
+        """Yield the support rows from ``first`` to ``last`` in portions, with their machines and coefficients.
+
+        Portions that no machine uses are left out, as those of landmarks are in a model that is zero.
+        """
         for some in self._steps(first, last):
             coefficients = self.coefficients[:, some]
-            machines = _used_machines(coefficients)
-            yield some, machines, coefficients[machines]
+            if coefficients.any():
+                machines = _used_machines(coefficients)
+                yield some, machines, coefficients[machines]
 
     def _steps(self, first: int, last: int) -> Iterator[slice]:
         """Yield the numbers from ``first`` to ``last``, few at a time of one class, which few machines know."""

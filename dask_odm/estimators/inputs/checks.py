@@ -129,9 +129,6 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
         X, y = validate_data(reader, rows_of(X), y, **given)
     else:
         X = validate_data(reader, rows_of(X), **given)
-    if issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()  # entries that are stored in several parts are added up
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names)
     return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True), names

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pandas.api import types
-from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.sources import LABEL_NAMES, is_of
 from dask_odm.data.readers.tables import pandas_kind, refuse_kinds
 from dask_odm.errors import InputError
-from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.typing import Array
 
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})
@@ -34,15 +33,13 @@ def is_frame(X: Any) -> bool:
 
 
 def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
-    """Return a frame with numeric columns, or rows of another kind as they are.
+    """Return a frame with numeric columns, sparse rows as a canonical CSR array, or rows of another kind as they are.
 
     Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape. The names of the
     features of a model, ``known``, tell which columns to encode for it, and which to leave out.
     """
-    if issparse(X):
-        require_entries_within(X)
     if not isinstance(X, pd.DataFrame):
-        return X
+        return sparse_rows(X)
     _require_numbers(X, known)
     return X.astype(np.float64) if any(map(types.is_object_dtype, X.dtypes)) else X
 
