@@ -141,13 +141,17 @@ def sparse_rows(X: Any) -> Any:
     """Return sparse rows as a CSR array with ascending columns, none of them twice; return anything else as it is.
 
     Sparse are arrays and matrices of SciPy, and arrays of the package ``sparse``. A matrix answers sums and indexing in
-    two dimensions, unlike an array, so that none goes further than this. Raises InputError as
-    `require_entries_within`.
+    two dimensions, unlike an array, so that none goes further than this. Raises InputError for more than two
+    dimensions, for entries that are not stored and not 0, and as `require_entries_within`.
     """
-    if hasattr(X, "asformat") and not issparse(X):  # of the package ``sparse``
-        X = X.asformat("coo").to_scipy_sparse()
-    if not issparse(X):
+    if not hasattr(X, "asformat"):
         return X
+    if X.ndim > 2:
+        raise InputError(f"X must have two dimensions. Got a sparse array of shape {X.shape} instead.")
+    if not issparse(X):  # of the package ``sparse``
+        if X.fill_value != 0:
+            raise InputError(f"X is a sparse array whose other entries are {X.fill_value}, not 0; pass X.todense().")
+        X = X.asformat("coo").to_scipy_sparse()
     require_entries_within(X)
     rows = csr_array(X)
     if not rows.has_canonical_format:
