@@ -55,17 +55,18 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
     table = np.array([*(row[label] for label in labels), -1])
     # the band of one class is about scores, from which an offset was taken
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
+    lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
     found = Evaluation(
         model.classes_.tolist(),
         None if theta is None else float(theta),
         strangers,
         margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
-        conformity=getattr(model, "conformity_", None),
+        conformity=None if lacking else getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
     )
-    coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
-    shares = blocks(store, model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
+    computed = found.link is not None and (getattr(model._model, "pairs", 0) > 0 or lacking)
+    shares = blocks(store, model.predict_proba(store.path), "probabilities") if computed else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
