@@ -83,7 +83,8 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     scorers = scorers_of(scoring)
     values, codes, weight = model._values_of_labelled(store.path, None, None)
     link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
-    found = Scoring(scorers, model.classes_, getattr(model, "threshold_", 0.0), link, fits=False)
+    threshold = getattr(model, "threshold_", 0.0)
+    found = Scoring(scorers, model.classes_, threshold, link, fits=False, lacking=model._model.lacking)
     return dict(zip(scorers, found(values, codes, weight).tolist(), strict=True))
 
 

@@ -186,9 +186,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
             file, which has no values of rows; or a scorer does not suit the classes.
         """
-        values, codes, weight = self._rows_left_out()
+        values, codes, weight = self._of_learned(*self._rows_left_out())
         scorers = scorers_of(scoring)
-        score = Scoring(scorers, self.classes_, self._threshold)
+        score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
         found = score(values, codes, weight).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
@@ -204,6 +204,15 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         codes, weight = getattr(self, LEFT_OUT_ROWS)
         counted = np.flatnonzero(weight)
         return self.loo_decision_function_[counted], codes[counted], weight[counted]
+
+    def _of_learned(self, values: Array, codes: Array, weight: Array) -> tuple[Array, Array, Array]:
+        """Return values, codes and weights of the rows of learned classes, as if there were no other classes."""
+        lacking = self._model.lacking
+        if not lacking:
+            return values, codes, weight
+        own = np.flatnonzero(~np.isin(codes, lacking))
+        codes = codes[own]
+        return learned_values(values[own], lacking), codes - np.searchsorted(lacking, codes), weight[own]
 
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
@@ -363,13 +372,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         InputError
             As `score`; no row belongs to a class that the model knows.
         """
-        values, codes, weight = self._values_of_labelled(X, y, sample_weight)
-        lacking = self._model.lacking
-        if lacking:
-            learned = np.flatnonzero(~np.isin(codes, lacking))
-            codes = codes[learned] - np.searchsorted(lacking, codes[learned])
-            values, weight = learned_values(values[learned], lacking), weight[learned]
-        self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_) - len(lacking))
+        values, codes, weight = self._of_learned(*self._values_of_labelled(X, y, sample_weight))
+        classes = len(self.classes_) - len(self._model.lacking)
+        self.conformity_ = conformity_table(values + self._threshold, codes, weight, classes)
         self.calibration_rows_ = len(codes)
         return self
 

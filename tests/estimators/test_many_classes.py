@@ -11,10 +11,11 @@ import pytest
 import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, load_model
-from dask_odm.diagnostics.evaluation import evaluate
+from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, Store, load_model
+from dask_odm.diagnostics.evaluation import evaluate, scores_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.methods.exact.systems import ExactLimits
@@ -88,11 +89,12 @@ def test_classes_without_weight_in_every_form(rows, tmp_path, scheme, zero):
     alone = ODMClassifier(**settings).fit(X[kept], y[kept])
     learned = np.isin(LABELS, y[kept])
     weighted = store_of(tmp_path / "a.zarr", X, y, weight=kept.astype(float)).path
+    unweighted = store_of(tmp_path / "b.zarr", X, y).path
     for model in (
         ODMClassifier(**settings).fit(X, y, kept.astype(float)),
         ODMClassifier(**settings, class_weight=dict.fromkeys(zero, 0)).fit(X, y),
         ODMClassifier(**settings).fit(weighted),
-        stored(settings, store_of(tmp_path / f"b{zero}.zarr", X, y).path, class_weight=dict.fromkeys(zero, 0)),
+        stored(settings, unweighted, class_weight=dict.fromkeys(zero, 0)),
     ):
         np.testing.assert_array_equal(model.predict(X), alone.predict(X))
         shares = model.predict_proba(X)
@@ -105,8 +107,12 @@ def test_classes_without_weight_in_every_form(rows, tmp_path, scheme, zero):
         if scheme != "ovo" or learned.sum() == 2:
             np.testing.assert_array_equal(model.predict_set(X)[:, learned], alone.predict_set(X))
             assert not model.predict_set(X, by_class=True)[:, ~learned].any()
-            assert model.loo_score() == pytest.approx(model.loo_score_)
+            for score in ("accuracy", "neg_log_loss"):
+                assert model.loo_score(score) == pytest.approx(alone.loo_score(score), abs=1e-5)
             assert not model.calibrate(X, y).predict_set(X)[:, ~learned].any()
+        if scheme != "ovo":
+            expected = -log_loss(y, shares)
+            assert scores_of(model, Store.open(unweighted), "neg_log_loss") == {"neg_log_loss": pytest.approx(expected)}
         facts = evaluate(model, weighted).facts()
         assert facts["weighted_accuracy"] == pytest.approx(model.score(X, y, kept.astype(float)))
     searched = ODMClassifierCV(gammas=[0.5], lams=[100.0], upsilons=[0.2], thetas=[0.2], random_state=0)
