@@ -77,17 +77,18 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     table[unknown] = len(classes) + np.arange(len(unknown))
     # the band of one class is about scores, from which an offset was taken
     theta = None if hasattr(model, "offset_") else getattr(model, "theta", None)
+    lacking = getattr(getattr(model, "_model", None), "lacking", ())  # classes that had no row, which no link knows
     found = Evaluation(
         classes,
         None if theta is None else float(theta),
         strangers,
         margins=[] if keep_margins else None,
         link=getattr(model, "probability_link_", None),
-        conformity=getattr(model, "conformity_", None),
+        conformity=None if lacking else getattr(model, "conformity_", None),
         threshold=getattr(model, "threshold_", 0.0),
     )
-    coupled = found.link is not None and getattr(model._model, "pairs", 0) > 0
-    shares = blocks(store, model.predict_proba(store.path), "probabilities") if coupled else repeat(None)
+    computed = found.link is not None and (getattr(model._model, "pairs", 0) > 0 or lacking)
+    shares = blocks(store, model.predict_proba(store.path), "probabilities") if computed else repeat(None)
     for y, scores, weight in _beside_targets(store, model.decision_function(store.path)):
         found.add(table[y], scores, weight, next(shares))
     return found
@@ -116,7 +117,8 @@ def scores_of(model: Any, store: Store, scoring: Any) -> dict[str, float]:
     scorers = scorers_of(scoring)
     values, codes, weight = model._values_of_labelled(store.path, None, None)
     link = None if getattr(model._model, "pairs", 0) else getattr(model, "probability_link_", None)
-    found = Scoring(scorers, model.classes_, getattr(model, "threshold_", 0.0), link, fits=False)
+    threshold = getattr(model, "threshold_", 0.0)
+    found = Scoring(scorers, model.classes_, threshold, link, fits=False, lacking=model._model.lacking)
     return dict(zip(scorers, found(values, codes, weight).tolist(), strict=True))
 
 

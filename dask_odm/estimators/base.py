@@ -65,6 +65,7 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.jit import frozen
 from dask_odm.methods.exact.solver import warm_up
+from dask_odm.methods.left_out import of_all_classes
 from dask_odm.models.models import KernelModel, LinearModel, Model
 from dask_odm.models.predict import (
     ModelFile,
@@ -161,7 +162,8 @@ class StoreEstimator(RunParameters):
             frame of points: columns named like dimensions are the coordinates of the points, and the other column has
             their labels.
         sample_weight : array-like of shape (n,), str or None
-            Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. For a frame, it may be the name
+            Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. A class of which all rows are
+            dropped has no machine; it stays in ``classes_``, and is never predicted. For a frame, it may be the name
             of a column. For a cube, a DataArray over some or all dimensions of the rows, the name of a variable, or a
             value for each point.
 
@@ -219,14 +221,16 @@ class StoreEstimator(RunParameters):
                 schema = Schema(
                     store.features, store.feature_names, dimension, classes, cube, store.text_recipe, store.rows
                 )
-                return self._learn_store(store, self._of_classes(fit, classes)), schema
+                return self._learn_store(store, fit), schema
         rows = self._check_targets(resolved)
         fit = self._of_classes(fit, rows.classes)
         cube = None if resolved.cube is None else self._learned_cube(resolved.cube)
-        schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, cube, rows=rows.X.shape[0])
+        classes = rows.classes if rows.all_classes is None else rows.all_classes
+        schema = Schema(rows.X.shape[1], rows.names, dimension, classes, cube, rows=rows.X.shape[0])
         choice = self._choose(fit, *rows.X.shape)
         if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
-            return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
+            trained = self._trained(choice, self._memory_data(fit.run, rows), fit)
+            return of_all_classes(trained, rows.classes, classes), schema
         with spooled(rows, self._target) as store:
             return self._learn_store(store, fit), schema
 
@@ -240,8 +244,11 @@ class StoreEstimator(RunParameters):
 
     def _learn_store(self, store: Store, fit: Any) -> Trained:
         data = self._stored_data(fit.run, store)
+        learned = self._labels_of(data.store)  # without the classes that have no weight
+        fit = self._of_classes(fit, learned)
         choice = self._choose(fit, store.rows, store.features)
-        return self._trained(choice, data.in_this_process() if choice.reads(data, fit) else data, fit)
+        trained = self._trained(choice, data.in_this_process() if choice.reads(data, fit) else data, fit)
+        return of_all_classes(trained, learned, self._labels_of(store))
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Return what the chosen recipe learns."""

@@ -247,23 +247,25 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return joined_attributes(machines)
 
     def _check_targets(self, given: Given) -> CheckedRows:
-        return check_classification(self, given.X, given.y, given.weight, **self._reading())
-
-    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        rows = check_classification(self, given.X, given.y, given.weight, **self._reading())
         assert rows.classes is not None
         assert rows.codes is not None
         totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
-        weights = class_weights(getattr(self, "class_weight", None), rows.classes, totals)
-        y = np.where(rows.codes == 1, 1.0, -1.0) if len(weights) == 2 else rows.codes.astype(np.float64)
-        return MemoryData.of(run, rows.X, y, rows.weight, weights)
+        return rows.with_weight(class_weights(getattr(self, "class_weight", None), rows.classes, totals))
+
+    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        assert rows.codes is not None
+        y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
+        return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
 
     def _stored_data(self, run: FitRun, store: Store) -> StoredData:
         store.require_classes()
         classes = np.array(store.classes)
         require_classes(classes)
-        weights = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
-        targets = TwoClasses(weights) if len(classes) == 2 else ManyClasses(weights)
-        return StoredData(run, store, targets)
+        factors = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
+        weights = tuple(factor for factor in factors if factor > 0)
+        targets = TwoClasses(weights) if len(weights) == 2 else ManyClasses(weights)
+        return StoredData(run, store.of_classes(np.flatnonzero(factors)), targets)
 
 
 class StoreRegressor(RegressorMixin, StoreEstimator):

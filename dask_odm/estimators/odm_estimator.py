@@ -33,7 +33,14 @@ from dask_odm.learning.parameters import (
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
-from dask_odm.models.probabilities import coupled, log_coupled, log_probabilities, probabilities
+from dask_odm.models.probabilities import (
+    answers_of_all,
+    coupled,
+    learned_values,
+    log_coupled,
+    log_probabilities,
+    probabilities,
+)
 from dask_odm.models.sets import conformity_table, sets, thresholds_of
 from dask_odm.typing import Array
 
@@ -179,9 +186,9 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             The model was fitted without ``loo``, by pairs of classes, or by an earlier version; it was loaded from a
             file, which has no values of rows; or a scorer does not suit the classes.
         """
-        values, codes, weight = self._rows_left_out()
+        values, codes, weight = self._of_learned(*self._rows_left_out())
         scorers = scorers_of(scoring)
-        score = Scoring(scorers, self.classes_, self._threshold)
+        score = Scoring(scorers, np.delete(self.classes_, self._model.lacking), self._threshold)
         found = score(values, codes, weight).tolist()
         return found[0] if isinstance(scoring, str) or callable(scoring) else dict(zip(scorers, found, strict=True))
 
@@ -197,6 +204,15 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         codes, weight = getattr(self, LEFT_OUT_ROWS)
         counted = np.flatnonzero(weight)
         return self.loo_decision_function_[counted], codes[counted], weight[counted]
+
+    def _of_learned(self, values: Array, codes: Array, weight: Array) -> tuple[Array, Array, Array]:
+        """Return values, codes and weights of the rows of learned classes, as if there were no other classes."""
+        lacking = self._model.lacking
+        if not lacking:
+            return values, codes, weight
+        own = np.flatnonzero(~np.isin(codes, lacking))
+        codes = codes[own]
+        return learned_values(values[own], lacking), codes - np.searchsorted(lacking, codes), weight[own]
 
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
@@ -289,7 +305,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         InputError
             As `decision_function`.
         """
-        return self._linked(X, probabilities, coupled, "probability")
+        return self._linked(X, probabilities, coupled, "probability", 0.0)
 
     @_NeedsLink
     def predict_log_proba(self, X: Any) -> Any:
@@ -300,7 +316,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         X : rows of shape (n, d), or a cube
             As `decision_function` takes them.
         """
-        return self._linked(X, log_probabilities, log_coupled, "log_probability")
+        return self._linked(X, log_probabilities, log_coupled, "log_probability", -np.inf)
 
     def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
         """Return the set of likely classes of every row, bool (n, n_classes), in the form of `decision_function`.
@@ -335,7 +351,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
                 "there are more than two classes, or call calibrate(X, y)."
             )
         thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
-        return self._answered(X, sets, "set", bool, False, thresholds, self._threshold)
+        return self._answered(X, sets, "set", bool, (False, False), thresholds, self._threshold)
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take the thresholds of `predict_set` from rows that were held out of the fit.
@@ -356,31 +372,51 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         InputError
             As `score`; no row belongs to a class that the model knows.
         """
-        values, codes, weight = self._values_of_labelled(X, y, sample_weight)
-        self.conformity_ = conformity_table(values + self._threshold, codes, weight, len(self.classes_))
+        values, codes, weight = self._of_learned(*self._values_of_labelled(X, y, sample_weight))
+        classes = len(self.classes_) - len(self._model.lacking)
+        self.conformity_ = conformity_table(values + self._threshold, codes, weight, classes)
         self.calibration_rows_ = len(codes)
         return self
 
-    def _linked(self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str) -> Any:
-        """Apply a function of decision values and the link, or that of pairs, for a column for every class."""
+    def _linked(
+        self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str, of_lacking: float
+    ) -> Any:
+        """Apply a function of decision values and the link, or that of pairs, for a column for every class.
+
+        It is ``of_lacking`` for classes that had no row.
+        """
+        fills = (np.nan, of_lacking)
         if getattr(self._model, "pairs", 0):
-            more = self.probability_link_, len(self.classes_)
-            return self._of_machines()._answered(X, of_pairs, name, np.float64, np.nan, *more)
-        return self._answered(X, plain, name, np.float64, np.nan, self.probability_link_, self._threshold)
+            more = self.probability_link_, len(self.classes_) - len(self._model.lacking)
+            return self._answered(X, of_pairs, name, np.float64, fills, *more, of_machines=True)
+        return self._answered(X, plain, name, np.float64, fills, self.probability_link_, self._threshold)
 
     def _answered(
-        self, X: Any, function: Callable[..., Array], name: str, dtype: Any, fill: Any, *arguments: Any
+        self,
+        X: Any,
+        function: Callable[..., Array],
+        name: str,
+        dtype: Any,
+        fills: tuple[Any, Any],
+        *arguments: Any,
+        of_machines: bool = False,
     ) -> Any:
         """Return ``function(values, *arguments)`` of all rows' decision values, a column for every class.
 
-        ``fill`` stands in cells of a cube that miss a feature.
+        ``fills`` stand in cells of a cube that miss a feature, and for classes that had no row. With ``of_machines``,
+        values are those of the machines instead of the classes.
         """
+        lacking = self._model.lacking
+        if lacking:
+            arguments = (function, lacking, fills[1], not of_machines, *arguments)
+            function = answers_of_all
+        giver = self._of_machines() if of_machines else self
         cube = self._cube_to_predict(X)
         columns = len(self.classes_)
         if cube is not None:
-            answers = AnswerFormat(np.dtype(dtype), fill, columns)
-            return self._mapped(cube, answers, name, function, *arguments, classes=self._class_coordinate)
-        values = self._values(self._resolve(X))
+            answers = AnswerFormat(np.dtype(dtype), fills[0], columns)
+            return giver._mapped(cube, answers, name, function, *arguments, classes=self._class_coordinate)
+        values = giver._values(giver._resolve(X))
         if isinstance(values, np.ndarray):
             found: Any = function(values, *arguments)
         else:
@@ -390,7 +426,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     def _of_machines(self) -> ODMEstimator:
         """Return this classifier with the values of its machines in place of the classes' scores."""
         other = copy(self)
-        other._model = replace(cast(Any, self._model), pairs=0)
+        other._model = replace(cast(Any, self._model), pairs=0, lacking=())
         other._file = None
         other._token = f"{self._token}-machines"
         return other

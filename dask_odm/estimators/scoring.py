@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.models.predict import label_block
-from dask_odm.models.probabilities import fit_link, probabilities
+from dask_odm.models.probabilities import answers_of_all, fit_link, probabilities
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -28,14 +28,23 @@ Scorer = Callable[..., float]  # of an estimator, its rows, their labels and per
 class KnownValues(ClassifierMixin, BaseEstimator):
     """A classifier of the rows whose decision ``values`` (n,) or (n, classes) it has; for X it takes their numbers.
 
-    ``link`` makes probabilities of the values before a ``threshold`` was taken off.
+    ``link`` makes probabilities of the values before a ``threshold`` was taken off. Classes with the codes ``lacking``
+    had no row.
     """
 
-    def __init__(self, values: Array, classes: Array, link: Callable[[], Array], threshold: float = 0.0) -> None:
+    def __init__(
+        self,
+        values: Array,
+        classes: Array,
+        link: Callable[[], Array],
+        threshold: float = 0.0,
+        lacking: tuple[int, ...] = (),
+    ) -> None:
         self.values = values
         self.classes = classes
         self.link = link
         self.threshold = threshold
+        self.lacking = lacking
         self.classes_ = classes
 
     def decision_function(self, X: Any) -> Array:
@@ -48,7 +57,10 @@ class KnownValues(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probabilities of rows, (n, classes)."""
-        return probabilities(self.values[X], self.link(), self.threshold)
+        more = self.link(), self.threshold
+        if self.lacking:
+            return answers_of_all(self.values[X], probabilities, self.lacking, 0.0, True, *more)
+        return probabilities(self.values[X], *more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +68,8 @@ class Scoring:
     """Scorers by name, the one that decides first, and the classes (k,) whose codes rows have.
 
     Decision values of two classes are what is left after a ``threshold`` was taken off. Probabilities are made
-    by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows.
+    by ``link``; without one it is fitted to the values themselves if ``fits``, as to those of left-out rows. A model
+    had no row of the classes with the codes ``lacking``.
     """
 
     scorers: Mapping[str, Scorer]
@@ -64,6 +77,7 @@ class Scoring:
     threshold: float = 0.0
     link: Array | None = None
     fits: bool = True
+    lacking: tuple[int, ...] = ()
 
     def __call__(self, values: Array, codes: Array, weight: Array) -> Array:
         """Return all scores (q,) of rows with decision ``values`` (n,) or (n, k); only rows with a weight count.
@@ -83,7 +97,7 @@ class Scoring:
             shares = np.repeat(weight, values.shape[1]) if several else weight
             return fit_link(values.ravel() + self.threshold, positive.ravel(), shares)
 
-        known = KnownValues(values, self.classes, link, self.threshold)
+        known = KnownValues(values, self.classes, link, self.threshold, self.lacking)
         return np.array([self._score(name, known, codes, weight) for name in self.scorers])
 
     def _score(self, name: str, known: KnownValues, codes: Array, weight: Array) -> float:

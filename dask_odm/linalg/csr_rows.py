@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.errors import InputError
 from dask_odm.linalg.jit import compiled_in_order, frozen
@@ -135,6 +135,29 @@ class CSRRows(RowsOfMatrix):
         if self.shift is not None:
             norms += float(self.shift @ self.shift) - 2.0 * self.dots(self.shift)
         return norms
+
+
+def sparse_rows(X: Any) -> Any:
+    """Return sparse rows as a CSR array with ascending columns, none of them twice; return anything else as it is.
+
+    Sparse are arrays and matrices of SciPy, and arrays of the package ``sparse``. A matrix answers sums and indexing in
+    two dimensions, unlike an array, so that none goes further than this. Raises InputError for more than two
+    dimensions, for entries that are not stored and not 0, and as `require_entries_within`.
+    """
+    if not hasattr(X, "asformat"):
+        return X
+    if X.ndim > 2:
+        raise InputError(f"X must have two dimensions. Got a sparse array of shape {X.shape} instead.")
+    if not issparse(X):  # of the package ``sparse``
+        if X.fill_value != 0:
+            raise InputError(f"X is a sparse array whose other entries are {X.fill_value}, not 0; pass X.todense().")
+        X = X.asformat("coo").to_scipy_sparse()
+    require_entries_within(X)
+    rows = csr_array(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
 
 
 def require_entries_within(X: Any) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from scipy.linalg import lapack
 from dask_odm.learning.problem.linear import PrimalProblem
 from dask_odm.learning.problem.losses import Loss, RowLosses
 from dask_odm.learning.problem.products import Products
+from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.models.models import with_lacking
 from dask_odm.models.probabilities import fit_link
 from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array
@@ -247,6 +250,27 @@ def joined_left_out(machines: Sequence[dict[str, Any]], *, pairs: bool) -> dict[
         "loo_parameters_": float(sum(machine["loo_parameters_"] for machine in machines)),
         "probability_link_": fit_link(*flat),
     }
+
+
+def of_all_classes(trained: Trained, learned: Array | None, classes: Array | None) -> Trained:
+    """Return what was ``learned`` of some classes as a model of all ``classes``; the others had no row.
+
+    Their scores are less than any other, those of left-out rows as well. What turns scores into probabilities and sets
+    stays that of the learned classes.
+    """
+    if learned is None or classes is None or len(learned) == len(classes):
+        return trained
+    own = np.isin(classes, learned)
+    lacking = tuple(np.flatnonzero(~own).tolist())
+    found = dict(trained.attributes)
+    if LEFT_OUT_ROWS in found:
+        codes, weight = found[LEFT_OUT_ROWS]
+        scores = found["loo_decision_function_"]
+        found[LEFT_OUT_ROWS] = np.flatnonzero(own)[codes], weight
+        found["loo_decision_function_"] = with_lacking(scores.reshape(len(scores), -1), lacking)
+    model: Any = trained.model
+    path = tuple(of_all_classes(each, learned, classes) for each in trained.path)
+    return replace(trained, model=replace(model, lacking=lacking), attributes=found, path=path)
 
 
 def spread(values: Array, total: int, numbers: Array | None, rest: float = 0.0) -> Array:

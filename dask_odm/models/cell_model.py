@@ -137,7 +137,7 @@ class LocalModel(KernelModel):
     starts: Array  # (cells + 1,), int64
 
     @property
-    def outputs(self) -> int:
+    def own_outputs(self) -> int:
         return self.pairs or int(self.intercept.shape[1])
 
     @abstractmethod

@@ -46,17 +46,24 @@ class Model(ABC):
 
     Nothing in it changes once it is made, and it does not know how it was found. It has an ``intercept`` (machines,),
     float64. With ``pairs`` classes, machines are one-vs-one, and an output is the score of a class; with 0, it is
-    that of a machine.
+    that of a machine. The classes with the codes ``lacking``, ascending, had no row. They have an output, but no
+    machine.
     """
 
     kind: ClassVar[str]  # of model, as its record names it
     parts: ClassVar[tuple[str, ...]]  # names of the arrays of its record
     intercept: Array
     pairs: int
+    lacking: tuple[int, ...] = ()
 
     @property
     def outputs(self) -> int:
         """Values per row: one for two classes or one target, else one for each class or target."""
+        return max(2, self.own_outputs) + len(self.lacking) if self.lacking else self.own_outputs
+
+    @property
+    def own_outputs(self) -> int:
+        """Values per row of what the machines tell apart."""
         return self.pairs or len(self.intercept)
 
     @property
@@ -75,6 +82,10 @@ class Model(ABC):
 
     def values(self, X: Any, threads: int = 1) -> Array:
         """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
+        return with_lacking(self._own_values(X, threads), self.lacking)
+
+    def _own_values(self, X: Any, threads: int) -> Array:
+        """Return the values (n, own_outputs) of `values`."""
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)
@@ -94,7 +105,8 @@ class Model(ABC):
 
     def description(self) -> dict[str, Any]:
         """Return the rest of the model's record, as JSON."""
-        return {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
+        found: dict[str, Any] = {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
+        return found | ({"lacking": list(self.lacking)} if self.lacking else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +116,7 @@ class LinearModel(Model):
     weights: Array
     intercept: Array
     pairs: int = 0
+    lacking: tuple[int, ...] = ()
     kind: ClassVar[str] = "linear"
     parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
 
@@ -123,7 +136,8 @@ class LinearModel(Model):
         if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
             raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
         require_finite_parts(arrays)
-        return cls(weights, intercept, _checked_pairs(len(weights), description))
+        pairs = _checked_pairs(len(weights), description)
+        return cls(weights, intercept, pairs, _checked_lacking(pairs or len(weights), description))
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +162,7 @@ class KernelModel(Model):
     intercept: Array
     pairs: int = 0
     double_precision: bool = False
+    lacking: tuple[int, ...] = ()
     kind: ClassVar[str] = "kernel"
     parts: ClassVar[tuple[str, ...]] = ("shift", "factor", "support_vectors", "coefficients", "intercept")
 
@@ -221,7 +236,7 @@ class KernelModel(Model):
         near = np.abs(values[unsure]) <= 2.0**-28 * limits[unsure]  # twice the error of float64
         if near.any() and not self.kernel.makes_panels(self.features):  # BLAS's last digits depend on the rows beside
             return super().label_values(X, threads)
-        return values[:, None]
+        return with_lacking(values[:, None], self.lacking)
 
     def _float32_values(self, X: Any, threads: int) -> tuple[Array, Array] | None:
         """Return values in float32 and bounds of their errors, float64 (n,) each; None if errors are too large."""
@@ -317,11 +332,15 @@ class KernelModel(Model):
             yield tiles, packed
 
     def _portions(self, first: int, last: int) -> Iterator[Portion]:
-        """Yield the support rows from ``first`` to ``last`` in portions, with their machines and coefficients."""
+        """Yield the support rows from ``first`` to ``last`` in portions, with their machines and coefficients.
+
+        Portions that no machine uses are left out, as those of landmarks are in a model that is zero.
+        """
         for some in self._steps(first, last):
             coefficients = self.coefficients[:, some]
-            machines = _used_machines(coefficients)
-            yield some, machines, coefficients[machines]
+            if coefficients.any():
+                machines = _used_machines(coefficients)
+                yield some, machines, coefficients[machines]
 
     def _steps(self, first: int, last: int) -> Iterator[slice]:
         """Yield the numbers from ``first`` to ``last``, few at a time of one class, which few machines know."""
@@ -362,7 +381,8 @@ class KernelModel(Model):
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel, scaling = from_parameters(description["kernel"]), Scaling(shift, factor)
-        found = (kernel, scaling, support, coefficients, intercept, pairs, double)
+        lacking = _checked_lacking(pairs or len(intercept), description)
+        found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
 
     @classmethod
@@ -397,6 +417,21 @@ def class_scores(scores: Array, classes: int) -> Array:
     return votes + total / (3.0 * (np.abs(total) + 1.0))
 
 
+def with_lacking(values: Array, lacking: tuple[int, ...]) -> Array:
+    """Return values (n, outputs) of all classes from those of the machines, (n, 1) for two classes.
+
+    A class without a row, of those with the codes ``lacking``, has 1 less than the least of the others, so that it is
+    never predicted.
+    """
+    if not lacking:
+        return values
+    own = np.hstack([-values, values]) if values.shape[1] == 1 else values
+    out = np.empty((len(own), own.shape[1] + len(lacking)), own.dtype)
+    out[:, list(lacking)] = own.min(axis=1, keepdims=True) - 1.0
+    out[:, np.delete(np.arange(out.shape[1]), lacking)] = own
+    return out
+
+
 def require_finite_parts(arrays: Mapping[str, Array]) -> None:
     """Raise ValueError unless all arrays of a model are finite floats."""
     for name, values in arrays.items():
@@ -411,6 +446,15 @@ def _checked_pairs(machines: int, description: Mapping[str, Any]) -> int:
     if not whole or (classes and classes * (classes - 1) // 2 != machines):
         raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
     return int(classes)
+
+
+def _checked_lacking(own: int, description: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return ``lacking`` of a model's description; raise ValueError unless these are codes beside ``own`` outputs."""
+    codes = description.get("lacking", [])
+    whole = isinstance(codes, list) and all(type(code) is int for code in codes)
+    if not whole or codes != sorted(set(codes)) or any(not 0 <= code < max(2, own) + len(codes) for code in codes):
+        raise ValueError(f"classes {codes!r:.20} without rows, beside {own} outputs")
+    return tuple(codes)
 
 
 def starts_divide(starts: Array, groups: int, rows: int) -> bool:

@@ -24,6 +24,7 @@ from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.records import Record, read_record
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import unmasked
 from dask_odm.models.cell_model import CellModel, ClusterModel
@@ -135,7 +136,7 @@ def _values_of_chunk(model: Model | ModelFile, store: Store, i: int) -> Array:
 
 def values_of_rows(model: Model | ModelFile, X: Array) -> Array:
     """Return a model's values of raw rows that nobody has checked; raise InputError if any entry is not finite."""
-    X = unmasked(X)
+    X = sparse_rows(unmasked(X))
     complaint = describe_not_finite(X)
     if complaint is not None:
         raise InputError(f"in a block of rows, {complaint}")

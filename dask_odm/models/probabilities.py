@@ -17,6 +17,9 @@ multi-class classification by pairwise coupling*, 2004, second method).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from dask_odm.typing import Array
@@ -94,6 +97,25 @@ def _normalised(scores: Array, link: Array) -> Array:
 def _by_class(scores: Array, winning: Array, losing: Array) -> Array:
     upper = scores > 0
     return np.stack([np.where(upper, losing, winning), np.where(upper, winning, losing)], axis=1)
+
+
+def learned_values(values: Array, lacking: tuple[int, ...]) -> Array:
+    """Return the values of the learned classes, (n,) of two, from those of all (n, classes)."""
+    own = np.delete(values, lacking, axis=1)
+    return own[:, 1] if own.shape[1] == 2 else own
+
+
+def answers_of_all(
+    values: Array, function: Callable[..., Array], lacking: tuple[int, ...], nothing: Any, of_all: bool, *more: Any
+) -> Array:
+    """Return ``function(values, *more)`` of the learned classes, and ``nothing`` for the others: (n, classes).
+
+    ``values`` are ``of_all`` classes, or of machines.
+    """
+    found = function(learned_values(values, lacking) if of_all else values, *more)
+    out = np.full((len(found), found.shape[1] + len(lacking)), nothing, found.dtype)
+    out[:, np.delete(np.arange(out.shape[1]), lacking)] = found
+    return out
 
 
 def is_link(points: Array) -> bool:

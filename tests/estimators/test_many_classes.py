@@ -5,14 +5,17 @@ from __future__ import annotations
 from itertools import combinations
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
+from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, load_model
+from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, Store, load_model
+from dask_odm.diagnostics.evaluation import evaluate, scores_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.learning.machines import machines_of, require_few
@@ -75,6 +78,57 @@ def test_a_store_is_learned_from_as_rows_in_memory(rows, settings, scheme, tmp_p
         np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-4)
     assert (model.predict(X) == plain.predict(X)).mean() > 0.98
     np.testing.assert_allclose(np.asarray(model.decision_function(path)), model.decision_function(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("scheme", [*WRAPPERS, None])
+@pytest.mark.parametrize("zero", [("ant",), ("bee", "cat")], ids=" ".join)
+def test_classes_without_weight_in_every_form(rows, tmp_path, scheme, zero):
+    """Their rows are as if they were not there; probabilities, sets and left-out scores included."""
+    X, y = rows[0], LABELS[np.arange(120) % 4]
+    kept = ~np.isin(y, zero)
+    settings = EXACT | {"lam": 10.0, "loo": True, "multi_class": scheme}
+    alone = ODMClassifier(**settings).fit(X[kept], y[kept])
+    learned = np.isin(LABELS, y[kept])
+    weighted = store_of(tmp_path / "a.zarr", X, y, weight=kept.astype(float)).path
+    unweighted = store_of(tmp_path / "b.zarr", X, y).path
+    for model in (
+        ODMClassifier(**settings).fit(X, y, kept.astype(float)),
+        ODMClassifier(**settings, class_weight=dict.fromkeys(zero, 0)).fit(X, y),
+        ODMClassifier(**settings).fit(weighted),
+        stored(settings, unweighted, class_weight=dict.fromkeys(zero, 0)),
+    ):
+        np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+        shares = model.predict_proba(X)
+        np.testing.assert_allclose(shares[:, learned], alone.predict_proba(X), atol=1e-5)
+        np.testing.assert_array_equal(shares[:, ~learned], 0.0)
+        np.testing.assert_array_equal(model.predict_log_proba(X)[:, ~learned], -np.inf)
+        lazy = da.from_array(X, chunks=(50, -1))
+        np.testing.assert_allclose(model.predict_proba(lazy), shares, atol=1e-9)
+        assert model.loo_score_ == pytest.approx(alone.loo_score_, abs=1e-9)
+        if scheme != "ovo" or learned.sum() == 2:
+            np.testing.assert_array_equal(model.predict_set(X)[:, learned], alone.predict_set(X))
+            assert not model.predict_set(X, by_class=True)[:, ~learned].any()
+            for score in ("accuracy", "neg_log_loss"):
+                assert model.loo_score(score) == pytest.approx(alone.loo_score(score), abs=1e-5)
+            assert not model.calibrate(X, y).predict_set(X)[:, ~learned].any()
+        if scheme != "ovo":
+            expected = -log_loss(y, shares)
+            assert scores_of(model, Store.open(unweighted), "neg_log_loss") == {"neg_log_loss": pytest.approx(expected)}
+        facts = evaluate(model, weighted).facts()
+        assert facts["weighted_accuracy"] == pytest.approx(model.score(X, y, kept.astype(float)))
+    searched = ODMClassifierCV(gammas=[0.5], lams=[100.0], upsilons=[0.2], thetas=[0.2], random_state=0)
+    searched.fit(X, y, kept.astype(float))
+    assert searched.classes_.tolist() == LABELS.tolist()
+    assert set(searched.predict(X)) <= set(y[kept])
+
+
+def test_checkpoints_of_other_classes_are_refused(rows, tmp_path):
+    X, y = rows[0], LABELS[np.arange(120) % 3]
+    path = store_of(tmp_path / "a.zarr", X, y).path
+    more = {"checkpoint": tmp_path / "c", "resume": True}
+    stored(EXACT, path, class_weight={"ant": 0}, **more)
+    with pytest.raises(StoreError):
+        stored(EXACT, path, class_weight={"bee": 0}, **more)
 
 
 def test_machines_share_one_set_of_landmarks(rows, tmp_path):

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from dask_odm import ODMClassifier, open_store
 from dask_odm.errors import DaskODMError
+from small_problems import blobs
 from small_stores import store_of
 
 
@@ -64,6 +66,19 @@ def test_calibration(rings):
     probability = model.predict_proba(X)[:, 1]
     assert 0 <= probability.min() < 0.2 < 0.8 < probability.max() <= 1
     assert (model.classes_ == [-1.0, 1.0]).all()
+
+
+@pytest.mark.parametrize("more", [{}, {"loo": True}, {"kernel": "linear"}], ids=str)
+def test_bagging_of_a_rare_class(more):
+    """A bootstrap sample without the only row of a class gives it weight 0."""
+    X, y = blobs(100, 2, seed=3)
+    y = np.where(np.arange(100) < 1, 2, y > 0)
+    X[0] += 9.0
+    model = BaggingClassifier(ODMClassifier(lam=100.0, **more), n_estimators=8, random_state=0).fit(X, y)
+    assert any(0 not in drawn for drawn in model.estimators_samples_)
+    rival = BaggingClassifier(SVC(kernel=more.get("kernel", "rbf")), n_estimators=8, random_state=0).fit(X, y)
+    assert model.score(X, y) > rival.score(X, y) - 0.05
+    assert model.decision_function(X).shape == model.predict_proba(X).shape == (100, 3)
 
 
 def test_agrees_with_a_plain_linear_classifier_on_easy_rows(make_blobs):

@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_learned_from_are_refused(rows):
     X, y = rows
     with pytest.raises(InputError, match="one class"):
         SaddleSVC().fit(X, np.ones(90))
-    with pytest.raises(InputError, match="all rows of class"):
+    with pytest.raises(InputError, match="all rows with a positive weight are of one class"):
         SaddleSVC().fit(X, y, sample_weight=(y > 0).astype(float))
     with pytest.raises(InputError, match="NaN"):
         SaddleSVC().fit(np.where(X > 1, np.nan, X), y)

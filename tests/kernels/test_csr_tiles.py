@@ -6,15 +6,27 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import (
+    bsr_matrix,
+    coo_array,
+    coo_matrix,
+    csc_array,
+    csc_matrix,
+    csr_array,
+    csr_matrix,
+    dok_array,
+    lil_array,
+    random_array,
+)
 from sklearn.metrics.pairwise import linear_kernel, polynomial_kernel, rbf_kernel
 
+from dask_odm.errors import InputError
 from dask_odm.kernels.base import Sides
 from dask_odm.kernels.blocks import Gram
 from dask_odm.kernels.named import RBF, Linear, Polynomial
 from dask_odm.kernels.sparse_tiles import tiles_of
 from dask_odm.learning.problem.products import ChosenRows
-from dask_odm.linalg.csr_rows import CSRRows, stacked_rows
+from dask_odm.linalg.csr_rows import CSRRows, sparse_rows, stacked_rows
 
 KERNELS = {
     "rbf": (RBF(0.5, gamma=0.3), lambda X, Z: rbf_kernel(X, Z, gamma=0.3) + 0.5),
@@ -110,6 +122,54 @@ def test_unsorted_repeated_and_zero_entries_of_64_bit_indices_are_those_of_plain
     found = kernel.tile(CSRRows.of(hostile), CSRRows.of(hostile))
     np.testing.assert_allclose(found, kernel.tile(CSRRows.of(X), CSRRows.of(X)), rtol=1e-13)
     assert hostile.nnz == 3 * X.nnz  # the caller's array is as it was
+
+
+class Foreign:
+    """An array of the package ``sparse``, of which this is used."""
+
+    ndim = 2
+
+    def __init__(self, X: csr_array, fill_value: float = 0.0) -> None:
+        self.X = X
+        self.fill_value = fill_value
+
+    def asformat(self, name: str) -> Foreign:
+        assert name == "coo"
+        return self
+
+    def to_scipy_sparse(self) -> coo_array:
+        return coo_array(self.X)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [csr_array, csr_matrix, csc_array, csc_matrix, coo_array, coo_matrix, lil_array, dok_array, bsr_matrix, Foreign],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+def test_sparse_rows_of_any_kind_become_a_csr_array(form, dtype):
+    X = rows(40).astype(dtype)
+    given = form(X)
+    found = sparse_rows(given)
+    assert type(found) is csr_array  # not a matrix, whose mean has two dimensions
+    assert found.dtype == dtype
+    assert found.has_canonical_format
+    np.testing.assert_array_equal(found.toarray(), X.toarray())
+
+
+def test_sparse_arrays_that_are_no_rows_of_mostly_zeros():
+    with pytest.raises(InputError, match=r"must have two dimensions. Got a sparse array of shape \(2, 3, 4\)"):
+        sparse_rows(coo_array(np.ones((2, 3, 4))))
+    with pytest.raises(InputError, match=r"whose other entries are 1.0, not 0; pass X.todense\(\)"):
+        sparse_rows(Foreign(rows(3), 1.0))
+
+
+def test_entries_that_are_stored_in_several_parts_are_added_up_in_a_copy():
+    X = rows(40)
+    parts = csr_matrix((np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr.astype(np.int64)), X.shape)
+    np.testing.assert_array_equal(sparse_rows(parts).toarray(), X.toarray())
+    assert parts.nnz == 2 * X.nnz
+    dense = X.toarray()
+    assert sparse_rows(dense) is dense
 
 
 def test_rows_are_indexed_and_stacked_like_an_array():

@@ -34,6 +34,31 @@ def test_values_are_the_formula(kernel, dtype, tolerance, n, outputs):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_support_without_coefficients_adds_nothing(kernel, outputs):
+    """As landmarks of a model that is zero, of whose tiles no machine uses any."""
+    p = make(kernel, outputs=outputs)
+    p = replace(p, coefficients=np.zeros_like(p.coefficients))
+    X = rows(70)
+    np.testing.assert_array_equal(p.values(X), np.tile(p.intercept, (70, 1)))
+    np.testing.assert_array_equal(p.label_values(X), p.values(X))
+    assert p.are_finite(X)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_class_that_had_no_row_has_the_least_value(outputs):
+    p = make(outputs=outputs)
+    own = p.values(rows(70))
+    own = np.hstack([-own, own]) if outputs == 1 else own
+    model = replace(p, lacking=(0, 2))
+    found = model.values(rows(70))
+    assert found.shape == (70, model.outputs) == (70, own.shape[1] + 2)
+    np.testing.assert_array_equal(np.delete(found, [0, 2], axis=1), own)
+    np.testing.assert_array_equal(found[:, [0, 2]], np.tile(own.min(axis=1, keepdims=True) - 1.0, 2))
+    np.testing.assert_array_equal(model.label_values(rows(70)).argmax(axis=1), found.argmax(axis=1))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 @pytest.mark.parametrize("n", [0, 1, 1024, 1025, 2500])
 @pytest.mark.parametrize("form", [csr_array, csr_matrix])
 def test_sparse_rows_and_sparse_support_give_the_bits_of_dense_ones(monkeypatch, kernel, n, form):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -39,6 +40,23 @@ def test_a_linear_model_of_several_outputs(tmp_path):
     write_record(tmp_path / "m.zarr", "model", model.arrays(), {"model": model.description()})
     again = model_from(read_record(tmp_path / "m.zarr", "model"))
     assert again.values(rows(5)).tobytes() == model.values(rows(5)).tobytes()
+
+
+@pytest.mark.parametrize("model", [LinearModel(np.ones((1, 3)), np.ones(1)), make(outputs=3)], ids=["linear", "kernel"])
+def test_classes_that_had_no_row_are_kept(tmp_path, model):
+    model = replace(model, lacking=(1, 2))
+    write_record(tmp_path / "m.zarr", "model", model.arrays(), {"model": model.description()})
+    again = model_from(read_record(tmp_path / "m.zarr", "model"))
+    assert again.lacking == (1, 2)
+    assert again.values(rows(20)).tobytes() == model.values(rows(20)).tobytes()
+
+
+@pytest.mark.parametrize("lacking", [[2, 1], [1, 1], [-1], [3], [True], ["a"], 1, None], ids=str)
+def test_classes_without_rows_that_are_none(tmp_path, lacking):
+    description = make().description() | {"lacking": lacking}
+    write_record(tmp_path / "m.zarr", "model", make().arrays(), {"model": description})
+    with pytest.raises(StoreError, match="does not hold a kernel model"):
+        model_from(read_record(tmp_path / "m.zarr", "model"))
 
 
 def test_a_model_file_is_read_once_a_process(path, monkeypatch):

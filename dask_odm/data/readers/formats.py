@@ -30,6 +30,7 @@ from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 
 _SUFFIXES = {
@@ -146,6 +147,7 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
     """Return the opener, which takes a `Reading`, of rows that are not files; None for paths."""
     pair = isinstance(source, tuple) and len(source) == 2 and not all(isinstance(s, str | os.PathLike) for s in source)
     X, y = source if pair else (source, None)
+    X = sparse_rows(X)
     if isinstance(X, Store):
         return partial(_of_store, X, y)
     if isinstance(X, str | os.PathLike):

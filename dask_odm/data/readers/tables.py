@@ -36,7 +36,7 @@ from dask_odm.data.readers.sources import (
 from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
-from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import rows_between
 from dask_odm.linalg.rows import unmasked
 
@@ -266,18 +266,15 @@ def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) 
 
 
 class ArrayTable:
-    """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but CSR, a copy is held."""
+    """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but canonical CSR, a copy is held."""
 
     def __init__(self, array: Any) -> None:
-        self.csr = None
-        if scipy.sparse.issparse(array):
-            require_entries_within(array)
-            self.csr = array.tocsr()
-        elif array.dtype.kind == "O":
+        if getattr(getattr(array, "dtype", None), "kind", "") == "O":
             frame = pd.DataFrame(array)
             if all(pandas_kind(frame[j])[0] == "number" for j in frame):
                 array = numbers_of(frame)
-        self._array = array if self.csr is None else self.csr
+        self._array = sparse_rows(array)
+        self.csr = self._array if scipy.sparse.issparse(self._array) else None
         self.rows = array.shape[0]
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:

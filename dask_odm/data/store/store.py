@@ -10,7 +10,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ class Store(SealedFolder):
     facts: TargetFacts  # what is said of y without reading it
     source: str  # what was ingested, in words
     title: str | None = field(default=None, compare=False)  # name in messages; by default that of the path
+    recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -209,7 +210,7 @@ class Store(SealedFolder):
     @property
     def token(self) -> str:
         """Hash of path and content, for names of tasks."""
-        name = os.fsencode(self.path) + b"\0" + self.digest.encode()  # the path need not be text
+        name = os.fsencode(self.path) + f"\0{self.digest}{self.recoded or ''}".encode()  # the path need not be text
         return hashlib.sha256(name).hexdigest()[:32]
 
     @property
@@ -300,13 +301,31 @@ class Store(SealedFolder):
         if array.name == "y" and self.y_kind == "real":
             if np.isinf(chunk).any():
                 what = "a target that is infinite"
-        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.classes or ()):
+        elif array.name == "y" and not -1 <= chunk.min() <= chunk.max() < len(self.recoded or self.classes or ()):
             what = "a label code without a class"
         elif array.name == "weight" and not 0 <= chunk.min() <= chunk.max() < np.inf:
             what = "a weight that is negative or not finite"
         if what is not None:
             raise self.chunk(array, i).damage(what)
-        return chunk
+        return np.array([*self.recoded, -1], chunk.dtype)[chunk] if array.name == "y" and self.recoded else chunk
+
+    def of_classes(self, codes: Array) -> Store:
+        """Return the store as if only the classes of ascending ``codes`` had labels, numbered in their order."""
+        facts = self.facts
+        if facts.classes is None or len(codes) == len(facts.classes):
+            return self
+        place = np.full(len(facts.classes), -1)
+        place[codes] = np.arange(len(codes))
+
+        def kept(each: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+            return None if each is None else tuple(each[code] for code in codes)
+
+        counts = kept(facts.class_counts)
+        facts = replace(
+            facts, classes=kept(facts.classes), class_counts=counts, class_weights=kept(facts.class_weights),
+            known_rows=sum(counts or ()),
+        )  # fmt: skip
+        return replace(self, facts=facts, recoded=tuple(place.tolist()))
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer. A block is valid until the next is taken."""
@@ -411,8 +430,8 @@ class Store(SealedFolder):
             column[self.chunk_slice(i)] = self.read_chunk(array, i)
         return column
 
-    def __dask_tokenize__(self) -> tuple[str, str, str]:
-        return ("dask_odm.Store", self.path, self.digest)
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        return ("dask_odm.Store", self.path, self.digest, self.recoded)
 
 
 def read_block_array(store: Store, name: str, i: int) -> Any:

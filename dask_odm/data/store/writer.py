@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import new_storage
@@ -42,7 +42,7 @@ from dask_odm.data.store.statistics import class_attributes, class_sums, real_at
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
-from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.typing import Array
 
 _KEPT = "kept"  # key of columns that wait until all labels are known, and how many rows a chunk of sparse ones has
@@ -112,7 +112,8 @@ class StoreWriter:
         real targets, floats, where NaN is unknown. ``coordinates`` (rows, k), float64, are places that rows come from.
         Raises InputError if shapes or numbers are not allowed.
         """
-        X = _canonical(X) if issparse(X) else np.asarray(X)
+        X = sparse_rows(X)
+        X = X if issparse(X) else np.asarray(X)
         columns = {} if y is None else {"y": np.asarray(y)}
         if weight is not None:
             columns["weight"] = np.asarray(weight, dtype=np.float64)
@@ -361,13 +362,3 @@ def check_feature_names(names: Sequence[str], features: int) -> tuple[str, ...]:
         except UnicodeEncodeError as error:
             raise InputError(f"feature names must be text that UTF-8 can write; {name!r} is none.") from error
     return result
-
-
-def _canonical(X: Any) -> Any:
-    """Return sparse rows as CSR rows with ascending columns, none of them twice; InputError if some are none of X."""
-    require_entries_within(X)
-    rows = csr_array(X)
-    if not rows.has_canonical_format:
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows

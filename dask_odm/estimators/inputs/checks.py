@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -53,6 +53,8 @@ class CheckedRows:
     """Training rows in memory: X (n, d) finite floats, y (n,), weight (n,) ≥ 0, names (d,) or None.
 
     ``classes`` are the sorted labels, and ``codes`` (n,) index them for each row; both are None for real targets.
+    ``factors`` are the class weights. ``all_classes`` are all labels if some of them are not learned, since none of
+    their rows has a weight.
     """
 
     X: Array
@@ -61,6 +63,26 @@ class CheckedRows:
     names: Array | None
     classes: Array | None = None
     codes: Array | None = None
+    factors: tuple[float, ...] = ()
+    all_classes: Array | None = None
+
+    def with_weight(self, factors: tuple[float, ...]) -> CheckedRows:
+        """Return the rows with class weights, without the classes of weight zero."""
+        assert self.classes is not None
+        assert self.codes is not None
+        if all(factors):
+            return replace(self, factors=factors)
+        learned = np.flatnonzero(factors)
+        place = np.zeros(len(factors), self.codes.dtype)
+        place[learned] = np.arange(len(learned))
+        return replace(
+            self,
+            weight=np.where(np.array(factors)[self.codes] > 0, self.weight, 0.0),
+            classes=self.classes[learned],
+            codes=place[self.codes],
+            factors=tuple(factor for factor in factors if factor > 0),
+            all_classes=self.classes,
+        )
 
 
 @contextmanager
@@ -136,9 +158,6 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
     else:
         rows = rows_of(X)
         X = validate_data(reader, rows, **given)
-    if issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()  # entries that are stored in several parts are added up
     names = getattr(reader, "feature_names_in_", None)
     require_finite(X, names if names is not None or not isinstance(rows, pd.DataFrame) else rows.columns.tolist())
     weight = _check_sample_weight(weights_of(sample_weight), X, dtype=np.float64, ensure_non_negative=True)
@@ -286,28 +305,32 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...]:
-    """Return the factor for the weights of each class's rows. Of two classes, the negative one is first.
+    """Return the factor for the weights of each class's rows, 0 if these have no weight.
 
-    ``given`` is a dict, "balanced" or None; ``totals`` (k,) are the sums of row weights per class. Raises InputError
-    for a weight that is not a finite number ≥ 0, an unknown class, a class without weight, or weights that are all too
-    small.
+    Of two classes, the negative one is first. ``given`` is a dict, "balanced" or None; ``totals`` (k,) are the sums of
+    row weights per class. Raises InputError for a weight that is not a finite number ≥ 0, an unknown class, fewer than
+    two classes with weight, or weights that are all too small.
     """
     if not totals.any():
         raise InputError("all row weights are zero; nothing is left to learn from.")
     if given == "balanced":
-        weights = (totals.sum() / (len(classes) * np.maximum(totals, np.finfo(float).tiny))).tolist()
+        present = np.count_nonzero(totals)
+        weights = (totals.sum() / (present * np.maximum(totals, np.finfo(float).tiny))).tolist()
     else:
         weights = _given_weights(given or {}, classes.tolist())
     left = totals * weights
     if not left.any():
         raise InputError("all row weights are zero, given class_weight; nothing is left to learn from.")
-    if not left.all():
-        raise InputError(f"all rows of class {quoted(classes[left == 0].tolist()[0])} have weight zero.")
+    if np.count_nonzero(left) < 2:
+        raise InputError(
+            f"all rows with a positive weight are of one class, {quoted(classes[left > 0].tolist()[0])}; a classifier "
+            "needs two."
+        )
     if left.max() < LEAST_WEIGHT:
         raise InputError(
             f"the row weights are too small, with a sum of {left.sum():.1e}: multiply them all by a power of ten."
         )
-    return tuple(weights)
+    return tuple(weight if share else 0.0 for weight, share in zip(weights, left.tolist(), strict=True))
 
 
 def _given_weights(given: dict[Any, Any], classes: list[Any]) -> list[float]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pandas.api import types
-from scipy.sparse import issparse
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
@@ -24,7 +23,7 @@ from dask_odm.data.readers.tables import (
     refuse_lazy_frame,
 )
 from dask_odm.errors import InputError
-from dask_odm.linalg.csr_rows import require_entries_within
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
@@ -58,15 +57,13 @@ def as_pandas(X: Any) -> Any:
 
 
 def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
-    """Return rows as a frame with numeric columns, an array without a mask, or of another kind as they are.
+    """Return a frame with numeric columns, a canonical CSR array, an array without a mask, or other rows as they are.
 
     Raises InputError for columns without numbers, and for sparse rows with entries beyond their shape. The names of the
     features of a model, ``known``, tell which columns to encode for it, and which to leave out.
     """
-    if issparse(X):
-        require_entries_within(X)
     if not isinstance(X, pd.DataFrame):
-        X = unmasked(X)
+        X = sparse_rows(unmasked(X))
         is_object = isinstance(X, np.ndarray) and X.dtype.kind == "O"
         return np.where(pd.isna(X), np.nan, X) if is_object else X  # NumPy makes no number of pandas.NA
     require_numbers(X, known)

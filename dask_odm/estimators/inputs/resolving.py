@@ -40,6 +40,7 @@ from dask_odm.estimators.inputs.frames import (
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.learning.training.run import read_limit
+from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
@@ -105,7 +106,8 @@ class LazyArrays:
         """Compute rows, labels and weights, or None, one block at a time."""
         for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
             X, y, *weight = computed(*block)
-            rows = X if issparse(X) else np.asarray(unmasked(X))
+            X = sparse_rows(unmasked(X))
+            rows = X if issparse(X) else np.asarray(X)
             yield rows.astype(self.dtype, copy=False), plain_labels(y), weight[0] if weight else None
 
 

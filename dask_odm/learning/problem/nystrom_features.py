@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.learning.problem.linear import block_rows
-from dask_odm.linalg.csr_rows import stacked_rows
+from dask_odm.linalg.csr_rows import CSRRows, stacked_rows
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -32,7 +33,7 @@ MOST_ERROR = 2e-4  # of features, as a share of the longest; they are computed i
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelFeatures(FeatureMap):
-    """Map from raw dense rows to their Nyström features, computed whenever they are asked for; see `FeatureMap`.
+    """Map from raw rows to their Nyström features, computed whenever they are asked for; see `FeatureMap`.
 
     ``d`` is the number of landmarks, and ``scaling`` is None. ``row_scaling`` takes raw rows to those that the kernel
     sees.
@@ -46,8 +47,11 @@ class KernelFeatures(FeatureMap):
         return cls(len(landmarks), 0.0, landmarks=landmarks, row_scaling=row_scaling)
 
     def block(self, X: Any) -> Array:
-        """Return Nyström features of raw rows (n, d'), float64 (n, d)."""
-        return self.landmarks.features(self.row_scaling(X))
+        """Return Nyström features of raw rows (n, d'), dense or CSR, float64 (n, d)."""
+        scaling: Any = self.row_scaling
+        if isinstance(self.landmarks.rows, CSRRows):  # whose tiles have sparse rows on both sides
+            return self.landmarks.features(scaling.of_csr(X))
+        return self.landmarks.features(scaling(X.toarray() if issparse(X) else X))
 
     def unscaled(self, X: Any) -> Array:
         """Return the same as `block`: Nyström features are not scaled."""

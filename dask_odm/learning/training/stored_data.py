@@ -118,7 +118,7 @@ class StoredData(TrainingData):
         return self.store.chunk_rows
 
     def fingerprint(self) -> str:
-        return f"{self.store.digest} {self.targets}"
+        return f"{self.store.digest} {self.targets}{self.store.recoded or ''}"
 
     def sample(self, count: int, seed: int) -> MemoryData:
         share = count / max(1, self.labelled_rows)

@@ -58,7 +58,7 @@ class Embedding:
 
     def __call__(self, X: Any, out: Array) -> None:
         """Write φ − origin of raw rows ``X`` (n, d) to float64 ``out`` (n, width), a view of any layout."""
-        np.subtract(self.features.block(X.toarray() if issparse(X) else X), self.origin, out=out)
+        np.subtract(self.features.dense(self.features.block(X)), self.origin, out=out)
 
 
 def pieces(blocks: Iterable[RowBlock], step: int) -> Iterator[RowBlock]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from dask.base import tokenize
 
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import crc32c, seal
@@ -24,7 +25,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import StoreError
 from data.stores import FEATURES, ROWS, made_up_rows, write_store
-from small_stores import forge
+from small_stores import forge, store_of
 
 
 def test_zarr_and_xarray_read_it_without_a_warning(store):
@@ -74,6 +75,19 @@ def test_pieces_are_the_rows_of_their_chunk(pristine, compression):
 def test_blocks_run_through_all_rows(pristine):
     X = made_up_rows()[0].astype(np.float32)
     np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in pristine[None].blocks()]), X)
+
+
+def test_rows_of_other_classes_have_no_label(tmp_path):
+    y = np.array(["a", "b", None, "c", "d"] * 10)
+    store = store_of(tmp_path / "a.zarr", np.ones((50, 2)), y, weight=np.arange(50.0), chunk_rows=20)
+    found = store.of_classes(np.array([1, 3]))
+    assert (found.classes, found.class_counts, found.known_rows) == (("b", "d"), (10, 10), 20)
+    np.testing.assert_array_equal(found.read_column("y"), [-1, 0, -1, -1, 1] * 10)
+    np.testing.assert_array_equal(found.read_rows([4, 21, 23]).y, [1, 0, -1])
+    np.testing.assert_array_equal(found.class_weights_total(), store.class_weights_total()[[1, 3]])
+    assert tokenize(found) != tokenize(store)
+    assert found.token != store.token
+    assert store.of_classes(np.arange(4)) is store
 
 
 def test_gathering_rows_opens_only_their_chunks(store):

@@ -61,7 +61,7 @@ def test_large_finite_values_are_not_called_infinite(rows):
         ({0: -1.0}, "Got -1.0 for 0"),
         ({1: np.nan}, "Got nan for 1"),
         ({1: np.inf}, "Got inf for 1"),
-        ({0: 0}, "all rows of class 0 have weight zero"),
+        ({0: 0}, "all rows with a positive weight are of one class, 1; a classifier needs two"),
         ({0: 0, 1: 0}, "all row weights are zero, given class_weight"),
         ({0: 1.0, 2: 1.0}, r"class_weight names 2, which is not among the classes \[0, 1\]"),
         ({"no": 1.0}, "class_weight names 'no'"),

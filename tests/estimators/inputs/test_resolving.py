@@ -337,7 +337,7 @@ def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="all row weights are zero"):
         ODMClassifier().fit(*lazy)
     half = (rows[1] > 0).astype(float)
-    with pytest.raises(InputError, match=r"all rows of class -1\.0 have weight zero"):
+    with pytest.raises(InputError, match=r"all rows with a positive weight are of one class, 1\.0"):
         ODMClassifier(solver=SODM(3)).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
 
 
