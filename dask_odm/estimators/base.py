@@ -223,7 +223,7 @@ class StoreEstimator(RunParameters):
         cube = None if resolved.cube is None else self._learned_cube(resolved.cube)
         schema = Schema(rows.X.shape[1], rows.names, dimension, rows.classes, cube, rows=rows.X.shape[0])
         choice = self._choose(fit, *rows.X.shape)
-        if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
+        if issparse(rows.X) or not choice.recipe.spreads(fit) or active_client() is None:
             return self._trained(choice, self._memory_data(fit.run, rows), fit), schema
         with spooled(rows, self._target) as store:
             return self._learn_store(store, fit), schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.delayed import delayed
-from distributed import Client, get_task_stream, wait
+from distributed import Client, get_client, get_task_stream, secede, wait
 from sklearn.base import clone
 
 import place_jobs
@@ -24,7 +25,7 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import ADVICE, USABLE, Cluster
+from dask_odm.engine.cluster import ADVICE, USABLE, Cluster, active_client, computed
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
@@ -420,6 +421,46 @@ def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeyp
 def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
     monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.1, idle=1.0))
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]
+
+
+def test_tasks_that_fill_all_workers_wait_for_no_other_task(client):
+    """They would wait for ever for the threads that they take; Dask gives these back while it computes lazy values."""
+
+    def nested(i):
+        cluster = Cluster.current()
+        return cluster.client, cluster.map_chunks(pow, [(i, 2), (i, 3)], "nested"), computed(delayed(abs)(-i))
+
+    found = [future.result(timeout=60) for future in client.map(nested, (5, 6))]
+    assert found == [(None, [25, 125], (5,)), (None, [36, 216], (6,))]
+
+
+def test_a_task_that_seceded_uses_the_workers(client):
+    def nested(i):
+        secede()
+        cluster = Cluster.current()
+        return cluster.slots, cluster.map_chunks(pow, [(i, 2), (i, 3)], "nested")
+
+    assert client.gather(client.map(nested, (5, 6))) == [(2, [25, 125]), (2, [36, 216])]
+
+
+def test_a_thread_that_a_task_starts_uses_no_workers(client):
+    def nested():
+        get_client()  # of the worker: the thread finds it too
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(active_client).result() is None
+
+    assert client.submit(nested).result()
+
+
+def test_a_task_may_take_what_its_worker_has_left(client):
+    def nested():
+        return [Cluster.local(limit) for limit in (None, 1 << 20, "100 GB")]
+
+    default, less, more = client.submit(nested).result()
+    assert 0 < more.memory < USABLE * 10**9
+    assert abs(default.memory - more.memory) < 20 << 20, "both are what is left, measured twice"
+    assert less.memory == 1 << 20
+    assert {default.limit, less.limit, more.limit} == {10**9}
 
 
 def test_results_that_go_through_files(client, tmp_path):

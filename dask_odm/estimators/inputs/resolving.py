@@ -20,7 +20,7 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.cluster import active_client, computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
 from dask_odm.estimators.inputs.frames import (
@@ -305,7 +305,10 @@ def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
 
 def _known(array: Any) -> Any:
     """Return the array with known chunk sizes, computing them if needed."""
-    return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
+    if not np.isnan(array.shape).any():
+        return array
+    active_client()  # says what to do about an asynchronous one, of which Dask only says that it is
+    return array.copy().compute_chunk_sizes()
 
 
 def _beside(X: Any, column: Any, name: str) -> Any:
