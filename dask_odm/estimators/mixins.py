@@ -219,7 +219,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         store.require_classes("score")
         query = ScoreQuery(self._for_tasks(), store, self.classes_)
         if active_client() is not None:
-            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
+            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.score)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
             with single_threaded_blas:
