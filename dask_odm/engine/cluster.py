@@ -146,6 +146,19 @@ def computed_in_order(lazy: Any) -> Iterator[Array]:
             _release(chain.from_iterable(started))
 
 
+def computed_once(lazy: Sequence[Any], together: int) -> Iterator[Any]:
+    """Compute lazy values at once, as `computed` does, but take only so many ``together`` from a client's workers.
+
+    Workers keep the others until then. The values come in order.
+    """
+    client = active_client()
+    if client is None:
+        yield from compute(*lazy)
+        return
+    with _watch(client).errors():
+        yield from _results_of(client, client.compute(list(lazy)), together)
+
+
 def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]]]:
     """Yield graphs of so many blocks of a lazy array each, with their keys."""
     keys = list(flatten(lazy.__dask_keys__()))
@@ -158,11 +171,11 @@ def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]
             yield cull(graph, own)[0], own
 
 
-def _results_of(client: Client, futures: list[Any]) -> Iterator[Any]:
+def _results_of(client: Client, futures: list[Any], together: int = GATHERED) -> Iterator[Any]:
     """Yield the results of futures in order, a few at a time, and let go of them."""
     try:
-        for i in range(0, len(futures), GATHERED):
-            some = futures[i : i + GATHERED]
+        for i in range(0, len(futures), together):
+            some = futures[i : i + together]
             yield from _watch(client).results(some)  # whoever takes the results may have paused for long
             _release(some)
     finally:

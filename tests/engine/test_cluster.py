@@ -29,6 +29,7 @@ from dask_odm.engine.cluster import ADVICE, USABLE, Cluster, active_client, comp
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
+from dask_odm.estimators.inputs import resolving
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.losses import ODMSettings
@@ -111,6 +112,24 @@ def test_rows_in_memory_go_to_the_workers_too(client, rows):
     frame = ODMClassifier(**SETTINGS).fit(da.from_array(X[:600], chunks=(100, 4)), da.from_array(y[:600], chunks=100))
     np.testing.assert_allclose(here.decision_function(X), frame.decision_function(X), atol=1e-4)
     assert here.classes_.dtype == y.dtype
+
+
+def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, rows, monkeypatch):
+    """Workers keep the others, and no worker puts them together."""
+    gather, taken = Client.gather, []
+
+    async def watched(client, futures, *arguments, **options):
+        found = await gather(client, futures, *arguments, **options)
+        taken.append(sum(each.nbytes for each in found))
+        return found
+
+    monkeypatch.setattr(Client, "gather", watched)
+    X, y = da.from_array(rows[0], chunks=(300, 4)), da.from_array(rows[1], chunks=300)
+    monkeypatch.setattr(resolving, "BLOCK_BYTES", 2 * X.blocks[0].nbytes)
+    found = resolving.resolve_training(X, y, None)
+    np.testing.assert_array_equal(found.X, rows[0])
+    np.testing.assert_array_equal(found.y, rows[1])
+    assert taken == [2 * (X.blocks[0].nbytes + y.blocks[0].nbytes)] * 4
 
 
 def test_rows_in_memory_keep_their_feature_names(client, rows):
