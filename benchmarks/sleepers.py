@@ -191,7 +191,7 @@ class ScoreQuery:
     store: Store
     classes: Any
 
-    def of_blocks(self, blocks: Iterable[RowBlock]) -> RightWeight:
+    def score(self, blocks: Iterable[RowBlock]) -> RightWeight:
         rows = Fraction(sum(CHUNK_ROWS for _ in blocks))
         return RightWeight(rows, rows)
 

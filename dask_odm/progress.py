@@ -16,8 +16,9 @@ from typing import Any
 
 from dask import config
 
-from dask_odm.events import Event, IterationFinished, LevelFinished, Progress, has_listeners, listen
+from dask_odm.events import Event, IterationFinished, LevelFinished, Listener, Progress, has_listeners, listen
 
+LOG_SECONDS = 60.0  # between two lines about running phases, where no bars are drawn
 Columns = tuple[tuple[str, str, int, str], ...]  # title, name in an event and in a history record, width, format
 LEVELS: Columns = (
     ("level", "level", 5, "d"),
@@ -102,7 +103,7 @@ def _tqdm() -> Any:
     return tqdm
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
     """Return whether somebody sees what is written to stderr: on a terminal, or in the notebook of this kernel."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -114,10 +115,12 @@ def _is_watched() -> bool:
 class ProgressBars:
     """A listener that draws one bar per phase, and one line per tree level or step of an iterative solver, on stderr.
 
+    If stderr is neither a terminal nor in a notebook, it has a line a minute about what is running in place of bars.
+
     Parameters
     ----------
     force : bool, default=False
-        Draw even if stderr is neither a terminal nor in a notebook. By default, nothing is drawn there.
+        Draw bars even there.
 
     Notes
     -----
@@ -136,16 +139,20 @@ class ProgressBars:
     force: bool = False
     _bars: dict[str, Any] = field(init=False, repr=False, default_factory=dict)
     _last: tuple[Columns, int] | None = field(init=False, repr=False, default=None)  # table and number of its last line
+    _log: Listener = field(init=False, repr=False, default_factory=lambda: one_a_minute(_write_phase))
 
     def __reduce__(self) -> tuple[type[ProgressBars], tuple[bool]]:
         return type(self), (self.force,)
 
     def __call__(self, event: Event) -> None:
-        """Show ``event``, if its kind is shown, on a terminal, in a notebook, or if ``force`` is set."""
-        if sys.stderr is None or not (self.force or _is_watched()):
+        """Show ``event``, if its kind is shown."""
+        if sys.stderr is None:
             return
         if isinstance(event, Progress):
-            self._advance(event)
+            if self.force or is_watched():
+                self._advance(event)
+            else:
+                self._log(event)
         elif isinstance(event, LevelFinished):
             self._write(LEVELS, -event.level, event)  # levels count down
         elif isinstance(event, IterationFinished):
@@ -183,6 +190,26 @@ class ProgressBars:
         _tqdm().write("\n".join([*lines, line(columns, vars(event))]), file=sys.stderr)
 
 
+def one_a_minute(listener: Listener) -> Listener:
+    """Return a listener that hands on one event a minute of those that are shown, the first after a minute."""
+    due = time.monotonic() + LOG_SECONDS
+
+    def hand_on(event: Event) -> None:
+        nonlocal due
+        if isinstance(event, Progress | LevelFinished | IterationFinished) and time.monotonic() >= due:
+            listener(event)
+            due = time.monotonic() + LOG_SECONDS
+
+    return hand_on
+
+
+def _write_phase(event: Event) -> None:
+    assert isinstance(event, Progress)
+    total = "" if event.total is None else f" of {event.total:,}"
+    sys.stderr.write(f"{event.phase}: {event.done:,}{total} {event.unit}\n")
+    sys.stderr.flush()
+
+
 @contextmanager
 def shown_if_long() -> Iterator[None]:
     """Draw passing progress bars on stderr for work that takes longer than ``dask_odm.progress-after`` seconds.
@@ -190,7 +217,7 @@ def shown_if_long() -> Iterator[None]:
     This key of Dask's configuration is 5 by default; None turns the bars off. They are not drawn if stderr is neither a
     terminal nor a notebook's, if somebody listens already, or in threads and processes of a parallel search.
     """
-    watched = _is_watched() and not has_listeners()
+    watched = is_watched() and not has_listeners()
     here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
     seconds = config.get("dask_odm.progress-after", 5.0) if watched and here else None
     if seconds is None:

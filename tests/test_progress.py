@@ -1,4 +1,4 @@
-"""Progress bars: seen on a terminal, silent elsewhere, and nothing to carry when copied."""
+"""Progress bars: drawn on a terminal, a line a minute elsewhere, and nothing to carry when copied."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from dask_odm.progress import (
     format_history,
     header,
     line,
+    one_a_minute,
     shown_if_long,
 )
 from dask_odm.solvers import SODM
@@ -79,12 +80,35 @@ def test_a_second_tree_gets_its_own_header(monkeypatch) -> None:
     assert terminal.getvalue().count(header(LEVELS)) == 2
 
 
-@pytest.mark.parametrize(("force", "silent"), [(False, True), (True, False)])
-def test_silent_without_a_terminal_unless_forced(monkeypatch, force, silent) -> None:
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_without_a_terminal_it_has_lines_in_place_of_bars(monkeypatch, seconds) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with listen(ProgressBars(force=force)):
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", seconds)
+    with listen(ProgressBars()):
         run_phases()
-    assert (sys.stderr.getvalue() == "") is silent
+        report(Progress("read", 1234, None, "rows"))
+    phases = ["ingest: 0 of 3 chunks", "ingest: 1 of 3 chunks", "ingest: 2 of 3 chunks", "ingest: 3 of 3 chunks"]
+    levels = [header(LEVELS), line(LEVELS, vars(LEAVES)), line(LEVELS, vars(ROOT))]
+    wanted = levels if seconds else [*phases, *levels, "read: 1,234 rows"]
+    assert sys.stderr.getvalue().splitlines() == wanted
+
+
+def test_a_log_has_a_line_a_minute(monkeypatch) -> None:
+    now, heard = [0.0], []
+    monkeypatch.setattr("dask_odm.progress.time.monotonic", lambda: now[0])
+    log = one_a_minute(heard.append)
+    for seconds in (1, 59, 61, 100, 122, 181, 183):
+        now[0] = seconds
+        log(PartitionSolved(2, 0, 250, 8, 8e-4, 13.0, 0.5))  # is not shown
+        log(Progress("pass", seconds, 200))
+    assert [event.done for event in heard] == [61, 122, 183]
+
+
+def test_bars_are_forced_without_a_terminal(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with listen(ProgressBars(force=True)):
+        run_phases()
+    assert "3/3" in sys.stderr.getvalue()
 
 
 def test_silent_without_stderr(monkeypatch) -> None:
@@ -182,7 +206,7 @@ def test_in_a_notebook_it_draws_without_being_forced_and_only_when_asked(tmp_pat
     assert "Warning" not in text
 
 
-def test_in_a_subprocess_without_a_terminal_it_is_silent() -> None:
+def test_in_a_subprocess_without_a_terminal_it_draws_no_bars() -> None:
     program = (
         "from dask_odm.progress import ProgressBars; from dask_odm.events import Progress\n"
         "bars = ProgressBars()\nfor done in range(3): bars(Progress('ingest', done, 2))\nassert bars._bars == {}"

@@ -142,11 +142,14 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress_shown() -> Iterator[Callable[[], float]]:
-    """Draw progress bars on stderr if it is a terminal; yield a function that returns the seconds since the start."""
-    from dask_odm.progress import ProgressBars
+    """Draw progress bars on stderr, or a line a minute if it is no terminal.
+
+    Yields a function that returns the seconds since the start.
+    """
+    from dask_odm.progress import ProgressBars, is_watched, one_a_minute
 
     started = time.perf_counter()
-    with closing(ProgressBars()) as bars, listen(bars):
+    with closing(ProgressBars()) as bars, listen(bars if is_watched() else one_a_minute(bars)):
         yield lambda: time.perf_counter() - started
 
 

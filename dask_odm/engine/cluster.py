@@ -60,16 +60,49 @@ GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
 JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
+ASYNCHRONOUS = (
+    "The active Dask client is asynchronous and runs in this thread, which would wait for it for ever: call this in "
+    'another thread, as in "await asyncio.to_thread(clf.fit, X, y)", or make the client without asynchronous=True.'
+)
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
 
 def active_client() -> Client | None:
-    """Return the current Dask client, or None. `distributed` takes long to load, and is not loaded for this."""
+    """Return the Dask client whose workers may be waited for, or None.
+
+    A task has none, and so have other threads of a worker's process: all threads of the workers may be taken by tasks
+    that wait like this one. A task that left its worker's thread pool (`distributed.secede`) has one. Raises
+    ClusterError if the client runs in the event loop of this thread, which a wait would stop.
+    """
+    distributed: Any = sys.modules.get("distributed")  # it takes long to load, and is not loaded for this
+    if distributed is None or worker_of_task() is not None:
+        return None
+    try:
+        found: Client = distributed.get_client()
+    except ValueError:  # there is none
+        return None
+    if found.asynchronous:
+        raise ClusterError(ASYNCHRONOUS)
+    seceded = _worker() is not None
+    return None if found.id.startswith("Client-worker-") and not seceded else found  # so Dask names a worker's own
+
+
+def worker_of_task() -> Any:
+    """Return the Dask worker whose thread the task that calls this takes; None without one."""
+    worker = _worker()
+    if worker is None or threading.get_ident() not in worker.active_threads:
+        return None
+    from distributed.threadpoolexecutor import thread_state
+
+    return worker if getattr(thread_state, "proceed", True) else None  # `secede` unsets it
+
+
+def _worker() -> Any:
+    """Return the Dask worker that runs this, or None."""
     distributed: Any = sys.modules.get("distributed")
     if distributed is not None:
         with suppress(ValueError):  # there is none
-            found: Client = distributed.get_client()
-            return found
+            return distributed.get_worker()
     return None
 
 
@@ -113,6 +146,19 @@ def computed_in_order(lazy: Any) -> Iterator[Array]:
             _release(chain.from_iterable(started))
 
 
+def computed_once(lazy: Sequence[Any], together: int) -> Iterator[Any]:
+    """Compute lazy values at once, as `computed` does, but take only so many ``together`` from a client's workers.
+
+    Workers keep the others until then. The values come in order.
+    """
+    client = active_client()
+    if client is None:
+        yield from compute(*lazy)
+        return
+    with _watch(client).errors():
+        yield from _results_of(client, client.compute(list(lazy)), together)
+
+
 def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]]]:
     """Yield graphs of so many blocks of a lazy array each, with their keys."""
     keys = list(flatten(lazy.__dask_keys__()))
@@ -125,11 +171,11 @@ def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]
             yield cull(graph, own)[0], own
 
 
-def _results_of(client: Client, futures: list[Any]) -> Iterator[Any]:
+def _results_of(client: Client, futures: list[Any], together: int = GATHERED) -> Iterator[Any]:
     """Yield the results of futures in order, a few at a time, and let go of them."""
     try:
-        for i in range(0, len(futures), GATHERED):
-            some = futures[i : i + GATHERED]
+        for i in range(0, len(futures), together):
+            some = futures[i : i + together]
             yield from _watch(client).results(some)  # whoever takes the results may have paused for long
             _release(some)
     finally:
@@ -211,10 +257,18 @@ class Cluster:
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None, threads: int = CPU_COUNT) -> Cluster:
-        """Return threads of this process, with ``memory_limit`` or half of the free memory."""
+        """Return threads of this process, with ``memory_limit`` or half of the free memory.
+
+        A task of a worker may take no more than an equal part of what this has left for each of its threads.
+        """
         free = min(psutil.virtual_memory().available, memory_limit_of_system())
-        memory = free // 2 if memory_limit is None else parse_limit(memory_limit)
-        return cls(None, 1, threads, memory, memory)
+        memory = limit = free // 2 if memory_limit is None else parse_limit(memory_limit)
+        worker = worker_of_task()
+        if worker is not None and worker.memory_manager.memory_limit:
+            limit = worker.memory_manager.memory_limit
+            left = int(USABLE * limit) - baseline_bytes(lambda: None)
+            memory = min(memory, max(0, left) // worker.state.nthreads)
+        return cls(None, 1, threads, memory, limit)
 
     @classmethod
     def present(cls) -> Cluster:
@@ -591,15 +645,13 @@ def _shared_in(path: str) -> tuple[Any, ...]:
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
     """Yield the ``items`` of a task, and end a task that was cancelled meanwhile: Dask would let it run to its end."""
-    distributed: Any = sys.modules.get("distributed")
-    task: Any = None
-    if distributed is not None:
-        with suppress(ValueError):  # no worker's thread
-            worker = distributed.get_worker()
-            task = worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
+    worker = _worker()
+    task = None if worker is None else worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
     for item in items:
         if task is not None and task.state == "cancelled":
-            raise distributed.Reschedule  # the worker then forgets it, and logs nothing
+            from distributed import Reschedule
+
+            raise Reschedule  # the worker then forgets it, and logs nothing
         yield item
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+from dask.utils import funcname
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
@@ -166,9 +167,10 @@ class StorePasses:
         the tasks, beside their nodes, since tasks that took them out would take the scheduler as long again.
         """
         groups = groups_of(self.store)
-        _, query, method, *_ = shared
+        _, _, method, arguments, _ = shared
+        summed = next(filter(callable, arguments), method)  # some methods sum what another one returns
         # two fits at the same time must not share tasks, though they ask for the same
-        name = f"{type(query).__name__.lower()}-{method.__name__}-{uuid4().hex}"
+        name = f"{PASS}-{funcname(summed).replace('_', '-')}-{uuid4().hex}"  # Dask groups tasks by words with dashes
         held = isinstance(of_groups, KeptValues)
         runs = of_groups.runs if held else levels[0]
         question: Any = np.frombuffer(pickled(shared), np.uint8)

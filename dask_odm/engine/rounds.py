@@ -24,6 +24,7 @@ from typing import Any
 from uuid import uuid4
 
 from dask.sizeof import sizeof
+from dask.utils import funcname
 
 from dask_odm.data.storage.files import open_whole
 from dask_odm.engine.cluster import Cluster
@@ -99,7 +100,7 @@ class Rounds:
             said = self._say(message)
             pairs = zip(self._held, self._states, strict=True)
             self._states = self._each(_move, [(step, held, state, said) for held, state in pairs])
-            answers = self._answers(self._each(getattr, [(state, "answer") for state in self._states]), summed)
+            answers = self._answers(self._each(_answer, [(state,) for state in self._states]), summed)
             self._asked += 1
             if self._cluster.client is not None and self._asked % self._every == 0:
                 files = self._next_files()
@@ -117,7 +118,7 @@ class Rounds:
     def snapshot(self) -> list[Any]:
         """Return the states of all shards, in order, from which another `Rounds` can go on."""
         with self._question():
-            return self._results(self._each(getattr, [(state, "state") for state in self._states]))
+            return self._results(self._each(_state, [(state,) for state in self._states]))
 
     # Tasks of all shards: futures with a client, results without one ---------------------------------------------
 
@@ -154,8 +155,10 @@ class Rounds:
         return [self._submit(self._places[j * stride], function, *a) for j, a in enumerate(arguments)]
 
     def _submit(self, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
-        key = f"{self._name}-{function.__name__.strip('_')}-{self._serial}-{self._sent}"
-        task = (_tidily, function) if function in _OF_CALLERS else (function,)
+        of_caller = function in _OF_CALLERS
+        called = arguments[0] if of_caller and arguments[0] is not None else function
+        key = f"{self._name}-{funcname(called).strip('_').replace('_', '-')}-{self._serial}-{self._sent}"
+        task = (_tidily, function) if of_caller else (function,)
         future = self._cluster.submit(key, place, *task, *arguments)
         self._sent += 1
         self._started.append(future)
@@ -262,6 +265,14 @@ def _move(step: Step, held: Any, shard: _Shard, message: Any) -> _Shard:
 
 def _look(question: Question, held: Any, shard: _Shard, message: Any) -> Any:
     return _run(question, held, shard.state, message)
+
+
+def _answer(shard: _Shard) -> Any:
+    return shard.answer
+
+
+def _state(shard: _Shard) -> Any:
+    return shard.state
 
 
 _OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions

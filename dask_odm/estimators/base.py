@@ -228,7 +228,7 @@ class StoreEstimator(RunParameters):
         classes = rows.classes if rows.all_classes is None else rows.all_classes
         schema = Schema(rows.X.shape[1], rows.names, dimension, classes, cube, rows=rows.X.shape[0])
         choice = self._choose(fit, *rows.X.shape)
-        if active_client() is None or issparse(rows.X) or not choice.recipe.spreads(fit):
+        if issparse(rows.X) or not choice.recipe.spreads(fit) or active_client() is None:
             trained = self._trained(choice, self._memory_data(fit.run, rows), fit)
             return of_all_classes(trained, rows.classes, classes), schema
         with spooled(rows, self._target) as store:

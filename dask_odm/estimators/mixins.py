@@ -219,7 +219,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         require_common(store.classes or (), classes, store.name)
         query = ScoreQuery(self._for_tasks(), store, np.array([*codes_of(store.classes or (), classes), -1]))
         if active_client() is not None:
-            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.of_blocks)
+            found = StorePasses(store, Cluster.present()).run(query, ScoreQuery.score)
         else:
             each = max(1, CPU_COUNT // store.n_chunks)
             with single_threaded_blas:

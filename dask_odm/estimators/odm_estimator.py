@@ -122,6 +122,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         "calibration_rows_", *LEFT_OUT,
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_", LEFT_OUT_ROWS)
+    # with metadata routing, the groups of `GridSearchCV.fit` are its splitter's, unless `set_fit_request` asks for them
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": False}
 
     _: KW_ONLY
     tol: float = 1e-3

@@ -1,4 +1,4 @@
-"""Compile hot loops with Numba: without the interpreter lock, cached on disk, free to reorder sums.
+"""Compile hot loops with Numba: without the interpreter lock, cached on disk if possible, free to reorder sums.
 
 Numba is imported when a loop is first called, since it takes as long to load as a small fit. If a loop calls other
 loops, those become Numba functions before it is compiled.
@@ -22,6 +22,10 @@ _FAST = {"nogil": True, "fastmath": True, "error_model": "numpy"}
 COMPILING = (
     "Numba compiles code of dask_odm for this machine, once: some seconds now, and where other code is first used "
     "('dask-odm warmup' compiles all of it beforehand)"
+)
+UNKEPT = (
+    "Numba cannot keep compiled code on disk, so every process compiles it anew, which takes some seconds; set the "
+    "environment variable NUMBA_CACHE_DIR to a folder that can be written and has space."
 )
 _lock = threading.RLock()
 
@@ -62,9 +66,18 @@ class Loop:
     def _make(self) -> Any:
         import numba
 
-        made = numba.njit(**self._options)(self._function)
-        made.compile = partial(_compiled_aside, made.compile)
+        made = self._cached(numba.njit)
+        made.compile = partial(_compiled_without_fail, made._cache, made.compile)
         return made
+
+    def _cached(self, decorator: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what Numba's ``decorator`` makes, without a cache if that is what fails."""
+        try:
+            return decorator(*arguments, **self._options)(self._function)
+        except Exception:
+            made = decorator(*arguments, **self._options | {"cache": False})(self._function)
+            _tell_unkept()
+            return made
 
     def _take_in_others(self) -> None:
         """Replace the loops that this one calls by Numba's functions in its module."""
@@ -72,6 +85,17 @@ class Loop:
         for name in self._function.__code__.co_names:
             if isinstance(names.get(name), Loop):
                 names[name] = names[name].made()
+
+
+def _compiled_without_fail(cache: Any, compile_for: Callable[[Any], Any], signature: Any) -> Any:
+    """Compile, without the cache on disk if that fails, such as on a full disk or for a damaged file."""
+    try:
+        return _compiled_aside(compile_for, signature)
+    except Exception:
+        cache.disable()
+        found = _compiled_aside(compile_for, signature)  # at once if the code is only not kept; raises if it is wrong
+        _tell_unkept()
+        return found
 
 
 def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
@@ -111,7 +135,7 @@ class Pointed(Loop):
     def _make(self) -> Any:
         import numba
 
-        return numba.cfunc(self._signature, **self._options)(self._function)
+        return self._cached(numba.cfunc, self._signature)
 
 
 class Emitted(Loop):
@@ -173,6 +197,12 @@ def _tell() -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"{COMPILING} …\n")
         sys.stderr.flush()
+
+
+@cache
+def _tell_unkept() -> None:
+    """Warn once in a process that compiled code is not kept."""
+    logger.warning(UNKEPT)
 
 
 def frozen(array: Array) -> Array:

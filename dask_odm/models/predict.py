@@ -225,7 +225,7 @@ class ScoreQuery:
     store: Store
     codes: Array
 
-    def of_blocks(self, blocks: Iterable[RowBlock]) -> RightWeight:
+    def score(self, blocks: Iterable[RowBlock]) -> RightWeight:
         """Return both weights of the rows of blocks."""
         with store_seen_from_here(self.store):
             return reduce(add, (self._weights(block.X, block.y, block.weight, 1) for block in blocks))

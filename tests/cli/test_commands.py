@@ -412,6 +412,16 @@ def on_a_terminal(*arguments: object) -> tuple[str, str]:
     return done.stdout, read_all(ours)
 
 
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_long_commands_have_lines_in_a_log(source, tmp_path, monkeypatch, seconds):
+    """Not more often than once in so many seconds, so that short commands have none."""
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", seconds)
+    said = run("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--json").stderr
+    assert ("ingest: " in said) is (seconds == 0)
+    said = run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--json").stderr
+    assert ("iteration" in said) is (seconds == 0)
+
+
 @pytest.mark.slow
 def test_a_true_process(made, tmp_path):
     """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
@@ -575,6 +585,7 @@ def test_what_is_shown_is_saved(made, tmp_path, options, monkeypatch):
             shown.append(event)
             assert len(read_record(checkpoint, "checkpoint").attributes["history"]) >= len(shown)
 
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", 0.0)
     monkeypatch.setattr("dask_odm.progress.ProgressBars.__call__", lambda self, event: note(event))
     run("fit", made / "train.zarr", tmp_path / "m.zarr", "--checkpoint", checkpoint, *options)
     assert len(shown) > 1

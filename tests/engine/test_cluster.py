@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from dask.delayed import delayed
-from distributed import Client, get_task_stream, wait
+from distributed import Client, get_client, get_task_stream, secede, wait
 from sklearn.base import clone
 
 import place_jobs
@@ -24,10 +25,11 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import ADVICE, USABLE, Cluster
+from dask_odm.engine.cluster import ADVICE, USABLE, Cluster, active_client, computed
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
+from dask_odm.estimators.inputs import resolving
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.losses import ODMSettings
@@ -110,6 +112,24 @@ def test_rows_in_memory_go_to_the_workers_too(client, rows):
     frame = ODMClassifier(**SETTINGS).fit(da.from_array(X[:600], chunks=(100, 4)), da.from_array(y[:600], chunks=100))
     np.testing.assert_allclose(here.decision_function(X), frame.decision_function(X), atol=1e-4)
     assert here.classes_.dtype == y.dtype
+
+
+def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, rows, monkeypatch):
+    """Workers keep the others, and no worker puts them together."""
+    gather, taken = Client.gather, []
+
+    async def watched(client, futures, *arguments, **options):
+        found = await gather(client, futures, *arguments, **options)
+        taken.append(sum(each.nbytes for each in found))
+        return found
+
+    monkeypatch.setattr(Client, "gather", watched)
+    X, y = da.from_array(rows[0], chunks=(300, 4)), da.from_array(rows[1], chunks=300)
+    monkeypatch.setattr(resolving, "BLOCK_BYTES", 2 * X.blocks[0].nbytes)
+    found = resolving.resolve_training(X, y, None)
+    np.testing.assert_array_equal(found.X, rows[0])
+    np.testing.assert_array_equal(found.y, rows[1])
+    assert taken == [2 * (X.blocks[0].nbytes + y.blocks[0].nbytes)] * 4
 
 
 def test_rows_in_memory_keep_their_feature_names(client, rows):
@@ -420,6 +440,46 @@ def test_a_paused_worker_that_still_runs_something_is_not_silent(client, monkeyp
 def test_tasks_wait_for_busy_workers_in_peace(client, monkeypatch):
     monkeypatch.setattr(watch, "PATIENCE", replace(watch.PATIENCE, poll=0.1, idle=1.0))
     assert Cluster.current().each(ring_jobs.slowly, [(1, 2.5)], "slowly") == [2]
+
+
+def test_tasks_that_fill_all_workers_wait_for_no_other_task(client):
+    """They would wait for ever for the threads that they take; Dask gives these back while it computes lazy values."""
+
+    def nested(i):
+        cluster = Cluster.current()
+        return cluster.client, cluster.map_chunks(pow, [(i, 2), (i, 3)], "nested"), computed(delayed(abs)(-i))
+
+    found = [future.result(timeout=60) for future in client.map(nested, (5, 6))]
+    assert found == [(None, [25, 125], (5,)), (None, [36, 216], (6,))]
+
+
+def test_a_task_that_seceded_uses_the_workers(client):
+    def nested(i):
+        secede()
+        cluster = Cluster.current()
+        return cluster.slots, cluster.map_chunks(pow, [(i, 2), (i, 3)], "nested")
+
+    assert client.gather(client.map(nested, (5, 6))) == [(2, [25, 125]), (2, [36, 216])]
+
+
+def test_a_thread_that_a_task_starts_uses_no_workers(client):
+    def nested():
+        get_client()  # of the worker: the thread finds it too
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(active_client).result() is None
+
+    assert client.submit(nested).result()
+
+
+def test_a_task_may_take_what_its_worker_has_left(client):
+    def nested():
+        return [Cluster.local(limit) for limit in (None, 1 << 20, "100 GB")]
+
+    default, less, more = client.submit(nested).result()
+    assert 0 < more.memory < USABLE * 10**9
+    assert abs(default.memory - more.memory) < 20 << 20, "both are what is left, measured twice"
+    assert less.memory == 1 << 20
+    assert {default.limit, less.limit, more.limit} == {10**9}
 
 
 def test_results_that_go_through_files(client, tmp_path):

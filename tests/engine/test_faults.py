@@ -18,13 +18,13 @@ import pytest
 from dask.utils import key_split
 from distributed import Client, get_task_stream
 
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.watch import complaints_about
 from dask_odm.errors import ClusterError, InputError, StoreError
 from dask_odm.events import LevelFinished, PartitionSolved
-from dask_odm.solvers import SODM
+from dask_odm.solvers import SODM, Landmark, Saddle
 from small_problems import blobs
 from small_stores import store_of
 
@@ -203,9 +203,9 @@ def test_settings_of_a_users_cluster_are_told_once(client, caplog, monkeypatch):
 KILLED = """
 import os, signal, sys
 from distributed import Client, get_task_stream
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.events import LevelFinished
-from dask_odm.solvers import SODM
+from dask_odm.solvers import SODM, Landmark, Saddle
 
 def die(event):
     if isinstance(event, LevelFinished) and event.partitions == 2:
@@ -238,8 +238,8 @@ INTERRUPTED = """
 import os, random, signal, sys, threading, time
 import dask
 from distributed import Client, get_task_stream
-from dask_odm import ODMClassifier
-from dask_odm.solvers import SODM
+from dask_odm import ODMClassifier, SaddleSVC
+from dask_odm.solvers import SODM, Landmark, Saddle
 
 address, path, scratch, settings, seed, count = sys.argv[1:]
 dask.config.set({"temporary-directory": scratch})
@@ -353,4 +353,20 @@ def test_names_of_tasks_group_by_what_they_do(client, path):
     assert {"landmarks", "strata", "shuffle", "seal", "solve_8_partitions", "solve_1_partitions"} <= seen
     allowed = {f"solve_{n}_partitions" for n in (8, 4, 2, 1)} | {"landmarks", "groups", "strata", "shuffle", "seal"}
     allowed |= {f"{name}-shared" for name in allowed}  # what the tasks of a name are all given
-    assert seen <= allowed | {"read_figures", "predictedloss-total"}
+    assert seen <= allowed | {"read_figures", "pass-total"}
+
+
+def test_names_of_passes_say_what_is_summed(client, path):
+    """Not the classes of what is summed: dashboards are for users."""
+    with get_task_stream(client) as stream, dask.config.set({"dask_odm.read-into-memory": 0}):
+        ODMClassifier("linear", scale="standard", loo=True).fit(path).score(path)
+    assert {key_split(task["key"]) for task in stream.data} == {"pass-sums", "pass-leverages", "pass-score"}
+    with get_task_stream(client) as stream, dask.config.set({"dask_odm.read-into-memory": 0}):
+        ODMClassifier(scale="standard", solver=Landmark(20), loo=True, random_state=0).fit(path)
+    seen = {key_split(task["key"]) for task in stream.data}
+    passes = {f"pass-{what}" for what in ("sums", "product", "support", "hessian", "leverages")}
+    assert {"pass-sums", "pass-hessian"} <= seen <= passes | {"joined-pass-sums", "landmarks", "landmarks-shared"}
+    with get_task_stream(client) as stream:
+        SaddleSVC(solver=Saddle(n_clients=2), max_iter=20).fit(path)
+    seen = {key_split(task["key"]) for task in stream.data}
+    assert {"clients-begin-all", "clients-step-all", "clients-answer", "pass-totals"} <= seen

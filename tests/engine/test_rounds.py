@@ -163,7 +163,7 @@ def test_large_messages_are_sent_once(rounds, client):
     for answer in r.ask(jobs.remembered, message):
         np.testing.assert_array_equal(answer, message)
     keys = client.run_on_scheduler(lambda dask_scheduler: [str(key) for key in dask_scheduler.tasks])
-    assert sum("-read_only-" in key for key in keys) == 1
+    assert sum("-read-only-" in key for key in keys) == 1
 
 
 def test_what_a_step_is_given_is_read_only(rounds, client):

@@ -6,12 +6,13 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -54,6 +55,17 @@ def test_grid_search(rings):
     search.fit(*rings)
     assert search.best_params_["gamma"] == 2.0
     assert search.best_score_ > 0.95
+
+
+def test_groups_are_the_splitters_with_metadata_routing(rings):
+    X, y = rings
+    groups = np.arange(len(y)) % 4
+    with config_context(enable_metadata_routing=True):
+        for model in (ODMClassifier(), make_pipeline(StandardScaler(), ODMClassifier())):
+            found = GridSearchCV(model, {}, cv=GroupKFold(2)).fit(X, y, groups=groups)
+            assert found.best_score_ > 0.5
+        asked = ODMClassifier("linear", loo=True).set_fit_request(groups=True)
+        assert asked.get_metadata_routing().fit.requests == {"groups": True, "sample_weight": None}
 
 
 def test_cross_validation_with_processes_of_its_own(rings):

@@ -11,16 +11,21 @@ from threading import Event
 from typing import Any
 from uuid import uuid4
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from dask.delayed import delayed
 from distributed import Client, LocalCluster, Worker
 from tries.disturbed import Disturb, DisturbedClient, cancel, restart
 from tries.things import FAMILIES, Family
 
+from dask_odm import ODMClassifier
+from dask_odm.datasets import make_shells
 from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import ClusterError
-from faults.table import check
+from faults.table import check, raises
 from small_stores import store_of
 
 # of which everything that `engine` does with a client is part: passes, trees, chains, rounds, products
@@ -140,3 +145,20 @@ def test_work_that_is_waited_for(threads, way, ask):
             }[ask]()
         done.result(30)
     check(WAYS[way], str(caught.value))
+
+
+def test_an_asynchronous_client_waits_in_another_thread_alone():
+    """In the thread of its event loop, what it waited for would never come."""
+    row = "Client that is asynchronous"
+    X, y = make_shells(300, 3, noise=0.2)
+    lazy = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
+    frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)  # partitions' lengths have to be asked for
+    model = ODMClassifier("linear", scale="standard")
+
+    async def serve():
+        async with Client(asynchronous=True, processes=False, n_workers=1, dashboard_address=":0"):
+            for call in (lambda: model.fit(*lazy), lambda: model.fit(frame, y), lambda: model.fit(X, y).score(*lazy)):
+                raises(row, call)
+            return await asyncio.to_thread(lambda: model.fit(*lazy).score(*lazy))
+
+    assert asyncio.run(serve()) == model.score(X, y)

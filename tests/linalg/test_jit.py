@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import io
 import logging
@@ -10,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -25,6 +27,13 @@ def _twice(x):
 def _plain(x):
     for i in range(x.size):
         x[i] = _twice(x[i])
+
+
+def _plain_sum(x):
+    total = 0.0
+    for i in range(x.size):
+        total += x[i]
+    return total
 
 
 doubled = jit.Loop(_plain, nogil=True)
@@ -70,6 +79,47 @@ def test_a_loop_is_called_by_its_address():
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(double_all.address)
     call(x.ctypes.data, 2)
     np.testing.assert_array_equal(x, [0.0, 2.0, 2.0])
+
+
+@pytest.fixture
+def unkept(caplog):
+    """Return how often it was said since then that compiled code is not kept."""
+    jit._tell_unkept.cache_clear()
+    return lambda: caplog.messages.count(jit.UNKEPT)
+
+
+def test_loops_are_compiled_though_no_folder_can_keep_them(unkept):
+    nowhere = eval("lambda x: 3.0 * x")  # Numba finds no folder for functions that have no file
+    assert jit.compiled(nowhere)(2.0) == 6.0
+    assert jit.compiled_in_order(nowhere)(2.0) == 6.0
+    pointed = jit.pointed("float64(float64)")(nowhere)
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(pointed.address)(2.0) == 6.0
+    assert unkept() == 1
+    assert "NUMBA_CACHE_DIR" in jit.UNKEPT
+
+
+@pytest.mark.parametrize("damaged", ["full", "index", "code"])
+def test_loops_are_compiled_though_they_cannot_be_kept_or_read(damaged, unkept, monkeypatch, tmp_path):
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    if damaged == "full":
+        error = OSError(errno.ENOSPC, "No space left on device")
+        monkeypatch.setattr("numba.core.caching.tempfile.TemporaryFile", Mock(side_effect=[DEFAULT, error, error]))
+    else:
+        assert jit.compiled(_plain_sum)(np.ones(2)) == 2.0
+        for file in tmp_path.glob(f"*/*.{'nbi' if damaged == 'index' else 'nbc'}"):
+            file.write_bytes(b"?")
+    loop = jit.compiled(_plain_sum)
+    assert loop(np.ones(3)) == 3.0
+    assert loop(np.ones(3, np.float32)) == 3.0
+    assert unkept() == 1
+
+
+def test_what_cannot_be_compiled_is_no_matter_of_the_cache(unkept):
+    import numba
+
+    with pytest.raises(numba.TypingError):
+        jit.compiled(lambda x: x.unknown)(1.0)
+    assert unkept() == 0
 
 
 def test_a_loop_travels_by_its_name():

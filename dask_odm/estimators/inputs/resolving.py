@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,7 +22,7 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.cluster import active_client, computed, computed_once
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
 from dask_odm.estimators.inputs.frames import (
@@ -244,10 +245,40 @@ def resolve_training(
         resolved = replace(resolved, X=rows, y=_beside(rows, np.zeros(len(rows)), "y"))
     if resolved.X.nbytes > read_limit():
         return resolved
-    held, labels, *weight = computed(*resolved.columns)
+    held, labels, *weight = _in_memory(resolved)
     rows = _named(held, resolved.called)
     refuse_labels_among(rows, labels, y)
     return Given(rows, labels, weight[0] if weight else None, resolved.feature_dimension)
+
+
+def _in_memory(lazy: LazyArrays) -> list[Any]:
+    """Compute the columns of lazy arrays; workers keep their blocks until these are copied, a few at a time."""
+    from dask.array.dispatch import concatenate_lookup
+
+    parts = list(zip(*[column.to_delayed().reshape(-1) for column in lazy.columns], strict=True))
+    together = max(1, BLOCK_BYTES // max(1, lazy.X.nbytes // len(parts)))
+    values = computed_once(list(chain.from_iterable(parts)), together * len(lazy.columns))
+    blocks: list[list[Any]] = [[] for _ in lazy.columns]
+    rows: Any = None  # of all blocks, if these are plain arrays
+    for first in accumulate(lazy.X.chunks[0][:-1], initial=0):
+        for column in blocks:
+            column.append(next(values))
+        if first == 0 and type(blocks[0][0]) is np.ndarray:
+            rows = np.empty(lazy.X.shape, blocks[0][0].dtype)
+        if rows is not None:
+            X = blocks[0].pop()
+            if type(X) is np.ndarray:
+                rows = rows.astype(np.result_type(rows, X), copy=False)
+                rows[first : first + len(X)] = X
+            else:
+                blocks[0], rows = [rows[:first], X], None
+    joined = [concatenate_lookup.dispatch(type(max(each, key=_priority)))(each) for each in blocks if each]
+    return joined if rows is None else [rows, *joined]
+
+
+def _priority(block: Any) -> float:
+    """Return NumPy's priority of a block's type, which is that of blocks of several types."""
+    return float(getattr(block, "__array_priority__", 0.0))
 
 
 def _refuse_single_texts(X: Any, model: Any) -> None:
@@ -329,7 +360,10 @@ def _aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
 
 def _known(array: Any) -> Any:
     """Return the array with known chunk sizes, computing them if needed."""
-    return array.copy().compute_chunk_sizes() if np.isnan(array.shape).any() else array
+    if not np.isnan(array.shape).any():
+        return array
+    active_client()  # says what to do about an asynchronous one, of which Dask only says that it is
+    return array.copy().compute_chunk_sizes()
 
 
 def _beside(X: Any, column: Any, name: str) -> Any:

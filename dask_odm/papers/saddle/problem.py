@@ -134,7 +134,7 @@ class HullQuery:
         else:
             add_rows(frozen(self.features.unscaled(X)), rows, entries, *self._affine, total)
 
-    def look(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
+    def quantiles(self, blocks: Iterable[RowBlock], w: Array, look: Look) -> Looked:
         """Sum the weights and the rows by their scores, near the thresholds that ``look`` guesses."""
         shift, factor = self._affine
         pieces = ((self.features.unscaled(X), y, weight) for X, y, weight in self._cut(blocks))
@@ -378,7 +378,7 @@ class HullProblem:
 
     def _looked_up(self, w: Array, allowed: float) -> Vertex:
         first = Look.first(w, self.scale, bin_count(LOOK_BYTES, self.d), self.memory)
-        found = find_quantiles(lambda look: self.run(HullQuery.look, w, look), first, self.mass, allowed)
+        found = find_quantiles(lambda look: self.run(HullQuery.quantiles, w, look), first, self.mass, allowed)
         self.memory = memory_of(w, [each.threshold for each in found], [each.mean for each in found])
         points = np.array([each.point for each in found])
         slack = found[0].slack + found[1].slack

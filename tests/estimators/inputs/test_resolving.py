@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, Store, open_store
@@ -347,3 +348,20 @@ def test_features_in_another_order_are_refused(tmp_path):
     swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
     with pytest.raises(InputError, match="feature names should match"):
         model.predict(swapped)
+
+
+@pytest.mark.parametrize("kind", ["plain", "wider", "sparse", "masked", "masked later"])
+def test_lazy_rows_are_read_as_dask_puts_blocks_together(rows, kind):
+    X, y = da.from_array(rows[0], chunks=(17, 3)), da.from_array(rows[1], chunks=17)
+    later = {"wider": lambda b: b.astype(np.longdouble), "masked later": lambda b: np.ma.masked_greater(b, 0.5)}
+    every = {"sparse": csr_array, "masked": lambda b: np.ma.masked_greater(b, 0.5)}
+    if kind in later:
+        X = da.concatenate([X[:51], X[51:].map_blocks(later[kind], dtype=X.dtype)])
+    X = X.map_blocks(every.get(kind, np.asarray)) if kind not in later else X
+    found = inputs.resolve_training(X, y, None)
+    wanted = X.compute(scheduler="threads")
+    assert (type(found.X), found.X.shape) == (type(wanted), wanted.shape)
+    assert found.X.dtype == (np.longdouble if kind == "wider" else wanted.dtype), "Dask has that of the first block"
+    as_dense = (lambda a: a.toarray()) if kind == "sparse" else (lambda a: np.ma.filled(a, np.nan))
+    np.testing.assert_array_equal(as_dense(found.X), as_dense(wanted))
+    np.testing.assert_array_equal(found.y, rows[1])
