@@ -220,11 +220,11 @@ class MemoryData(TrainingData):
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
-    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> ThreadPasses:
+    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         most = group_count(weights, full=full)
         if full:
             return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
-        step = min(block_rows(self.features, self.X), most_rows or self.rows)
+        step = min(block_rows(self.features, self.X), self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:

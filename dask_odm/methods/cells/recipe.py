@@ -220,7 +220,7 @@ def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
     """Return the bytes that the machines of a cell of ``rows`` take."""
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
-    return max(solver_bytes(rows, data.features, data.dtype.itemsize), trial, left_out)
+    return max(solver_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, 1), trial, left_out)
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:

@@ -48,7 +48,7 @@ from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
+CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
 FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
@@ -138,7 +138,8 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
-        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
+        shape = data.rows, data.features
+        require_memory(fit.kernel.alike, shape, data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 

@@ -304,7 +304,7 @@ def _whole_point(
         scores = linear_scores(job.partitions, job.kernel, job.scaling, coefficients)
     else:
         advice = "Use more memory, or solver='sodm'."
-        purpose = Purpose("The gap over all rows", lambda n, d, itemsize: 10 * 8 * n, advice)
+        purpose = Purpose.of_products("The gap over all rows", 10 * 8, advice)
         with rows.products(purpose) as products:
             scores = scores_of(products, coefficients, double_precision=True)
     return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)
