@@ -65,10 +65,9 @@ def run_demo(
     opened = [real["predictions"], larger["plot"]]
     for path in filter(None, opened):
         say(f"  {os.path.basename(path)}")
-    names = (
-        os.path.relpath(os.path.join(root, f"breast-cancer{end}")) for end in ("-model.zarr", "-test.zarr", ".html")
-    )
-    say(f"Next, a page of what the first model learned:\n  {_program()} report {' '.join(map(shlex.quote, names))}")
+    ends = "-model.zarr", "-test.zarr", ".html"
+    names = " ".join(shlex.quote(os.path.relpath(os.path.join(root, f"breast-cancer{end}"))) for end in ends)
+    say(f"Next, a page of what the first model learned:\n  {_program()} report {names}")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
 
 

@@ -35,7 +35,7 @@ from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel
+from dask_odm.models.models import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
@@ -97,6 +97,11 @@ def held_as_predicted(
     was_finite = fit.odm.upsilon > 0 and math.isfinite(found.primal)
     trained = replace(trained, model=model, was_finite=was_finite)
     return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
+
+
+def model_bytes(kernel: Kernel, support: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the bytes of a model of ``support`` rows that is made, and predicts the rows that it was learned from."""
+    return support * d * itemsize + predicting_bytes(kernel, support, d, threads, single=itemsize == 4)
 
 
 def weights_as_predicted(

@@ -15,8 +15,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
-from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
+from dask_odm.methods.exact.recipe import exact_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import reads_store, train_landmark
 from dask_odm.methods.linear.recipe import train_newton

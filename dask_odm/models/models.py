@@ -32,6 +32,7 @@ from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
 # Features and kernel values for which another thread pays: to wake one takes some 100,000 (benchmarks/small_data.py).
+PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are more than 64
 PREDICTED_ENTRIES = 1 << 18
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
@@ -95,6 +96,23 @@ class Model(ABC):
     def description(self) -> dict[str, Any]:
         """Return the rest of the model's record, as JSON."""
         return {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
+
+
+def most_rows(d: int) -> int:
+    """Return the most rows of ``d`` features that a thread predicts at a time."""
+    return max(64, PREDICTED_BYTES // (8 * d))
+
+
+def predicting_bytes(kernel: Kernel, support: int, d: int, threads: int, *, single: bool = True) -> int:
+    """Return the bytes that predictions take by so many ``support`` rows, beside these, however many rows there are.
+
+    Rows of a ``single`` precision may be predicted in float64, and are scaled first.
+    """
+    some = min(support, 4096, max(1, PANEL_BYTES // (d * (4 if single else 8))))
+    rows = min(most_rows(d), 4 * PREDICTED_ROWS)
+    scaled = (12 if single else 8) * d
+    packed, left = (kernel.packed_bytes(count, d, 8) for count in (some, rows))
+    return packed + max(some * scaled, threads * (rows * scaled + left + 8 * BLOCK * BLOCK))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +219,7 @@ class KernelModel(Model):
         """
         entries = n * (self.support.shape[0] + self.features)
         parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
-        return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
+        return max(1, min(most_rows(self.features), -(-n // (parts + parts % 2 if parts > 1 else 1))))
 
     def label_values(self, X: Any, threads: int = 1) -> Array:
         n = X.shape[0]
@@ -314,6 +332,7 @@ class KernelModel(Model):
             for portion, machines, coefficients in self._portions(first, first + len(rows)):
                 right = tiles.pack_right(rows[portion.start - first : portion.stop - first])
                 packed.append((right, machines, coefficients.astype(rows.dtype)))
+            del raw, rows  # the packed ones are what is needed
             yield tiles, packed
 
     def _portions(self, first: int, last: int) -> Iterator[Portion]:

@@ -312,7 +312,9 @@ class MemoryKernelData(KernelData):
             # in random order, since descent goes block by block and rows often come sorted by class
             order = np.random.default_rng(self.data.run.seed).permutation(len(y))
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
-        yield MemoryPartitioned(found, self.scaling, self.data.cluster, self)
+        held = self.data.held_bytes() + (found.X.nbytes if isinstance(found.X, np.ndarray) else 0)
+        cluster = self.data.cluster
+        yield MemoryPartitioned(found, self.scaling, replace(cluster, memory=cluster.memory - held), self)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.raw(index), self.data.kept[index]

@@ -52,8 +52,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.exact.recipe import leaving_bytes
-from dask_odm.methods.exact.systems import solver_bytes
+from dask_odm.methods.exact.recipe import exact_bytes, leaving_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
@@ -220,7 +219,7 @@ def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
     """Return the bytes that the machines of a cell of ``rows`` take."""
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
-    return max(solver_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, 1), trial, left_out)
+    return max(exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, 1), trial, left_out)
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:

@@ -30,7 +30,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
@@ -135,7 +135,9 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     here = data.cluster if data.in_memory else fit.run.here()
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
-    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
+    size = data.dtype.itemsize
+    made = model_bytes(fit.kernel.alike, count, data.features, size, CPU_COUNT)
+    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, size), made)
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
         shape = data.rows, data.features
