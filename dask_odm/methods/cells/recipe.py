@@ -191,7 +191,7 @@ def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
 
 def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings) -> int:
     """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell."""
-    of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
+    of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit)
     return max(rows * row_bytes(data), rows * held_row_bytes(data, settings) + threads * of_thread)
 
 

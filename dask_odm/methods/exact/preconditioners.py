@@ -123,9 +123,9 @@ def block_bytes(kernel: Kernel, n: int, r: int, d: int, itemsize: int, threads: 
 
     The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
     """
-    rows = min(n, BLOCK_ROWS)
+    rows = -(-n // -(-n // BLOCK_ROWS))
     splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * READ_BYTES
-    gathered = 2 * rows * _blocks_at_once(n, rows, d, itemsize, threads) * d * itemsize  # includes what is read for it
+    gathered = min(n, rows * _blocks_at_once(n, rows, d, itemsize, threads)) * d * itemsize
     # scaled features, their products with a factor, the block with its factor and inverse
     of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, 8, 1)
     inner = (BLOCK_GROUPS + 2) * 8 * r * r
