@@ -37,6 +37,7 @@ from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
+SCALED_BYTES = 4 << 20  # most bytes of rows that are scaled at a time, to find their groups
 EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
 
@@ -87,8 +88,10 @@ class Shuffle:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        # a task holds a chunk, its rows in another order, scaled, and packed for its groups
-        self.cluster.require(5 * self.store.chunk_nbytes, self.store.n_chunks, "Shuffling the store")
+        # a task holds a chunk, perhaps encoded too, and some of its rows in another order, scaled, and packed
+        chunk = self.store.chunk_nbytes
+        some = 3 * chunk if self.store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES)
+        self.cluster.require(2 * chunk + some, self.store.n_chunks, "Shuffling the store")
 
     def by_partitioner(self, partitioner: Partitioner, scaling: Scaling) -> StoredPartitions:
         """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""
@@ -241,5 +244,5 @@ def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
 def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:
     """Return the groups of a block's rows after scaling."""
     X = block.X
-    step = max(1, (16 << 20) // X[:1].nbytes)
+    step = max(1, SCALED_BYTES // X[:1].nbytes)
     return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])
