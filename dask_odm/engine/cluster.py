@@ -60,7 +60,7 @@ GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
 JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
-ADVICE = "Use more partitions, fewer threads a worker or more memory."
+MORE_PARTITIONS = ("more partitions",)  # advice, see `Cluster.require`
 
 
 def active_client() -> Client | None:
@@ -155,9 +155,15 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, bool]:
-    """Return this process's `baseline_bytes`, and whether `TRIM` is set."""
-    return baseline_bytes(warm_up), bool(os.environ.get(TRIM))
+_first_baseline: list[int] = []  # of this process, when it was first asked
+
+
+def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, int, bool]:
+    """Return this process's `baseline_bytes`, how much more that is than at first, and whether `TRIM` is set."""
+    found = baseline_bytes(warm_up)
+    _first_baseline.append(found)
+    del _first_baseline[1:]
+    return found, max(0, found - _first_baseline[0]), bool(os.environ.get(TRIM))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +175,8 @@ class Cluster:
     threads: int  # of each worker
     memory: int  # bytes that all tasks of one worker may take together, without its baseline
     limit: int  # the worker's memory limit in bytes, for messages
+    held: int = 0  # bytes that a worker has in use before any task, for messages
+    left: int = 0  # of these, bytes that earlier work has left, which a new process would not have
 
     def __str__(self) -> str:
         where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
@@ -201,13 +209,14 @@ class Cluster:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
-            baselines, trims = zip(*watch.ask_workers(_facts_of_worker, warm_up), strict=True)
+            baselines, left, trims = zip(*watch.ask_workers(_facts_of_worker, warm_up), strict=True)
             if any(trims):
                 logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM)
         smallest = min(worker["memory_limit"] or memory_limit_of_system() for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
-        return cls(client, len(workers), threads, int(USABLE * smallest) - max(baselines), smallest)
+        held = max(baselines)
+        return cls(client, len(workers), threads, int(USABLE * smallest) - held, smallest, held, max(left))
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None, threads: int = CPU_COUNT) -> Cluster:
@@ -243,14 +252,29 @@ class Cluster:
         each = min(self.threads, -(-tasks // self.workers))
         return self.memory // min(self.threads, tasks), max(1, self.threads // each)
 
-    def require(self, nbytes: int, tasks: int, what: str, advice: str = ADVICE) -> None:
-        """Raise MemoryLimitError, with both figures and advice, unless ``tasks`` tasks of ``nbytes`` each fit."""
+    def require(self, nbytes: int, tasks: int, what: str, advice: str | tuple[str, ...] = ()) -> None:
+        """Raise MemoryLimitError, with both figures and advice, unless ``tasks`` tasks of ``nbytes`` each fit.
+
+        ``advice`` is a sentence, or what to use apart from more memory, and from fewer threads if there are several.
+        """
         available, _ = self.share(tasks)
-        if nbytes > available:
-            raise MemoryLimitError(
-                f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
-                f"worker's limit of {format_bytes(self.limit)} are free for it. {advice}"
-            )
+        if nbytes <= available:
+            return
+        together = min(self.threads, tasks)
+        if not isinstance(advice, str):
+            threads = ("fewer threads a worker",) if self.client is not None and together > 1 else ()
+            *ways, last = *advice, *threads, "more memory"
+            advice = f"Use {', '.join(ways)} or {last}." if ways else f"Use {last}."
+        holds = ""
+        if self.client is not None:
+            holds = f" It holds {format_bytes(self.held)} already"
+            if together * nbytes <= self.memory + self.left:
+                holds += f", {format_bytes(self.left)} of them from earlier work, which client.restart() frees"
+            holds += "."
+        raise MemoryLimitError(
+            f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
+            f"worker's limit of {format_bytes(self.limit)} are free for it.{holds} {advice}"
+        )
 
     def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
         """Start ``tasks`` and return them as inputs for others; results stay on the workers that made them.

@@ -37,6 +37,7 @@ from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
+SMALLER_CHUNKS = ("smaller chunks of the store (chunk_rows of odm.ingest)",)
 SCALED_BYTES = 4 << 20  # most bytes of rows that are scaled at a time, to find their groups
 EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
@@ -91,7 +92,7 @@ class Shuffle:
         # a task holds a chunk, perhaps encoded too, and some of its rows in another order, scaled, and packed
         chunk = self.store.chunk_nbytes
         some = 3 * chunk if self.store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES)
-        self.cluster.require(2 * chunk + some, self.store.n_chunks, "Shuffling the store")
+        self.cluster.require(2 * chunk + some, self.store.n_chunks, "Shuffling the store", SMALLER_CHUNKS)
 
     def by_partitioner(self, partitioner: Partitioner, scaling: Scaling) -> StoredPartitions:
         """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""

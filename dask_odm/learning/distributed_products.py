@@ -237,8 +237,7 @@ class ClusterProducts(RowProducts):
         n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
         _, threads = cluster.share(self.parts)
-        advice = "Use fewer threads a worker or more memory."
-        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what, advice)
+        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what)
 
     @property
     def here(self) -> RowProducts:

@@ -60,7 +60,7 @@ from dask_odm.methods.search.trials import trial_bytes
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
-ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
+ADVICE = ("a smaller cell_rows",)
 # Numbers of 8 bytes beside a row's features. While the tree grows and rows are dealt to cells: target, weight and row
 # number as read and in order, place in a cell, pairs of row and cell; 7 were measured, and 14 of cells that overlap by
 # 0.3. While cells are solved: target, weight, row number, places in cells; 4 and 6, besides what machines find.
