@@ -189,9 +189,12 @@ def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
     return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
 
 
-def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings) -> int:
-    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell."""
-    of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit)
+def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings, each: int = 1) -> int:
+    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell.
+
+    A cell is solved by ``each`` threads.
+    """
+    of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit, each)
     return max(rows * row_bytes(data), rows * held_row_bytes(data, settings) + threads * of_thread)
 
 
@@ -215,11 +218,13 @@ def rows_of_bytes(data: TrainingData) -> int:
     return max(1, 3 * COPIED_BYTES // row_bytes(data))
 
 
-def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
-    """Return the bytes that the machines of a cell of ``rows`` take."""
+def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> int:
+    """Return the bytes that a cell of ``rows`` takes: its rows, as they are and scaled, and its machines."""
+    copies = rows * (2 * data.features * data.dtype.itemsize + 12 * 8)
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
-    return max(exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, 1), trial, left_out)
+    machines = exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
+    return copies + max(machines, trial, left_out)
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
@@ -246,8 +251,12 @@ def _solve_bins(
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
         held_bytes = largest * held_row_bytes(data, settings)
-        data.cluster.require(bin_bytes(largest, 1, data, settings), CPU_COUNT, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
+        # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
+        together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
+        each = CPU_COUNT // together
+        needed = bin_bytes(largest, 1, data, settings, each)
+        data.cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
+        of_cell = replace(held.run, memory_limit=data.cluster.share(together)[0] - held_bytes, threads=each)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
