@@ -73,6 +73,12 @@ def groups_of_arrays(
     return np.concatenate([groups(X[i : i + step]) for i in range(0, len(X), step)]), groups.count
 
 
+def shuffle_bytes(store: Store) -> int:
+    """Return the bytes of a task of a shuffle: a chunk, perhaps encoded too, and rows in order, scaled and packed."""
+    chunk = store.chunk_nbytes
+    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES))
+
+
 @dataclass(frozen=True, eq=False)
 class Shuffle:
     """Shuffle of the rows of a store that have a target and a positive weight, to ``folder``.
@@ -89,10 +95,7 @@ class Shuffle:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        # a task holds a chunk, perhaps encoded too, and some of its rows in another order, scaled, and packed
-        chunk = self.store.chunk_nbytes
-        some = 3 * chunk if self.store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES)
-        self.cluster.require(2 * chunk + some, self.store.n_chunks, "Shuffling the store", SMALLER_CHUNKS)
+        self.cluster.require(shuffle_bytes(self.store), self.store.n_chunks, "Shuffling the store", SMALLER_CHUNKS)
 
     def by_partitioner(self, partitioner: Partitioner, scaling: Scaling) -> StoredPartitions:
         """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""

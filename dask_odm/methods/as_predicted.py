@@ -99,9 +99,9 @@ def held_as_predicted(
     return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
-def model_bytes(kernel: Kernel, support: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the bytes of a model of ``support`` rows that is made, and predicts the rows that it was learned from."""
-    return support * d * itemsize + predicting_bytes(kernel, support, d, threads, single=itemsize == 4)
+def model_bytes(kernel: Kernel, support: int, n: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the bytes of a model of ``support`` rows that is made, and predicts the n rows that it learned from."""
+    return support * d * itemsize + predicting_bytes(kernel, support, n, d, threads, single=itemsize == 4)
 
 
 def weights_as_predicted(

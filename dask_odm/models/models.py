@@ -103,16 +103,17 @@ def most_rows(d: int) -> int:
     return max(64, PREDICTED_BYTES // (8 * d))
 
 
-def predicting_bytes(kernel: Kernel, support: int, d: int, threads: int, *, single: bool = True) -> int:
-    """Return the bytes that predictions take by so many ``support`` rows, beside these, however many rows there are.
+def predicting_bytes(kernel: Kernel, support: int, n: int, d: int, threads: int, *, single: bool = True) -> int:
+    """Return the bytes that predictions of ``n`` rows take by so many ``support`` rows, beside these.
 
     Rows of a ``single`` precision may be predicted in float64, and are scaled first.
     """
     some = min(support, 4096, max(1, PANEL_BYTES // (d * (4 if single else 8))))
-    rows = min(most_rows(d), 4 * PREDICTED_ROWS)
+    rows = min(n, most_rows(d), 4 * PREDICTED_ROWS)
     scaled = (12 if single else 8) * d
-    packed, left = (kernel.packed_bytes(count, d, 8) for count in (some, rows))
-    return packed + max(some * scaled, threads * (rows * scaled + left + 8 * BLOCK * BLOCK))
+    tile = 0 if kernel.makes_panels(d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
+    left = rows * (scaled + 8 * (d + 10)) + tile
+    return kernel.packed_bytes(some, d, 8) + max(some * scaled, threads * left)
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,20 +68,19 @@ def _block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
     """Return how many of ``n`` rows are packed at a time for a Gram matrix, on the right of a tile."""
     if kernel.packed_bytes(n, d, itemsize) <= PACKED_BYTES:
         return n
-    return min(n, ROWS_OF_THREAD, max(64, BLOCK_BYTES // (d * itemsize)))
+    return min(n, ROWS_OF_THREAD, ROWS_OF_THREAD if kernel.makes_panels(d) else max(64, BLOCK_BYTES // (d * itemsize)))
 
 
-def gram_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the bytes that `gram_of` takes besides rows and matrix, if values are computed in ``itemsize`` bytes."""
-    step = _block_rows(kernel, n, d, itemsize)
+def gram_bytes(kernel: Kernel, n: int, d: int, itemsize: int, of_value: int, threads: int) -> int:
+    """Return the bytes that `gram_of` takes besides rows and matrix, for values of so many bytes."""
+    step = _block_rows(kernel, n, d, of_value)
     some = min(step, ROWS_OF_THREAD)
-    left = some * d * itemsize + kernel.packed_bytes(some, d, itemsize)  # converted and packed
-    right = step * d * itemsize + kernel.packed_bytes(step, d, itemsize)
-    return (
-        max(right, kernel.packed_bytes(n, d, itemsize) + threads * left)
-        if step == n
-        else threads * (left + right + some * step * itemsize)
-    )
+    row = 0 if itemsize == of_value else d * of_value  # as it is converted
+    left = some * (row + (d + 10) * of_value)
+    right = step * row + kernel.packed_bytes(step, d, of_value)
+    if step == n:
+        return max(right, right - step * row + threads * left)
+    return threads * (left + right + some * step * of_value)
 
 
 def scaled_gram(kernel: Kernel, X: Array, root: Array, threads: int = 1) -> Array:

@@ -127,7 +127,7 @@ def block_bytes(kernel: Kernel, n: int, r: int, d: int, itemsize: int, threads: 
     splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * READ_BYTES
     gathered = min(n, rows * _blocks_at_once(n, rows, d, itemsize, threads)) * d * itemsize
     # scaled features, their products with a factor, the block with its factor and inverse
-    of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, 8, 1)
+    of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, itemsize, 8, 1)
     inner = (BLOCK_GROUPS + 2) * 8 * r * r
     return n * 8 * rows, max(splitting, gathered + threads * of_thread + inner)
 

@@ -30,7 +30,7 @@ logger = logging.getLogger("dask_odm")
 
 def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
-    return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, d, itemsize, threads))
+    return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, n, d, itemsize, threads))
 
 
 NEWTON = Purpose("Newton", exact_bytes)

@@ -84,7 +84,7 @@ def _held_bytes(
     kernel: Kernel, n: int, d: int, itemsize: int, of_matrix: int, threads: int, limits: ExactLimits
 ) -> int:
     """Return the bytes of a solve whose Gram matrix is in memory, with ``of_matrix`` bytes for each of its numbers."""
-    making = gram_bytes(kernel, n, d, of_matrix, threads)
+    making = gram_bytes(kernel, n, d, itemsize, of_matrix, threads)
     # the gap of a float32 matrix is checked by products in float64
     checking = products_bytes(kernel, n, d, 8, threads) if of_matrix == 4 else 0
     landmarks = 3 * of_matrix * n * (n // 10) if n >= limits.landmark_rows else 0
@@ -99,7 +99,7 @@ def _preconditioned_bytes(
     r = landmark_count(n)
     m = min(n, limits.direct_rows)
     products = products_bytes(kernel, n, d, of_value, threads)
-    direct = 8 * m * m + m * d * itemsize + gram_bytes(kernel, m, d, 8, threads)
+    direct = 8 * m * m + m * d * itemsize + gram_bytes(kernel, m, d, itemsize, 8, threads)
     kept, making = preconditioner_bytes(n, r, d, itemsize, threads)
     blocks, scratch = block_bytes(kernel, n, r, d, itemsize, threads)
     start = _start_bytes(kernel, n, d, itemsize, threads, limits)

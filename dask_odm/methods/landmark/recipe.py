@@ -144,7 +144,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     size = data.dtype.itemsize
-    made = model_bytes(fit.kernel.alike, count, data.features, size, CPU_COUNT)
+    made = model_bytes(fit.kernel.alike, count, data.rows, data.features, size, CPU_COUNT)
     needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, size), made)
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
@@ -209,11 +209,12 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     # those of every group of rows; what they are gathered from, or all that are joined, two by two
     drawing = (min(groups * drawn, n) + (3 if groups > 1 else 1) * drawn) * row
     making = drawn * row + packed + CPU_COUNT * 2 * 8 * STEP * d  # of the preconditioner
-    checking = packed + CPU_COUNT * 8 * residual_rows(d) * (2 * d + 2 * r)  # of the gap for the kernel itself
+    checking = packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)  # of the gap for the kernel itself
     # the Gram matrix, its factor and blocks, the preconditioner with its factor and values
     squares = 8 * (5 * r * r + drawn * r)
     # the landmarks, packed for kernel values in float64 at last, or their Gram matrix in the making
-    return tiles + squares + r * d * itemsize + max(3 * packed, rough, packed + max(drawing, making, checking))
+    solving = tiles + max(rough, packed + max(drawing, making))
+    return squares + r * d * itemsize + max(3 * packed, solving, packed + checking)
 
 
 def _solve(

@@ -159,7 +159,7 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         dealt = GroupedPartitioner(leaves, leaves.count, fit.run.seed, skip_empty=True)
     with seen.partitions(dealt) as rows:
         if data.in_memory and seen.kernel.name != "linear":
-            needed = model_bytes(seen.kernel, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
+            needed = model_bytes(seen.kernel, data.rows, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
             rows.cluster.require(needed, 1, f"A model of up to {data.rows} rows", MODEL_ADVICE)
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
         counts = job.partitions.counts

@@ -14,7 +14,7 @@ from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
-from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_bytes, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
 from dask_odm.methods.exact.systems import ExactLimits, GramSystem, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
@@ -130,6 +130,30 @@ def test_goes_on_to_the_same_bits_where_float64_has_no_matrix():
     for state in states[first - 1 : first + 2]:
         again = solve_exact(p.losses, products, settings, limits=limits, resume=state)
         np.testing.assert_array_equal(again.coefficients, whole.coefficients)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1e-4), Laplacian(1.0, 1e-4), Polynomial(1.0, 1e-4, 1.0, 2)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wide_rows_are_packed_block_by_block(kernel, dtype):
+    X = np.random.default_rng(0).standard_normal((300, 6000), dtype=np.float32)
+    found = gram_of(kernel, X, np.dtype(dtype), 2)
+    np.testing.assert_allclose(found, found.T, rtol=1e-6)
+    np.testing.assert_allclose(found, kernel.tile(X.astype(np.float64), X.astype(np.float64)), rtol=1e-4)
+    tracemalloc.start()
+    try:
+        gram_of(kernel, X, np.dtype(dtype), 2, found)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = gram_bytes(kernel, *X.shape, 4, found.itemsize, 2)
+    assert peak <= told <= 2 * peak
+
+
+def test_rows_that_follow_each_other_are_not_copied():
+    X = np.arange(12.0).reshape(6, 2)
+    products = RowProducts(RBF(), X, 0)
+    assert np.shares_memory(products.rows(np.arange(1, 5)), X)
+    np.testing.assert_array_equal(products.rows(np.array([1, 2, 4])), X[[1, 2, 4]])
 
 
 def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
