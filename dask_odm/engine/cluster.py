@@ -262,9 +262,10 @@ class Cluster:
             return
         together = min(self.threads, tasks)
         if not isinstance(advice, str):
-            threads = ("fewer threads a worker",) if self.client is not None and together > 1 else ()
-            *ways, last = *advice, *threads, "more memory"
-            advice = f"Use {', '.join(ways)} or {last}." if ways else f"Use {last}."
+            ways = list(advice)
+            if self.client is not None and together > 1:
+                ways.append("fewer threads a worker")
+            advice = f"Use {', '.join(ways)} or more memory." if ways else "Use more memory."
         holds = ""
         if self.client is not None:
             holds = f" It holds {format_bytes(self.held)} already"

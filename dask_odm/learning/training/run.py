@@ -21,8 +21,9 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.kernels import KERNELS, Linear, from_parameters
+from dask_odm.kernels import KERNELS, from_parameters
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.named import Linear
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.training.checkpoints import check_checkpoint, open_checkpoint
 from dask_odm.typing import Array

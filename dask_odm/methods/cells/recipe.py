@@ -253,10 +253,10 @@ def _solve_bins(
         held_bytes = largest * held_row_bytes(data, settings)
         # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
         together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
-        each = CPU_COUNT // together
-        needed = bin_bytes(largest, 1, data, settings, each)
+        of_cell_threads = CPU_COUNT // together
+        needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
         data.cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(held.run, memory_limit=data.cluster.share(together)[0] - held_bytes, threads=each)
+        of_cell = replace(held.run, memory_limit=data.cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
