@@ -166,7 +166,9 @@ class MemoryData(TrainingData):
         return digest.hexdigest()
 
     def _at(self, index: Array) -> MemoryData:
-        """Return the rows at ``index``."""
+        """Return the rows at ``index``, which are not copied if they are all in their order."""
+        if np.array_equal(index, np.arange(self.rows)):
+            return replace(self, copies=None)
         rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
         return replace(self, **rows, copies=None)
 

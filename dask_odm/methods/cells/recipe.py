@@ -127,6 +127,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
     known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
+    del sample  # a scaled copy of the rows, if these are few
     if known is not None:
         settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
@@ -255,8 +256,9 @@ def _solve_bins(
         together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
         of_cell_threads = CPU_COUNT // together
         needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
-        data.cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(held.run, memory_limit=data.cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
+        cluster = replace(data.cluster, memory=data.cluster.memory - data.held_bytes())
+        cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
+        of_cell = replace(held.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
