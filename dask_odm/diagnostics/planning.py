@@ -222,7 +222,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     n = store.rows
     r = min(n, Landmark().n_landmarks)
     row = store.features, store.dtype.itemsize
-    needed = span_pass_bytes(r, *row, start_rows(n, r))
+    needed = span_pass_bytes(r, *row, start_rows(n, r), n)
     held = solver_bytes(r, store.features, n, store.dtype.itemsize)
     passes = StorePasses(store, cluster)
     work = _by_passes(passes, costs.passes, needed, SKETCH * r * drawn_bytes(*row), held, kept=True)
@@ -252,7 +252,7 @@ def _by_passes(
 
 def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     """Return the work of a shuffle to bins and of their solution, which meets in the client."""
-    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype, labelled_rows=store.rows)
+    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype, labelled_rows=store.rows, in_memory=False)
     fit: Any = SimpleNamespace(axes=None, loo=False, kernel=KernelChoice("rbf"))
     cell_rows = min(store.rows, Cells().most_rows(pairs=False))
     settings = CellSettings(fit, (1.0, 1.0), False, 1.0, cell_rows, 0.0)

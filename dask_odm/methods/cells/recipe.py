@@ -196,7 +196,18 @@ def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSetting
     A cell is solved by ``each`` threads.
     """
     of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit, each)
-    return max(rows * row_bytes(data), rows * held_row_bytes(data, settings) + threads * of_thread)
+    return max(_less_copies(rows * row_bytes(data), rows, data), _held(rows, data, settings) + threads * of_thread)
+
+
+def _held(rows: int, data: TrainingData, settings: CellSettings) -> int:
+    """Return the bytes of the ``rows`` of a bin while its cells are solved."""
+    return _less_copies(rows * held_row_bytes(data, settings), rows, data)
+
+
+def _less_copies(nbytes: int, rows: int, data: TrainingData) -> int:
+    """Return ``nbytes`` without copies that are not made: of all rows in memory, and scaled ones of many bytes."""
+    copy = rows * data.features * data.dtype.itemsize
+    return nbytes - copy * (int(data.in_memory and rows >= data.rows) + int(copy > COPIED_BYTES))
 
 
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
@@ -221,7 +232,7 @@ def rows_of_bytes(data: TrainingData) -> int:
 
 def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> int:
     """Return the bytes that a cell of ``rows`` takes: its rows, as they are and scaled, and its machines."""
-    copies = rows * (2 * data.features * data.dtype.itemsize + 12 * 8)
+    copies = _less_copies(rows * (2 * data.features * data.dtype.itemsize + 12 * 8), rows, data)
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
     machines = exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
@@ -251,7 +262,7 @@ def _solve_bins(
     if held is not None:
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
-        held_bytes = largest * held_row_bytes(data, settings)
+        held_bytes = _held(largest, data, settings)
         # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
         together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
         of_cell_threads = CPU_COUNT // together
@@ -275,7 +286,7 @@ def _solve_bins(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        held_bytes = largest * held_row_bytes(data, settings)
+        held_bytes = _held(largest, data, settings)
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
         group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)

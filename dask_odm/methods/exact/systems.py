@@ -56,6 +56,7 @@ class ExactLimits:
         return n <= (self.dense_rows if double else self.whole_rows) and n * d <= self.whole_numbers
 
 
+FREED_BYTES = 8 << 20  # most bytes that a thread has freed and the allocator keeps for it
 LIMITS = ExactLimits()
 NODE_LIMITS = ExactLimits(rounding_rows=1024)  # of a tree, whose small nodes pass on what they find
 
@@ -100,6 +101,7 @@ def _preconditioned_bytes(
     m = min(n, limits.direct_rows)
     products = products_bytes(kernel, n, d, of_value, threads)
     direct = 8 * m * m + m * d * itemsize + gram_bytes(kernel, m, d, itemsize, 8, threads)
+    direct += min(products, threads * FREED_BYTES)  # of products before it
     kept, making = preconditioner_bytes(n, r, d, itemsize, threads)
     blocks, scratch = block_bytes(kernel, n, r, d, itemsize, threads)
     start = _start_bytes(kernel, n, d, itemsize, threads, limits)
