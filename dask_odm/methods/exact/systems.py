@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError
 
+from dask_odm.engine.tasks import return_free_memory
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.products import Multiply, Products, products_bytes
@@ -216,6 +217,8 @@ class ProductSystem:
         return 0.01
 
     def _factor(self, active: Array, root: Array) -> ActiveFactor:
+        if len(active) >= 1024:  # takes far longer than this
+            return_free_memory()  # of blocks, which threads had
         X = self.products.rows(active)
         threads = self.threads
         try:
