@@ -65,7 +65,7 @@ from pathlib import Path
 import numpy as np
 from dask.utils import parse_bytes
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.engine.tasks import return_free_memory
+from dask_odm.linalg.threads import return_free_memory
 
 def status(name):
     return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

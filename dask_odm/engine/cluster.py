@@ -33,10 +33,10 @@ from dask.utils import format_bytes, parse_bytes
 
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.data.storage.files import load_bytes, save_bytes
-from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
+from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import return_free_memory, run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.storage.files import load_array, map_array, reserve
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
+from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import (
@@ -36,7 +36,7 @@ from dask_odm.learning.problem.products import (
 )
 from dask_odm.linalg.csr_rows import row_width
 from dask_odm.linalg.row_passes import tree_sum
-from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.linalg.threads import return_free_memory, single_threaded_blas
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:  # scikit-learn comes with these, and tasks load this module

@@ -15,6 +15,7 @@ from dask_odm.events import Meter
 
 T = TypeVar("T")
 MOST_THREADS = 64  # threads of the pool of this process
+_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 class _SingleThreadedBlas:
@@ -217,3 +218,13 @@ def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
     A task must not wait for one that has not begun, since it might never begin.
     """
     return [future for future in futures if not future.cancel()]
+
+
+def return_free_memory() -> None:
+    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
+
+    glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
+    """
+    trim = getattr(_LIBC, "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from dask_odm.engine.tasks import return_free_memory
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.products import Multiply, Products, products_bytes
 from dask_odm.linalg.lapack import symmetric_product
 from dask_odm.linalg.systems import conjugate_gradients
+from dask_odm.linalg.threads import return_free_memory
 from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gram_bytes, scaled_gram
 from dask_odm.methods.exact.preconditioners import (
     ActivePreconditioner,
