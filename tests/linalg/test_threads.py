@@ -22,6 +22,18 @@ def test_run_threads_keeps_the_order_and_passes_errors_on(threads):
         run_threads(lambda i: 1 // i, [1, 0], threads)
 
 
+def test_the_thread_that_was_last_at_work_is_asked_first():
+    """The allocator keeps what each thread has freed: threads in turn would hold more than those that work together."""
+    together = threading.Barrier(8)
+    run_threads(lambda _: together.wait(10), range(8), 8)
+    seen = set()
+    for _ in range(30):
+        pair = threading.Barrier(2)
+        seen |= set(run_threads(lambda _, pair=pair: pair.wait(10) * 0 + threading.get_ident(), range(2), 2))
+        time.sleep(0.001)  # whoever has ended waits again
+    assert len(seen) <= 3
+
+
 def test_items_share_threads_with_those_that_work_beside_them():
     begun, alone = threading.Barrier(2), threading.Event()
 
