@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial, reduce
 from itertools import chain, pairwise
 from pathlib import Path
@@ -223,6 +223,7 @@ class Cluster:
     limit: int  # the worker's memory limit in bytes, for messages
     held: int = 0  # bytes that a worker has in use before any task, for messages
     left: int = 0  # of these, bytes that earlier work has left, which a new process would not have
+    reserved: int = 0  # bytes that a fit holds beside its tasks, which `memory` lacks
 
     def __str__(self) -> str:
         where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
@@ -300,6 +301,10 @@ class Cluster:
         """Number of tasks that equal work is cut into: one for each of many threads, and up to four for each of few."""
         return self.slots * max(1, min(4, FEW_TASKS // self.slots))
 
+    def without(self, nbytes: int) -> Cluster:
+        """Return the cluster while a fit holds ``nbytes`` beside its tasks."""
+        return replace(self, memory=self.memory - nbytes, reserved=self.reserved + nbytes)
+
     def share(self, tasks: int) -> tuple[int, int]:
         """Return the bytes and threads for each of ``tasks`` equal tasks that run at the same time."""
         # memory is for the worst case: Dask may run the tasks on fewer workers than there are
@@ -326,9 +331,12 @@ class Cluster:
             if together * nbytes <= self.memory + self.left:
                 holds += f", {format_bytes(self.left)} of them from earlier work, which client.restart() frees"
             holds += "."
+        # what is reserved is needed too: "0 B are free" would tell no shortage
+        beside = self.reserved // together
+        free = max(0, available + beside)
         raise MemoryLimitError(
-            f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
-            f"worker's limit of {format_bytes(self.limit)} are free for it.{holds} {advice}"
+            f"{what} needs {format_bytes(nbytes + beside)} per task, but only {format_bytes(free)} of a worker's limit "
+            f"of {format_bytes(self.limit)} are free for it.{holds} {advice}"
         )
 
     def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:

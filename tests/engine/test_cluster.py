@@ -261,6 +261,14 @@ def test_a_refusal_says_what_workers_hold_and_what_a_restart_would_free():
     assert refusal(12, client=None, left=5) == "Use more memory.", "this process has no workers"
 
 
+def test_a_refusal_tells_what_a_fit_needs_beside_its_tasks():
+    """A limit below the rows themselves would leave 0 B free, which does not say how much is short."""
+    local = Cluster(None, 1, 1, 60, 300).without(100).without(20)
+    assert local.memory == -60
+    with pytest.raises(MemoryLimitError, match="It needs 220 B per task, but only 60 B of a worker's limit of 300 B"):
+        local.require(100, 1, "It")
+
+
 @pytest.mark.parametrize(
     ("case", "expected"),
     [

@@ -320,7 +320,7 @@ class MemoryKernelData(KernelData):
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
         held = self.data.held_bytes() + (found.X.nbytes if isinstance(found.X, np.ndarray) else 0)
         cluster = self.data.cluster
-        yield MemoryPartitioned(found, self.scaling, replace(cluster, memory=cluster.memory - held), self)
+        yield MemoryPartitioned(found, self.scaling, cluster.without(held), self)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.raw(index), self.data.kept[index]

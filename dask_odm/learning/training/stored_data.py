@@ -288,7 +288,7 @@ class StoredPartitioned(PartitionedRows):
         if cluster.client is None:
             purpose = purpose.with_reserved(reserved)
         else:
-            cluster = replace(cluster, memory=cluster.memory - reserved)
+            cluster = cluster.without(reserved)
         rows, _ = self.partitions.rows(0, len(self.partitions.counts), self.seen.scaling, 0)
         path = os.path.join(self.folder, "root")
         os.mkdir(path)

@@ -267,7 +267,7 @@ def _solve_bins(
         together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
         of_cell_threads = CPU_COUNT // together
         needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
-        cluster = replace(data.cluster, memory=data.cluster.memory - data.held_bytes())
+        cluster = data.cluster.without(data.held_bytes())
         cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(held.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
         factors = tuple(1.0 for _ in held.factors)
