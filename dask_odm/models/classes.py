@@ -100,7 +100,9 @@ def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int
     """Return the code of the label of each row, and the different labels with their codes."""
     y = unmasked(y, labels=True)
     if y.dtype.kind in "mM":  # of which `tolist` would make numbers
-        y = np.where(np.isnat(y), None, y.astype(str))
+        days = y.astype(str).astype(object)
+        days[np.isnat(y)] = None
+        y = days
     if y.dtype.kind in "biufUS":
         distinct, of = np.unique(y, return_inverse=True)
         labels = distinct.tolist()
