@@ -350,10 +350,11 @@ def _say_what_was_rounded(source: TableSource, most: int = 5) -> None:
     names = joined([source.feature(column) for column in sorted(found)[:most]])
     others = f" and {len(found) - most} more columns" if len(found) > most else ""
     number, became = found[min(found)]
+    example = f"{number} to {became}" if number != became else f"one to {became}"  # text is read as floats
     way_out = "; dtype='float64' (--dtype float64) keeps 15 digits" if abs(became) < 2**53 else ""
     logger.warning(
-        "%s: %s%s: whole numbers are rounded, such as %d to %d; leave an identifier out, of files by drop= (--drop)%s.",
-        source.description, names, others, number, became, way_out
+        "%s: %s%s: whole numbers are rounded, such as %s; leave an identifier out, of files by drop= (--drop)%s.",
+        source.description, names, others, example, way_out
     )  # fmt: skip
 
 

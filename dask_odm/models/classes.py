@@ -99,6 +99,10 @@ def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
 def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
     """Return the code of the label of each row, and the different labels with their codes."""
     y = unmasked(y, labels=True)
+    if y.dtype.kind in "mM":  # of which `tolist` would make numbers
+        days = y.astype(str).astype(object)
+        days[np.isnat(y)] = None
+        y = days
     if y.dtype.kind in "biufUS":
         distinct, of = np.unique(y, return_inverse=True)
         labels = distinct.tolist()

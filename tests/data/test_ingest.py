@@ -260,6 +260,22 @@ def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
                 assert "dtype='float64'" in message
 
 
+def test_a_number_that_text_already_rounded_is_told_as_what_it_became(tmp_path, caplog):
+    (tmp_path / "a.csv").write_text("id,y\n1234567890123456789,0\n5,1\n")
+    ingest(tmp_path / "a.csv", tmp_path / "s.zarr", dtype="float64")
+    (record,) = caplog.records
+    assert "whole numbers are rounded, such as one to 1234567890123456768; leave" in record.getMessage()
+
+
+def test_bytes_that_are_no_text_are_no_label(tmp_path):
+    """A replacement character would make them one class."""
+    labels = np.array([b"x", b"\xfe", b"\xff"], dtype=object)
+    with pytest.raises(InputError, match=r"X, row 1: the label b'\\xfe' is bytes that are no UTF-8 .* label\.hex\(\)"):
+        ingest((np.zeros((3, 1)), labels), tmp_path / "a.zarr")
+    store = ingest((np.zeros((3, 1)), [label.hex() for label in labels]), tmp_path / "a.zarr")
+    assert store.classes == ("78", "fe", "ff")
+
+
 def test_a_measurement_is_no_label(tmp_path):
     with pytest.raises(InputError, match="row 32767: more than 32767 different labels"):
         ingest((np.zeros((40_000, 1)), np.arange(40_000) + 0.5), tmp_path / "a.zarr", target="classes")

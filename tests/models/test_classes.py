@@ -88,6 +88,13 @@ def test_labels_of_another_type_that_match_nothing_are_refused(tmp_path):
             call()
 
 
+def test_dates_are_no_numbers_that_a_model_might_lack():
+    days = np.where(Y, "2020-01-01", "NaT").astype("datetime64[ns]")  # which `tolist` makes whole numbers
+    model = ODMClassifier().fit(X, Y.astype(int))
+    with pytest.raises(InputError, match=r"none of the labels of y, .*2020-01-01"):
+        model.score(X, days)
+
+
 def test_rows_of_classes_that_the_model_lacks_count_as_wrong():
     model = ODMClassifier().fit(X, Y.astype(int))
     assert model.score(X, np.full(len(X), 7)) == 0.0  # as for a fold that leaves out all rows of a rare class

@@ -58,7 +58,8 @@ class CsvSource(TableSource):
     def __init__(self, paths: Sequence[str], reading: Reading) -> None:
         size = sum(map(file_size, paths))
         self._paths = tuple(paths)
-        opening = _opening(paths[0], blanks=reading.text is None)
+        self._words_first = "0" in map(str, (reading.label, reading.text_column, *reading.drop))
+        opening = _opening(paths[0], blanks=reading.text is None, words_first=self._words_first)
         self._separator = opening.separator
         self._names = opening.fields
         self._count = len(opening.fields)  # columns that the lines hold; those of folders come after them
@@ -81,7 +82,7 @@ class CsvSource(TableSource):
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return the number of the last line before the rows."""
-        found = _opening(path, self._separator)
+        found = _opening(path, self._separator, words_first=self._words_first)
         if self._header and found.fields != self._names:
             raise InputError(f"{path}, line {found.number}: the columns are not those of {self._paths[0]}.")
         return found.number if self._header else found.number - 1
@@ -245,10 +246,11 @@ class _Opening:
         return not all(map(_THOUSANDS.fullmatch, commas))
 
 
-def _opening(path: str, separator: str | None = None, *, blanks: bool = True) -> _Opening:
+def _opening(path: str, separator: str | None = None, *, blanks: bool = True, words_first: bool = False) -> _Opening:
     """Read the first lines of a file, whose ``separator`` they tell; ``blanks`` says whether blanks may separate.
 
-    A comment right before the rows has the names of the columns if it has as many fields, none of them a number.
+    A comment right before the rows has the names of the columns if it has as many fields, none of them a number. With
+    numbers it is a row, if the first column may hold words (``words_first``).
     """
     lines = list(opening_lines(path))
     told = _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(b" "))
@@ -257,14 +259,20 @@ def _opening(path: str, separator: str | None = None, *, blanks: bool = True) ->
         lines = lines[1:]
     comments = list(takewhile(lambda line: line[1].startswith(b"#"), lines))
     lines = lines[len(comments) :] or lines
-    separator = separator or _find_separator([line for _, line in lines], blanks)
     number, first = lines[0]
+    rest = [line for _, line in lines[1:] if not line.startswith(b"#")]
+    separator = separator or _find_separator([first, *rest], blanks)
     fields = _split(path, number, first, separator)
-    rest = [line for _, line in lines[1:]]
-    if comments and comments[-1][0] < number:
-        names = [field.strip(_BLANK) for field in _loose_fields(comments[-1][1].lstrip(b"# "), separator)]
-        if len(names) == len(fields) > 1 and not any(map(is_number, names)) and any(map(is_number, fields)):
-            return _Opening(path, comments[-1][0], names, [first, *rest], separator)
+    while comments and comments[-1][0] < number:
+        above, line = comments.pop()
+        names = [field.strip(_BLANK) for field in _loose_fields(line.lstrip(b"# "), separator)]
+        has_numbers = any(map(is_number, names))
+        if len(names) == len(fields) > 1 and not has_numbers and any(map(is_number, fields)):
+            return _Opening(path, above, names, [first, *rest], separator)
+        if not (words_first and has_numbers and len(names) == len(fields)):
+            break
+        rest = [first, *rest]
+        number, first, fields = above, line, _split(path, above, line, separator)
     return _Opening(path, number, fields, rest, separator)
 
 
@@ -329,6 +337,12 @@ def _split(path: str, number: int, line: bytes, separator: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 text; convert the file.") from error
     except csv.Error as error:
+        if "expected after" in str(error):
+            raise InputError(
+                f"{path}, line {number}: a quotation mark within a field; separators of columns are {shown(separator)} "
+                "here. Write a mark within quotations twice, or read the file by pandas.read_csv(path, sep=...) and "
+                "pass the frame."
+            ) from error
         why = "a carriage return" if b"\r" in line.rstrip(b"\r\n") else shown(str(error))[1:-1]
         raise InputError(f"{path}, line {number}: {why}; a field may not hold a line break.") from error
     return [field.strip(_BLANK) for field in fields]

@@ -244,11 +244,16 @@ def find_files(source: Any) -> list[str]:
     if not all(isinstance(item, str | os.PathLike) for item in items):
         raise InputError("a list must hold paths; give rows in memory as a NumPy array, or as a tuple (X, y).")
     files = [file for item in items for file in _expanded(item)]
-    named = [os.path.dirname(os.path.abspath(file)) for file in files if type(file) is str]
-    if len(named) < 2:
+    above = [_above(file) for file in files if not isinstance(file, PipedText)]
+    if len(items) < 2 or not above:
         return files
-    folder = os.path.commonpath(named)
-    return [FoundFile(file, folder) if type(file) is str else file for file in files]
+    folder = os.path.commonpath(above)  # so that lists of folders and of patterns tell columns as lists of files do
+    return [file if isinstance(file, PipedText) else FoundFile(file, folder) for file in files]
+
+
+def _above(file: str) -> str:
+    """Return the folder that a file was found below, or that it is in."""
+    return os.path.abspath(file.folder if isinstance(file, FoundFile) else os.path.dirname(os.path.abspath(file)))
 
 
 def detect_format(path: str) -> str:
@@ -284,7 +289,7 @@ def _told_by_name(path: str) -> str | None:
     if suffix in _SHEETS and os.path.exists(path):
         raise InputError(f"{path}: is a spreadsheet; save it as CSV.")
     if suffix == ".zip":
-        return _told_by_member(path)
+        return None  # what is in it tells
     kind = _of_suffix(stem.removesuffix(".tar") if suffix in COMPRESSIONS or suffix == ".tar" else path.lower())
     if suffix in COMPRESSIONS:
         _require_text(path, kind)
@@ -342,7 +347,7 @@ def _expanded(item: str | os.PathLike[str]) -> list[str]:
 def _folder(path: str) -> list[str]:
     """Return the files of a folder, and of the folders in it whose names tell columns."""
     try:
-        files = list(_files_below(path))
+        files = list(_files_below(path, path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}.") from error
     if not files:
@@ -350,17 +355,17 @@ def _folder(path: str) -> list[str]:
     return [FoundFile(file, path) for file in files]
 
 
-def _files_below(path: str) -> Iterator[str]:
+def _files_below(path: str, top: str) -> Iterator[str]:
     for name in sorted(filter(_is_data, os.listdir(path)), key=_order):
         file = os.path.join(path, name)
         if not os.path.isdir(file):
             yield file
         elif is_partition(name):
-            yield from _files_below(file)
+            yield from _files_below(file, top)
         else:
             inner = (each for _, _, names in os.walk(file) for each in sorted(filter(_is_data, names)))
             suffix = os.path.splitext(next(inner, ".csv"))[1] or ".csv"
-            pattern = os.path.join(path, "**", f"*{suffix}")
+            pattern = os.path.join(glob.escape(top), "**", f"*{suffix}")
             raise InputError(f"{path}: holds the folder {file}; name the files by a pattern such as '{pattern}'.")
 
 

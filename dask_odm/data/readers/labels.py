@@ -68,6 +68,11 @@ class LabelEncoder:
                     f"{place(int(np.argmax(local == i)))}: {_shown(value)} is not a label; use numbers, strings or "
                     "booleans, or another column by label= (--label)."
                 )
+            if isinstance(value, bytes) and not is_text(label):
+                raise InputError(
+                    f"{place(int(np.argmax(local == i)))}: the label {_shown(value)} is bytes that are no UTF-8 text; "
+                    "make text of the labels, as by label.hex()."
+                )
             if not is_text(label):
                 raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(label)}")
             table[i] = self._codes.setdefault(label, len(self._codes))
@@ -207,7 +212,7 @@ def plain_label(value: Any) -> Label | None:
     """Return a label as a Python value; None if it is missing or no label."""
     item = _item(value)
     if isinstance(item, bytes):
-        item = item.decode("utf-8", errors="replace")
+        item = item.decode("utf-8", errors="surrogateescape")  # bytes that are no text stay apart, and are no label
     if isinstance(item, str):
         return item if item.strip() else None
     if isinstance(item, Decimal) and item.is_finite():

@@ -13,25 +13,31 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.readers.lines import is_number
-from dask_odm.data.readers.sources import Columns
-from dask_odm.data.readers.tables import Table, refuse_kinds
+from dask_odm.data.readers.sources import Columns, shown
+from dask_odm.data.readers.tables import Table
 from dask_odm.errors import InputError
 
 _MISSING = ("__HIVE_DEFAULT_PARTITION__", "")
 
 
 class FoundFile(str):
-    """Path of a file that was found below a folder; ``in_folders`` has the columns in the names of those between."""
+    """Path of a file found below a ``folder``; ``in_folders`` has the columns in the names of those between."""
 
+    folder: str
     in_folders: dict[str, str | None]
 
     def __new__(cls, path: str, folder: str) -> FoundFile:
         """Make the path, and read the names of the folders on the way from ``folder``."""
         found = super().__new__(cls, path)
+        found.folder = folder
         between = os.path.dirname(os.path.relpath(path, folder)).split(os.sep)
         pairs = (name.partition("=") for name in between if is_partition(name))
-        found.in_folders = {unquote(key): None if value in _MISSING else unquote(value) for key, _, value in pairs}
+        found.in_folders = {_unquoted(key): None if value in _MISSING else _unquoted(value) for key, _, value in pairs}
         return found
+
+
+def _unquoted(name: str) -> str:
+    return unquote(name, errors="surrogateescape")  # bytes that are no text stay apart, and are refused as labels
 
 
 def is_partition(name: str) -> bool:
@@ -78,8 +84,13 @@ class _WithFolders:
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         self._table.require_numbers(where, columns, [i for i in wanted if i < self._begin])
-        kinds = [(i, "number" if self._is_number(i) else "string") for i in wanted if i >= self._begin]
-        refuse_kinds(where, [(columns.name(i), kind, "names of folders") for i, kind in kinds])
+        for i in wanted:
+            if i >= self._begin and not self._is_number(i):
+                raise InputError(
+                    f"{where}: {columns.name(i)} (names of folders) holds no numbers, but "
+                    f"{shown(self._values[i - self._begin] or '')}; choose the label with label= (--label), or leave "
+                    "the column out with drop= (--drop)."
+                )
 
     def _is_number(self, column: int) -> bool:
         value = self._values[column - self._begin]

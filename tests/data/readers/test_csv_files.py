@@ -190,6 +190,9 @@ DIALECTS = {
     "the separator named": ("sep=;\nl;w;kind\n1.5;2.25;a\n2;-.5;b\n", XY),
     "another separator named": ('"SEP=^"\r\nl^w^kind\r\n1.5^2.25^a\r\n2^-.5^b\r\n', XY),
     "comments": ("# logger 7, in the cellar, wet\n#\n\nl,w,kind\n1.5,2.25,a\n# off\n#8,8,b\n2,-.5,b\n#end", XY),
+    "decimal commas between comments": ("l;w;kind\n1,5;2,25;a\n# off\n2;-,5;b\n", XY),
+    "as many commas as semicolons between comments": ("1,5;0\n# off\n2,5;1\n", ([[1.5], [2.5]], ["0", "1"])),
+    "blanks between comments": ("l w kind\n1.5 2.25 a\n# off for a while\n2 -.5 b\n", XY),
     "names in a comment": ("# by hand\n# l,w,kind\n1.5,2.25,a\n2,-.5,b\n", XY),
     "savetxt": ("# l w kind\n1.5e+00 2.25e+00 a\n2.0e+00 -5.0e-01 b\n", XY),
     "blanks": ("l w kind\n1.5 2.25 a\n2 -.5 b\n", XY),
@@ -219,6 +222,8 @@ def test_dialects(tmp_path, dialect, suffix, block_bytes):
         ("l;w;y\n0.5;1;1,2\n2;3;2,3\n", {}, [[0.5, 1], [2, 3]], ["1,2", "2,3"]),  # numbers have a point
         ("#1,2,3,x\n#2,4,5,y\n", {"drop": 0}, [[2, 3], [4, 5]], ["x", "y"]),
         ("name,a,y\n#1,2,x\n#2,4,y\n", {"drop": "name"}, [[2], [4]], ["x", "y"]),
+        ("# ids\n#1,2,3,x\n#2,4,5,y\n3,6,7,x\n", {"drop": 0}, [[2, 3], [4, 5], [6, 7]], ["x", "y", "x"]),
+        ("#f00,1\n#f00,2\nred,3\n", {"label": "0"}, [[1], [2], [3]], ["#f00", "#f00", "red"]),
     ],
 )
 def test_what_is_no_dialect(tmp_path, text, options, X, y):
@@ -243,6 +248,10 @@ UNCLEAR = [
     ("a:b:kind\n1:2:x\n", r"line 1: 'a:b:kind' is one column; columns are .* pandas\.read_csv\(path, sep=\.\.\.\)"),
     ("a b kind\n1 2 x\n2 3\n", "line 1: 'a b kind' is one column; .* by blanks if all lines have as many words"),
     ("my export\na,b,kind\n1,2,x\n", "line 1: 'my export' is one column"),
+    (
+        '"a" "b"\n"1" 1 2\n"2" 2 3\n',
+        r"line 1: a quotation mark within a field; .* pandas\.read_csv\(path, sep=\.\.\.\)",
+    ),
     ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; a field may not hold a line break"),
 ]
 

@@ -101,6 +101,7 @@ PACKED = {
     "train.tbz2": lambda: tarred({"train.csv": CSV}, "w:bz2"),
     "train.csv.zst": lambda: zstd(CSV),
     "a.svm.zst": lambda: zstd(b"2 1:1\n4 1:3\n"),
+    "gzip.zip": lambda: gzip.compress(CSV),
 }
 
 

@@ -114,8 +114,27 @@ def test_missing_values_in_folders(tmp_path, writer):
 
 def test_words_in_folders_are_no_numbers(tmp_path):
     as_text("csv")(tmp_path / "data", FRAME, ["year", "kind"])
-    with pytest.raises(InputError, match=r"column 'kind' \(names of folders\) holds no numbers"):
+    with pytest.raises(InputError, match=r"column 'kind' \(names of folders\) holds no numbers.*drop= \(--drop\)"):
         read_all(tmp_path / "data", label="year")
+    assert open_source(tmp_path / "data", label="year", drop="kind").feature_names == ("a", "b")
+
+
+@pytest.mark.parametrize("names", [["data/year=2023", "data/year=2024"], ["data/year=2023/*", "data/year=2024/*"]])
+def test_lists_of_folders_and_patterns_tell_the_columns_that_lists_of_files_do(tmp_path, names):
+    as_text("csv")(tmp_path / "data", FRAME, ["year", "kind"])
+    sources = [str(tmp_path / name) for name in names]
+    assert open_source(sources, label="kind").feature_names == ("a", "b", "year")
+    found = find_files(sources)
+    assert open_source(found, label="kind").feature_names == ("a", "b", "year")  # the shell finds files first
+    assert sorted(found) == sorted(map(str, (tmp_path / "data").rglob("*.csv")))
+
+
+def test_bytes_in_names_of_folders_that_are_no_text_are_no_label(tmp_path):
+    for kind in ("%FE", "%FF"):  # which a replacement character would make one class
+        (tmp_path / f"kind={kind}").mkdir()
+        write_file(tmp_path / f"kind={kind}" / "part-0.csv", "a\n1\n")
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        ingest(tmp_path, tmp_path / "s.zarr", label="kind")
 
 
 def test_which_folders_tell_columns(tmp_path):
@@ -162,3 +181,10 @@ def test_another_folder_is_named_with_a_pattern(tmp_path):
     write_file(tmp_path / "data" / "deep" / "part.jsonl", "{}")
     with pytest.raises(InputError, match=r"holds the folder .*deep; name the files by a pattern .*\*\*/\*\.jsonl'"):
         find_files(tmp_path / "data")
+    inner = tmp_path / "x[1]" / "kind=p" / "deep"
+    inner.mkdir(parents=True)
+    write_file(inner / "part.csv", "a\n1\n")
+    with pytest.raises(InputError, match="by a pattern such as") as refused:
+        find_files(tmp_path / "x[1]")
+    pattern = str(refused.value).split("'")[1]
+    assert open_source(pattern, label="kind").feature_names == ("a",)  # what the message says keeps the columns
