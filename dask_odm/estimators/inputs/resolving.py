@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from dask.base import is_dask_collection
 from scipy.sparse import issparse
 from sklearn.utils.validation import _get_feature_names
 
@@ -217,6 +218,8 @@ def resolve(
         return replace(_aligned(rows, y, sample_weight), feature_names=names, numbers=numbers)
     if is_of(X, "dask.array", "Array"):
         return _aligned(X, y, sample_weight)
+    # NumPy would forget what Dask's arrays mask
+    y, sample_weight = (computed(each)[0] if is_dask_collection(each) else each for each in (y, sample_weight))
     return Given(X, y, sample_weight)
 
 
