@@ -198,7 +198,7 @@ def resolve(
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
     if y is None and model is None and needs_labels:
-        refuse_labels_inside(X)
+        refuse_labels_inside(X, "frame.to_pandas()" if is_converted else "frame")
     if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
         X, y = column_by_name(X, y if isinstance(y, str) else int(y), "y")
     elif model is None and is_dask_frame(X):
