@@ -7,7 +7,9 @@ Every step calls a public function, so this is also an example of how to combine
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,8 +61,20 @@ def run_demo(
     solver = odm.solvers.SODM(partitions, stop_at=partitions // 4)
     larger = _larger(root, say, rows, features, workers, worker_memory, solver)
     seconds = time.perf_counter() - started
-    say(f"\nStores, models and the plot are in {root} ({seconds:.0f} s).")
+    say(f"\nDone in {seconds:.0f} s. Files to open, in {root}:")
+    opened = [real["predictions"], larger["plot"]]
+    for path in filter(None, opened):
+        say(f"  {os.path.basename(path)}")
+    ends = "-model.zarr", "-test.zarr", ".html"
+    names = " ".join(shlex.quote(os.path.relpath(os.path.join(root, f"breast-cancer{end}"))) for end in ends)
+    say(f"Next, a page of what the first model learned:\n  {_program()} report {names}")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
+
+
+def _program() -> str:
+    """Return how a shell finds this package's command."""
+    found = os.path.join(os.path.dirname(sys.executable), "dask-odm")
+    return "dask-odm" if shutil.which("dask-odm") or not os.path.exists(found) else shlex.quote(os.path.relpath(found))
 
 
 def _real(root: str, say: Say) -> dict[str, Any]:

@@ -25,11 +25,13 @@ from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
 from dask_odm.engine.cluster import USABLE, Cluster, baseline_bytes
 from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
+from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
+from dask_odm.learning.training.run import KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, tree_nodes
 from dask_odm.methods.cells.recipe import bin_bytes, cells_tasks, rows_of_bin
 from dask_odm.methods.cells.workers import CellSettings
@@ -220,7 +222,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     n = store.rows
     r = min(n, Landmark().n_landmarks)
     row = store.features, store.dtype.itemsize
-    needed = span_pass_bytes(r, *row, start_rows(n, r))
+    needed = span_pass_bytes(r, *row, start_rows(n, r), n)
     held = solver_bytes(r, store.features, n, store.dtype.itemsize)
     passes = StorePasses(store, cluster)
     work = _by_passes(passes, costs.passes, needed, SKETCH * r * drawn_bytes(*row), held, kept=True)
@@ -250,8 +252,8 @@ def _by_passes(
 
 def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     """Return the work of a shuffle to bins and of their solution, which meets in the client."""
-    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype, labelled_rows=store.rows)
-    fit: Any = SimpleNamespace(axes=None, loo=False)
+    data: Any = SimpleNamespace(features=store.features, dtype=store.dtype, labelled_rows=store.rows, in_memory=False)
+    fit: Any = SimpleNamespace(axes=None, loo=False, kernel=KernelChoice("rbf"))
     cell_rows = min(store.rows, Cells().most_rows(pairs=False))
     settings = CellSettings(fit, (1.0, 1.0), False, 1.0, cell_rows, 0.0)
     bin_rows = rows_of_bin(data, settings)
@@ -264,7 +266,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
         2 * runs + min(bins, cluster.tasks) + tasks,
         # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
         16 * support + 6 * runs * bins,
-        max(5 * store.chunk_nbytes, bin_bytes(bin_rows, 1, data, settings)),
+        max(shuffle_bytes(store), bin_bytes(bin_rows, 1, data, settings)),
         support * (store.features * store.dtype.itemsize + KEPT),
         0.0,
     )

@@ -33,10 +33,10 @@ from dask.utils import format_bytes, parse_bytes
 
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.data.storage.files import load_bytes, save_bytes
-from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
+from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import return_free_memory, run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ ASYNCHRONOUS = (
     "The active Dask client is asynchronous and runs in this thread, which would wait for it for ever: call this in "
     'another thread, as in "await asyncio.to_thread(clf.fit, X, y)", or make the client without asynchronous=True.'
 )
-ADVICE = "Use more partitions, fewer threads a worker or more memory."
+MORE_PARTITIONS = ("more partitions",)  # advice, see `Cluster.require`
 
 
 def active_client() -> Client | None:
@@ -201,9 +201,15 @@ def baseline_bytes(warm_up: Callable[[], object]) -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, bool]:
-    """Return this process's `baseline_bytes`, and whether `TRIM` is set."""
-    return baseline_bytes(warm_up), bool(os.environ.get(TRIM))
+_first_baseline: list[int] = []  # of this process, when it was first asked
+
+
+def _facts_of_worker(warm_up: Callable[[], object]) -> tuple[int, int, bool]:
+    """Return this process's `baseline_bytes`, how much more that is than at first, and whether `TRIM` is set."""
+    found = baseline_bytes(warm_up)
+    _first_baseline.append(found)
+    del _first_baseline[1:]
+    return found, max(0, found - _first_baseline[0]), bool(os.environ.get(TRIM))
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +221,8 @@ class Cluster:
     threads: int  # of each worker
     memory: int  # bytes that all tasks of one worker may take together, without its baseline
     limit: int  # the worker's memory limit in bytes, for messages
+    held: int = 0  # bytes that a worker has in use before any task, for messages
+    left: int = 0  # of these, bytes that earlier work has left, which a new process would not have
 
     def __str__(self) -> str:
         where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
@@ -247,13 +255,14 @@ class Cluster:
                 raise ClusterError(f"Versions differ between client, scheduler and workers: {error}") from error
             warn_of_settings(watch)
             warm_up()  # workers on this machine then load loops from disk: compiling would take memory for good
-            baselines, trims = zip(*watch.ask_workers(_facts_of_worker, warm_up), strict=True)
+            baselines, left, trims = zip(*watch.ask_workers(_facts_of_worker, warm_up), strict=True)
             if any(trims):
                 logger.info("%s is set on workers: reading chunks is up to three times slower; unset it.", TRIM)
         smallest = min(worker["memory_limit"] or memory_limit_of_system() for worker in workers.values())
         smallest = smallest if limit is None else min(limit, smallest)
         threads = max(worker["nthreads"] for worker in workers.values())
-        return cls(client, len(workers), threads, int(USABLE * smallest) - max(baselines), smallest)
+        held = max(baselines)
+        return cls(client, len(workers), threads, int(USABLE * smallest) - held, smallest, held, max(left))
 
     @classmethod
     def local(cls, memory_limit: int | str | None = None, threads: int = CPU_COUNT) -> Cluster:
@@ -297,14 +306,30 @@ class Cluster:
         each = min(self.threads, -(-tasks // self.workers))
         return self.memory // min(self.threads, tasks), max(1, self.threads // each)
 
-    def require(self, nbytes: int, tasks: int, what: str, advice: str = ADVICE) -> None:
-        """Raise MemoryLimitError, with both figures and advice, unless ``tasks`` tasks of ``nbytes`` each fit."""
+    def require(self, nbytes: int, tasks: int, what: str, advice: str | tuple[str, ...] = ()) -> None:
+        """Raise MemoryLimitError, with both figures and advice, unless ``tasks`` tasks of ``nbytes`` each fit.
+
+        ``advice`` is a sentence, or what to use apart from more memory, and from fewer threads if there are several.
+        """
         available, _ = self.share(tasks)
-        if nbytes > available:
-            raise MemoryLimitError(
-                f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
-                f"worker's limit of {format_bytes(self.limit)} are free for it. {advice}"
-            )
+        if nbytes <= available:
+            return
+        together = min(self.threads, tasks)
+        if not isinstance(advice, str):
+            ways = list(advice)
+            if self.client is not None and together > 1:
+                ways.append("fewer threads a worker")
+            advice = f"Use {', '.join(ways)} or more memory." if ways else "Use more memory."
+        holds = ""
+        if self.client is not None:
+            holds = f" It holds {format_bytes(self.held)} already"
+            if together * nbytes <= self.memory + self.left:
+                holds += f", {format_bytes(self.left)} of them from earlier work, which client.restart() frees"
+            holds += "."
+        raise MemoryLimitError(
+            f"{what} needs {format_bytes(nbytes)} per task, but only {format_bytes(max(0, available))} of a "
+            f"worker's limit of {format_bytes(self.limit)} are free for it.{holds} {advice}"
+        )
 
     def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
         """Start ``tasks`` and return them as inputs for others; results stay on the workers that made them.

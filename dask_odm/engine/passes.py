@@ -358,9 +358,8 @@ class StorePivots:
     def require(self, count: int, method: str) -> None:
         """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
         what = f"Choosing {count} landmarks"
-        advice = "Use fewer landmarks, fewer threads a worker or more memory."
         needed = proposal_bytes(self.store, count, self.dtype.itemsize, method)
-        self.cluster.require(needed, min(self.store.n_chunks, self.cluster.tasks), what, advice)
+        self.cluster.require(needed, min(self.store.n_chunks, self.cluster.tasks), what, ("fewer landmarks",))
 
     def run(self, race: Race) -> Proposals:
         chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.cluster.tasks))

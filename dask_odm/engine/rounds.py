@@ -28,9 +28,9 @@ from dask.utils import funcname
 
 from dask_odm.data.storage.files import open_whole
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.tasks import memory_returned, read_only, return_free_memory
+from dask_odm.engine.tasks import memory_returned, read_only
 from dask_odm.errors import ClusterError
-from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.linalg.threads import return_free_memory, run_threads, single_threaded_blas
 
 Begin = Callable[[Any], Any]
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]

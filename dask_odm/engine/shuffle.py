@@ -37,6 +37,8 @@ from dask_odm.kernels.groups import Groups
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
+SMALLER_CHUNKS = ("smaller chunks of the store (chunk_rows of odm.ingest)",)
+SCALED_BYTES = 4 << 20  # most bytes of rows that are scaled at a time, to find their groups
 EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
 
@@ -71,6 +73,12 @@ def groups_of_arrays(
     return np.concatenate([groups(X[i : i + step]) for i in range(0, len(X), step)]), groups.count
 
 
+def shuffle_bytes(store: Store) -> int:
+    """Return the bytes of a task of a shuffle: a chunk, perhaps encoded too, and rows in order, scaled and packed."""
+    chunk = store.chunk_nbytes
+    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES))
+
+
 @dataclass(frozen=True, eq=False)
 class Shuffle:
     """Shuffle of the rows of a store that have a target and a positive weight, to ``folder``.
@@ -87,8 +95,7 @@ class Shuffle:
     dtype: str | None = None
 
     def __post_init__(self) -> None:
-        # a task holds a chunk, its rows in another order, scaled, and packed for its groups
-        self.cluster.require(5 * self.store.chunk_nbytes, self.store.n_chunks, "Shuffling the store")
+        self.cluster.require(shuffle_bytes(self.store), self.store.n_chunks, "Shuffling the store", SMALLER_CHUNKS)
 
     def by_partitioner(self, partitioner: Partitioner, scaling: Scaling) -> StoredPartitions:
         """Write the rows in the order of their partitions. Groups are made of scaled rows; raw rows are written."""
@@ -241,5 +248,5 @@ def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
 def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:
     """Return the groups of a block's rows after scaling."""
     X = block.X
-    step = max(1, (16 << 20) // X[:1].nbytes)
+    step = max(1, SCALED_BYTES // X[:1].nbytes)
     return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])

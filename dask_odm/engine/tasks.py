@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -13,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.linalg.threads import return_free_memory
 from dask_odm.typing import Array
 
-_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 _PLAIN = {int, float, bool, str, bytes, type(None)}
 
 
@@ -80,16 +78,6 @@ def _freeze(array: Array) -> Array:
     view = _align(array).view()
     view.flags.writeable = False
     return view
-
-
-def return_free_memory() -> None:
-    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
-
-    glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
-    """
-    trim = getattr(_LIBC, "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 @contextmanager

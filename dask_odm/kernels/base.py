@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
-from dask_odm.kernels.loops import BACKWARD, FORWARD, STORED, tile_loop
+from dask_odm.kernels.loops import BACKWARD, COLUMNS, FEATURES, FORWARD, STORED, tile_loop
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
@@ -77,6 +77,14 @@ class Kernel(ABC):
     def makes_panels(self, d: int) -> bool:
         """Return whether rows of ``d`` features are packed in `Panels` for the right, instead of in a matrix."""
         return False
+
+    def packed_bytes(self, n: int, d: int, itemsize: int) -> int:
+        """Return the bytes of ``n`` rows of ``d`` features that are packed for the right of a tile, or a few more.
+
+        Rows for the left take no more.
+        """
+        rows = -(-n // COLUMNS) * COLUMNS if self.makes_panels(d) else n
+        return rows * (d + FEATURES + 2) * itemsize
 
     @property
     def product_factor(self) -> float:

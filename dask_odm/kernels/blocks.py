@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
-from dask_odm.kernels.loops import COLUMNS
 from dask_odm.linalg.row_passes import summed_by_threads
 from dask_odm.linalg.rows import Rows
 from dask_odm.linalg.threads import run_threads
@@ -96,16 +95,13 @@ class Tiling:
         """Return the bytes of all tiles of a part."""
         return self.tiles(part) * self.size**2 * self.itemsize
 
-    def scratch_bytes(self, threads: int, kernel: Kernel | None = None) -> int:
-        """Return the bytes that passes need besides kept tiles: each thread's buffers and the sums of groups.
-
-        Without a ``kernel``, they are enough for any.
-        """
-        # `packed`: rows packed for the right, perhaps in whole panels. `rows`: those for the left, read and scaled
-        packed = (COLUMNS if kernel is None or kernel.makes_panels(self.d) else self.size) * (self.d + 10)
-        rows = (self.run + 2) * self.size * (self.d + 10)
+    def scratch_bytes(self, threads: int, kernel: Kernel) -> int:
+        """Return the bytes that passes need besides kept tiles: each thread's buffers and the sums of groups."""
+        # packed for the right, and for the left those of a run; while some are packed, as they are read and converted
+        packed = kernel.packed_bytes(self.size, self.d, self.itemsize)
+        rows = (self.run + 2) * self.size * (self.d + 10) * self.itemsize
         sums = 3 * threads + self.groups.bit_length() + 2
-        return threads * (packed + rows + self.size**2) * self.itemsize + sums * self.n * 8
+        return threads * (packed + rows + self.size**2 * self.itemsize) + sums * self.n * 8
 
 
 class Room:

@@ -23,6 +23,7 @@ from dask_odm.linalg.systems import Triangle, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
+PANEL_BYTES = 8 << 20  # most bytes of rows in float64 at a time, if they are more than 64
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -112,7 +113,7 @@ class Landmarks:
         It uses matrix products, since SciPy's triangular solve would block other threads.
         """
         packed, triangle = (self.packed, self.triangle) if dtype == np.float64 else self.narrow
-        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(dtype)), packed)
+        values = self.kernel.tile_packed(self.kernel.pack_left(X.astype(dtype, copy=False)), packed)
         triangle.solve(values)
         return values
 
@@ -126,16 +127,22 @@ class Landmarks:
         It is the squared distance of φ(x) from the span of the landmarks. It takes O(n r²) time, and each thread holds
         O(BLOCK · (r + d)) numbers.
         """
+        step = residual_rows(X.shape[1])
 
         def block(start: int) -> Array:
-            rows = _contiguous(X[start : start + BLOCK].astype(np.float64, copy=False))
+            rows = _contiguous(X[start : start + step].astype(np.float64, copy=False))
             white = self.features(rows)
             return np.maximum(self.kernel.diagonal(rows) - np.einsum("ij,ij->i", white, white), 0.0)
 
         with single_threaded_blas:
             self.prepare()
-            parts = run_threads(block, range(0, len(X), BLOCK), threads, "residuals")
+            parts = run_threads(block, range(0, len(X), step), threads, "residuals")
         return np.concatenate(parts) if parts else np.empty(0)
+
+
+def residual_rows(d: int) -> int:
+    """Return the rows of ``d`` features that a thread computes residuals of at a time."""
+    return max(64, min(BLOCK, PANEL_BYTES // (8 * max(1, d))))  # rows without features are counted alone
 
 
 def _contiguous(rows: Any) -> Any:

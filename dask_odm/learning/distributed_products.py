@@ -22,21 +22,21 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.storage.files import load_array, map_array, reserve
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
+from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.learning.problem.products import (
-    CROSS_BYTES,
     ChosenRows,
     Multiply,
     Products,
     RowProducts,
     cross_blocks,
     cross_part,
+    products_bytes,
 )
 from dask_odm.linalg.csr_rows import row_width
 from dask_odm.linalg.row_passes import tree_sum
-from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.linalg.threads import return_free_memory, single_threaded_blas
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:  # scikit-learn comes with these, and tasks load this module
@@ -57,25 +57,26 @@ def products_of_file(
     if cluster.client is None:
         yield products_here(kernel, rows, run, purpose, rows.nbytes)
         return
-    spare = require_memory(rows.shape, rows.dtype, run, purpose, 0)
+    spare = require_memory(kernel, rows.shape, rows.dtype, run, purpose, 0)
     with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
         yield products
 
 
 def products_here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
     """Return products over scaled rows by threads of this process, in which ``more`` bytes are taken."""
-    spare = require_memory((len(source), row_width(source)), source.dtype, run, purpose, more)
+    spare = require_memory(kernel, (len(source), row_width(source)), source.dtype, run, purpose, more)
     return RowProducts(kernel, source, spare, CPU_COUNT)
 
 
-def require_memory(shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int) -> int:
+def require_memory(
+    kernel: Kernel, shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int
+) -> int:
     """Return the bytes of this process that are left for tiles when ``more`` bytes are taken.
 
     Raises MemoryLimitError if the products themselves do not fit.
     """
     cluster = run.here()
-    scratch = max(Tiling(*shape, size).scratch_bytes(cluster.threads) for size in (dtype.itemsize, 8))
-    needed = more + scratch + purpose.nbytes(*shape, dtype.itemsize)
+    needed = more + purpose.nbytes(kernel, *shape, dtype.itemsize, cluster.threads)
     cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
     return cluster.memory - needed
 
@@ -236,8 +237,7 @@ class ClusterProducts(RowProducts):
         n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
         _, threads = cluster.share(self.parts)
-        advice = "Use fewer threads a worker or more memory."
-        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what, advice)
+        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what)
 
     @property
     def here(self) -> RowProducts:
@@ -271,4 +271,4 @@ class ClusterProducts(RowProducts):
 
 def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the peak bytes of a task without the tiles it keeps: the rows it reads, buffers and vectors."""
-    return n * d * itemsize + Tiling(n, d, itemsize).scratch_bytes(threads, kernel) + 2 * CROSS_BYTES + 6 * 8 * n
+    return n * d * itemsize + products_bytes(kernel, n, d, 8, threads) + 6 * 8 * n

@@ -10,6 +10,8 @@ import numpy as np
 
 from dask_odm.typing import Array
 
+READ_BYTES = 4 << 20  # most bytes of rows that are read at a time to be copied, if they are more than 64
+
 
 def unmasked(values: Any, *, labels: bool = False) -> Any:
     """Return a masked array, or a list of such, as a plain one that misses what is masked; return all else as it is.
@@ -96,14 +98,17 @@ def slabs(rows: Rows, step: int = 4096) -> Iterator[Array]:
 def read_scattered(rows: Rows, index: Array, out: Array | None = None) -> Array:
     """Return the rows at ascending numbers ``index`` (m,), perhaps in ``out``.
 
-    No more than m rows are read at a time, since scattered ones may span more than memory holds.
+    No more than m rows are read at a time, since scattered ones may span more than memory holds, nor more than
+    `READ_BYTES`, since they are held twice meanwhile.
     """
     out = np.empty((len(index), rows.d), rows.dtype) if out is None else out[: len(index)]
+    most = min(len(index), max(64, READ_BYTES // max(1, rows.d * rows.dtype.itemsize)))
     at = 0
     while at < len(index):
         first = int(index[at])
-        upto = int(np.searchsorted(index, first + len(index)))
-        out[at:upto] = rows.read(first, int(index[upto - 1]) + 1)[index[at:upto] - first]
+        upto = int(np.searchsorted(index, first + most))
+        found = rows.read(first, int(index[upto - 1]) + 1)
+        out[at:upto] = found if len(found) == upto - at else found[index[at:upto] - first]
         at = upto
     return out
 

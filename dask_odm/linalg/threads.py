@@ -15,6 +15,7 @@ from dask_odm.events import Meter
 
 T = TypeVar("T")
 MOST_THREADS = 64  # threads of the pool of this process
+_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 class _SingleThreadedBlas:
@@ -60,16 +61,42 @@ def _take_control() -> None:
 single_threaded_blas = _SingleThreadedBlas()
 
 
-# Threads wait here for work, since starting them anew takes as long as a pass over a few thousand rows.
-_pools: list[ThreadPoolExecutor] = []
+class _Helpers:
+    """Up to `MOST_THREADS` threads that wait for work: starting one anew takes as long as a pass over some rows.
+
+    The one that was last at work is asked first. The allocator keeps what a thread freed for that thread, so that many
+    threads in turn would hold several times the memory of those that work together.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made = 0
+        self._idle: list[ThreadPoolExecutor] = []  # of one thread each
+
+    def submit(self, function: Callable[..., None], *arguments: Any) -> Future[None] | None:
+        """Start ``function(*arguments)`` in a thread, or return None if all are at work."""
+        with self._lock:
+            if not self._idle:
+                if self._made == MOST_THREADS:
+                    return None
+                self._made += 1
+                self._idle.append(ThreadPoolExecutor(1, "dask-odm"))
+            thread = self._idle.pop()
+        future = thread.submit(function, *arguments)
+        future.add_done_callback(lambda _: self._idle.append(thread))
+        return future
+
+
+_helpers = _Helpers()
+
+
+def _forget_helpers() -> None:
+    global _helpers
+    _helpers = _Helpers()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
-
-
-def _pool() -> ThreadPoolExecutor:
-    if not _pools:
-        _pools.append(ThreadPoolExecutor(MOST_THREADS, "dask-odm"))
-    return _pools[0]
+    os.register_at_fork(after_in_child=_forget_helpers)  # threads do not survive a fork
 
 
 class _Stopped(BaseException):
@@ -168,7 +195,8 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
     helpers: list[Future[None]] = []
     team = _Team(threads)
     try:
-        helpers.extend(_pool().submit(team.run, team.work, take) for _ in range(min(threads, len(work)) - 1))
+        started = (_helpers.submit(team.run, team.work, take) for _ in range(min(threads, len(work)) - 1))
+        helpers.extend(helper for helper in started if helper is not None)
         team.work(take)
         helpers = _begun(helpers)
         while helpers:
@@ -187,6 +215,16 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
 def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
     """Cancel futures that have not begun, and return the others.
 
-    A task of the same pool must not wait for one that has not begun, since it might never begin.
+    A task must not wait for one that has not begun, since it might never begin.
     """
     return [future for future in futures if not future.cancel()]
+
+
+def return_free_memory() -> None:
+    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
+
+    glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
+    """
+    trim = getattr(_LIBC, "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -33,8 +33,9 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss, relative_gap
 from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import PREDICTED_ROWS, KernelModel
+from dask_odm.models.models import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
@@ -96,6 +97,11 @@ def held_as_predicted(
     was_finite = fit.odm.upsilon > 0 and math.isfinite(found.primal)
     trained = replace(trained, model=model, was_finite=was_finite)
     return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
+
+
+def model_bytes(kernel: Kernel, support: int, n: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the bytes of a model of ``support`` rows that is made, and predicts the n rows that it learned from."""
+    return support * d * itemsize + predicting_bytes(kernel, support, n, d, threads, single=itemsize == 4)
 
 
 def weights_as_predicted(
@@ -166,9 +172,13 @@ def _settled(
 def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Claim:
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
-    halves = max(512, -(-data.rows // 2))  # even few rows are two blocks, for two threads
-    passes = data.passes(0, most_rows=min(4 * PREDICTED_ROWS, halves) if isinstance(model, KernelModel) else None)
-    primal = claim.half_norm + float(passes.run(PredictedLoss(model, fit.loss(data)), PredictedLoss.total))
+    loss = fit.loss(data)
+    if isinstance(model, KernelModel) and data.held is not None:  # threads share the support, packed once
+        whole = RowBlock(data.held.X, *data.columns())
+        total = PredictedLoss(model, loss, CPU_COUNT).total([whole])
+    else:
+        total = float(data.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
+    primal = claim.half_norm + total
     return replace(claim, primal=primal if math.isfinite(primal) else math.inf)
 
 

@@ -15,8 +15,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
-from dask_odm.methods.exact.recipe import train_exact
-from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
+from dask_odm.methods.exact.recipe import exact_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import reads_store, train_landmark
 from dask_odm.methods.linear.recipe import train_newton
@@ -161,6 +160,6 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     if fit.groups is not None and rows > GROUPED_ROWS:
         return "landmark", f"groups of {rows} rows are left out much faster over landmarks"
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
-    if limit is not None and exact_bytes(rows, features, 8) > limit:
+    if limit is not None and exact_bytes(fit.kernel.alike, rows, features, 8, fit.run.here().threads) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
     return "exact", f"{rows} rows of {features} features are few"

@@ -32,6 +32,7 @@ from dask_odm.typing import Array
 
 PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
 # Features and kernel values for which another thread pays: to wake one takes some 100,000 (benchmarks/small_data.py).
+PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are more than 64
 PREDICTED_ENTRIES = 1 << 18
 CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
@@ -107,6 +108,24 @@ class Model(ABC):
         """Return the rest of the model's record, as JSON."""
         found: dict[str, Any] = {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
         return found | ({"lacking": list(self.lacking)} if self.lacking else {})
+
+
+def most_rows(d: int) -> int:
+    """Return the most rows of ``d`` features that a thread predicts at a time."""
+    return max(64, PREDICTED_BYTES // (8 * d))
+
+
+def predicting_bytes(kernel: Kernel, support: int, n: int, d: int, threads: int, *, single: bool = True) -> int:
+    """Return the bytes that predictions of ``n`` rows take by so many ``support`` rows, beside these.
+
+    Rows of a ``single`` precision may be predicted in float64, and are scaled first.
+    """
+    some = min(support, 4096, max(1, PANEL_BYTES // (d * (4 if single else 8))))
+    rows = min(n, most_rows(d), 4 * PREDICTED_ROWS)
+    scaled = (12 if single else 8) * d
+    tile = 0 if kernel.makes_panels(d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
+    left = rows * (scaled + 8 * (d + 10)) + tile
+    return kernel.packed_bytes(some, d, 8) + max(some * scaled, threads * left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +235,7 @@ class KernelModel(Model):
         """
         entries = n * (self.support.shape[0] + self.features)
         parts = min(-(-n // PREDICTED_ROWS), entries // PREDICTED_ENTRIES)
-        return max(1, -(-n // (parts + parts % 2 if parts > 1 else 1)))
+        return max(1, min(most_rows(self.features), -(-n // (parts + parts % 2 if parts > 1 else 1))))
 
     def label_values(self, X: Any, threads: int = 1) -> Array:
         n = X.shape[0]
@@ -329,6 +348,7 @@ class KernelModel(Model):
             for portion, machines, coefficients in self._portions(first, first + len(rows)):
                 right = tiles.pack_right(rows[portion.start - first : portion.stop - first])
                 packed.append((right, machines, coefficients.astype(rows.dtype)))
+            del raw, rows  # the packed ones are what is needed
             yield tiles, packed
 
     def _portions(self, first: int, last: int) -> Iterator[Portion]:

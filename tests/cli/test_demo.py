@@ -5,14 +5,27 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
+from inspect import signature
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask.utils import parse_bytes
 
 import dask_odm
 from dask_odm.cli import demo, main
+from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.stored import StoredPartitions
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.diagnostics.summaries import plain
+from dask_odm.engine.cluster import USABLE, Cluster
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import InputError
+from dask_odm.kernels import RBF
+from dask_odm.learning.problem.losses import ODMSettings
+from dask_odm.learning.solution import SolverSettings
+from dask_odm.methods.tree.node_workers import TreeJob
+from dask_odm.methods.tree.workers import TreeSettings, check_memory
 
 FILES = {
     "breast-cancer.csv",
@@ -43,7 +56,8 @@ def test_it_leaves_what_it_says_and_runs_again_into_the_same_folder(tmp_path, mo
     assert all(50 << 20 < peak < 10**9 for peak in memory["peaks"])
     assert len(memory["peaks"]) == 1
     text = "\n".join(lines)
-    for word in ("start gap", "accuracy", "peak", "of its limit of 0.93 GiB", str(tmp_path / "d")):
+    ends = ("margins.png", "breast-cancer-predictions.csv", "dask-odm report ")
+    for word in ("start gap", "accuracy", "peak", "of its limit of 0.93 GiB", str(tmp_path / "d"), *ends):
         assert word in text
     model = dask_odm.load_model(result["larger"]["model"])
     assert model.score(str(tmp_path / "d/larger-test.zarr")) == result["larger"]["accuracy"]
@@ -67,6 +81,23 @@ def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch):
     result = demo.run_demo(tmp_path, lines.append, **SMALL)
     assert result["larger"]["plot"] is None
     assert "no plot: Plotting needs matplotlib." in lines
+
+
+@pytest.mark.parametrize("start", [75, 210])
+def test_its_workers_have_room_to_spare_at_full_size(tmp_path, start):
+    """Workers take ``start`` MB before any task; every twentieth byte of their limit is left over."""
+    full = {name: each.default for name, each in signature(demo.run_demo).parameters.items()}
+    features, parts, limit = full["features"], full["partitions"], parse_bytes(full["worker_memory"])
+    free = int((USABLE - 0.05) * limit) - start * 10**6
+    cluster = Cluster(None, full["workers"], 1, free, limit)
+    store = dask_odm.datasets.make_shells(1100, features, store=tmp_path / "a.zarr")
+    assert store.chunk_rows < 1100, "its chunks are as those of any number of rows"
+    Shuffle(store, TwoClasses(), str(tmp_path), cluster)
+    counts = (-(-full["rows"] // parts),) * parts
+    plain = Scaling(np.zeros(features), np.ones(features))
+    partitions = StoredPartitions.plan(str(tmp_path), store, counts)
+    job = TreeJob(partitions, plain, RBF(1.0, 1 / features), ODMSettings(1e3, 0.2, 0.2), SolverSettings())
+    check_memory(job, TreeSettings(stop_at=parts // 4).levels(parts), cluster)
 
 
 def test_a_folder_that_cannot_be(tmp_path, monkeypatch):

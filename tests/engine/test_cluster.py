@@ -7,6 +7,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import dask
@@ -25,7 +26,7 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import ADVICE, USABLE, Cluster, active_client, computed
+from dask_odm.engine.cluster import USABLE, Cluster, _facts_of_worker, active_client, computed
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
@@ -236,12 +237,54 @@ def test_advice_follows_from_the_case(rows):
     job = at_work(rows)
     needed = [projected_bytes(job, n, 1, certify=n == 80) for n in (20, 40, 80)]
     for levels, memory, advice in (
-        ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[0] - 1, ADVICE),
+        ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[0] - 1, "Use more partitions or more memory"),
         ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[2] - 1, "Use more memory, or end the tree .* by stop_at=2"),
         ([[0, 4]], needed[2] - 1, r"Use more memory, or solver=SODM\(n_partitions=…, stop_at=…\)"),
     ):
         with pytest.raises(MemoryLimitError, match=advice):
             check_memory(job, levels, Cluster(None, 1, 1, memory, memory))
+
+
+def refusal(needed: int, tasks: int = 4, advice: tuple[str, ...] = (), **cluster: Any) -> str:
+    told = {"client": object(), "workers": 2, "threads": 1, "memory": 10, "limit": 300, "held": 200, "left": 0}
+    with pytest.raises(MemoryLimitError) as refused:
+        Cluster(**told | cluster).require(needed, tasks, "It", advice)
+    return str(refused.value).split("free for it.")[1].strip()
+
+
+def test_a_refusal_says_what_workers_hold_and_what_a_restart_would_free():
+    assert refusal(12) == "It holds 200 B already. Use more memory."
+    restart = "It holds 200 B already, 5 B of them from earlier work, which client.restart() frees. Use more memory."
+    assert refusal(12, left=5) == restart
+    assert refusal(16, left=5) == "It holds 200 B already. Use more memory.", "a restart would not do"
+    assert "restart" not in refusal(8, threads=2, left=5), "nor for two tasks at a time"
+    assert refusal(12, client=None, left=5) == "Use more memory.", "this process has no workers"
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        ({}, "Use more memory."),
+        ({"advice": ("more partitions",)}, "Use more partitions or more memory."),
+        ({"threads": 2}, "Use fewer threads a worker or more memory."),
+        ({"threads": 2, "advice": ("a, b",)}, "Use a, b, fewer threads a worker or more memory."),
+        ({"threads": 2, "tasks": 1}, "Use more memory."),
+        ({"threads": 2, "client": None}, "Use more memory."),
+    ],
+    ids=str,
+)
+def test_advice_names_only_what_there_is(case, expected):
+    assert refusal(100, **case).removeprefix("It holds 200 B already. ") == expected
+
+
+def test_a_worker_tells_what_earlier_work_has_left(monkeypatch):
+    monkeypatch.setattr("dask_odm.engine.cluster._first_baseline", [])
+    first, left, _ = _facts_of_worker(lambda: None)
+    kept = np.ones(50 << 17)  # 50 MiB
+    later, grown, _ = _facts_of_worker(lambda: None)
+    assert left == 0
+    assert grown == later - first
+    assert grown > 0.8 * kept.nbytes
 
 
 def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, caplog, monkeypatch):

@@ -76,8 +76,18 @@ def block_rows(d: int, X: Any) -> int:
         n = X.shape[0]  # enough rows to have more entries than their Hessian, since summing it costs as much per entry
         # four entries of mostly-zero rows per product, for every entry of their Hessian
         return int(max(SPARSE_ROWS, min(n // 2 + 1, 4 * d * d * n // max(1, X.nnz))))
+    if d > EXACT_FEATURES:  # fewer calls, of rows that are long
+        return max(64, 4 * BLOCK_BYTES // (d * X.dtype.itemsize))
     rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
     return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
+
+
+def block_bytes(d: int, X: Any) -> int:
+    """Return the bytes in which a thread makes sums over a block of rows of ``X``: scaled, and gathered in float64."""
+    rows = min(X.shape[0], block_rows(d, X))
+    if issparse(X):
+        return rows * min(d, EXACT_FEATURES) * 8
+    return rows * d * (X.dtype.itemsize + 8)
 
 
 def dense_rows(d: int, X: Any) -> int:

@@ -163,13 +163,14 @@ class PredictedLoss:
 
     model: Model
     loss: Loss
+    threads: int = 1
 
     def total(self, blocks: Iterable[RowBlock]) -> float:
         """Return the sum of the losses of the blocks."""
         total = 0.0
         for block in blocks:
             X = block.X if issparse(block.X) else np.ascontiguousarray(block.X)
-            scores = self.model.values(X)[:, 0].astype(np.float64)
+            scores = self.model.values(X, self.threads)[:, 0].astype(np.float64)
             total += self.loss.evaluate(scores, block.y, block.weight)[0]
         return total
 

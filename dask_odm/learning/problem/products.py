@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
-from dask_odm.kernels.blocks import Gram, Room
+from dask_odm.kernels.blocks import Gram, Room, Tiling
 from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_BYTES = 8 << 20  # most bytes of the packed sides of a tile
+CROSS_BYTES = 8 << 20  # most bytes of a packed side of a tile, if it has more than 64 rows
 
 
 class Products(Protocol):
@@ -33,7 +33,7 @@ class Products(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def rows(self, index: Array) -> Any:
-        """Return the rows at ``index`` as the kernel sees them: an array or `CSRRows`."""
+        """Return the rows at ``index`` as the kernel sees them: an array or `CSRRows`, not to be written to."""
         ...
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
@@ -88,12 +88,18 @@ class RangedRows:
     def dtype(self) -> np.dtype[Any]:
         return self.rows.dtype
 
-    def __getitem__(self, index: Array) -> Array:
+    def __getitem__(self, index: Array | slice) -> Any:
+        if isinstance(index, slice):
+            return self.rows.read(index.start, index.stop)
         return read_scattered(self.rows, index)
 
 
 def _taken(source: Any, index: Array) -> Any:
-    found = source[index]
+    """Return rows of ``source``, a view if the ascending numbers ``index`` follow each other."""
+    if len(index) and index[-1] - index[0] == len(index) - 1:
+        found = source[int(index[0]) : int(index[-1]) + 1]
+    else:
+        found = source[index]
     return found if isinstance(found, CSRRows) else np.asarray(found)
 
 
@@ -111,18 +117,35 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
     """Return ``κ(targets, sources) @ v`` for the targets of ``blocks``: products in their dtype, sums in float64."""
     weights = v.astype(sources.dtype)
     parts = []
-    step = max(64, min(BLOCK, CROSS_BYTES // (sources.dtype.itemsize * (sources.d + 2))))
+    step = _packed_rows(sources.d, sources.dtype.itemsize)
     rows = _cross_rows(targets.n)
-    for b in blocks:
-        start = b * rows
-        stop = min(targets.n, start + rows)
+    starts = [start for b in blocks for start in range(b * rows, min(targets.n, (b + 1) * rows), step)]
+    for start in starts:
+        stop = min(targets.n, start + step, (start // rows + 1) * rows)
         left = kernel.pack_left(targets.read(start, stop))
         total = np.zeros(stop - start)
         for first in range(0, sources.n, step):
             right = kernel.pack_right(sources.read(first, min(sources.n, first + step)))
             kernel.products(left, right, Sides(v=weights[first : first + step], by_row=total))
+            del right  # before the next is packed
         parts.append(total)
     return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _packed_rows(d: int, itemsize: int) -> int:
+    """Return the most rows of ``d`` features that are packed at a time for a cross product."""
+    return max(64, min(BLOCK, CROSS_BYTES // (itemsize * (d + 2))))
+
+
+def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the bytes that products among n rows and across them take, without rows and kept tiles.
+
+    ``itemsize`` is that of kernel values, 8 if they are computed in float64.
+    """
+    rows = min(n, _packed_rows(d, itemsize))
+    # packed on both sides, and as they are read and converted
+    cross = threads * (2 * kernel.packed_bytes(rows, d, itemsize) + 2 * rows * d * itemsize + rows**2 * itemsize)
+    return max(Tiling(n, d, itemsize).scratch_bytes(threads, kernel), cross)
 
 
 @dataclass(eq=False)

@@ -170,7 +170,9 @@ class MemoryData(TrainingData):
         return digest.hexdigest()
 
     def _at(self, index: Array) -> MemoryData:
-        """Return the rows at ``index``."""
+        """Return the rows at ``index``, which are not copied if they are all in their order."""
+        if np.array_equal(index, np.arange(self.rows)):
+            return replace(self, copies=None)
         rows = {name: getattr(self, name)[index] for name in ("X", "y", "weight", "kept")}
         return replace(self, **rows, copies=None)
 
@@ -224,11 +226,11 @@ class MemoryData(TrainingData):
         seen = np.flatnonzero(factors > 0)
         return found if len(seen) == self.rows else found._at(seen)
 
-    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> ThreadPasses:
+    def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
         most = group_count(weights, full=full)
         if full:
             return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
-        step = min(block_rows(self.features, self.X), most_rows or self.rows)
+        step = min(block_rows(self.features, self.X), self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
@@ -316,7 +318,9 @@ class MemoryKernelData(KernelData):
             # in random order, since descent goes block by block and rows often come sorted by class
             order = np.random.default_rng(self.data.run.seed).permutation(len(y))
             found = MemoryPartitions(taken(self.scaled, order), y[order], weight[order], order, (len(y),))
-        yield MemoryPartitioned(found, self.scaling, self.data.cluster, self)
+        held = self.data.held_bytes() + (found.X.nbytes if isinstance(found.X, np.ndarray) else 0)
+        cluster = self.data.cluster
+        yield MemoryPartitioned(found, self.scaling, replace(cluster, memory=cluster.memory - held), self)
 
     def chosen_pivots(self, index: Array) -> tuple[Any, Array]:
         return self.data.raw(index), self.data.kept[index]

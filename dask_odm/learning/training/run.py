@@ -21,8 +21,9 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.kernels import from_parameters
+from dask_odm.kernels import KERNELS, from_parameters
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.named import Linear
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.training.checkpoints import check_checkpoint, open_checkpoint
 from dask_odm.typing import Array
@@ -110,6 +111,11 @@ class KernelChoice:
     def is_named(self) -> bool:
         """Whether workers can compute the kernel from rows: it is neither precomputed nor the user's function."""
         return isinstance(self.kernel, str) and self.kernel != "precomputed"
+
+    @property
+    def alike(self) -> Kernel:
+        """A kernel whose rows take as much memory, before the kernel itself can be made."""
+        return KERNELS[self.kernel]() if self.is_named else Linear()  # type: ignore[index]
 
     def require_named(self, what: str) -> None:
         """Raise InputError if the kernel works in this process's memory only."""

@@ -198,7 +198,7 @@ class StoredData(TrainingData):
             X.has_canonical_format = True  # as rows of a store are
         return MemoryData.of(self.run, X, y, weight, self.class_weights)
 
-    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> StorePasses:
+    def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
@@ -247,7 +247,8 @@ class StoredKernelData(KernelData):
     @contextmanager
     def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
-        require_memory((data.rows, data.features), data.dtype, data.run, purpose, 0)  # before anything is read
+        shape = data.rows, data.features
+        require_memory(self.kernel, shape, data.dtype, data.run, purpose, 0)  # before anything is read
         kept, _, _ = data.taking_part
 
         def taking_part() -> Iterator[Array]:

@@ -23,7 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, products_bytes
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, Passes
 from dask_odm.typing import Array
@@ -34,15 +34,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Purpose:
-    """The purpose of kernel products, and what their user needs beside them.
+    """The purpose of kernel products, and what these and their user take.
 
-    ``what`` is a few words for messages. ``nbytes`` takes n, d and the bytes of an entry, and returns the bytes that
-    the user of the products holds in this process. ``advice`` says what to do if memory does not suffice.
+    ``what`` is a few words for messages. ``nbytes`` takes the kernel, n, d, the bytes of a feature and threads, and
+    returns the bytes that products and their user take in this process, without rows and kept tiles. ``advice`` says
+    what to do if memory does not suffice.
     """
 
     what: str
-    nbytes: Callable[[int, int, int], int]
+    nbytes: Callable[[Kernel, int, int, int, int], int]
     advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
+
+    @classmethod
+    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
+        """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
+
+        def nbytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+            return of_row * n + products_bytes(kernel, n, d, 8, threads)
+
+        return cls(what, nbytes, advice)
 
     def with_reserved(self, nbytes: int) -> Purpose:
         """Return the purpose with ``nbytes`` more that its user holds in this process."""
@@ -199,11 +209,11 @@ class TrainingData(ABC):
         """Return the data of one machine of many classes, scaled like all rows. Nothing is copied on disk."""
 
     @abstractmethod
-    def passes(self, weights: int, *, full: bool = False, most_rows: int | None = None) -> Passes:
+    def passes(self, weights: int, *, full: bool = False) -> Passes:
         """Return passes over all raw rows; for more ``weights`` fewer sums are held at a time.
 
         ``full`` sums have the square of that many entries, however many there are, and few of them stand for any number
-        of blocks. ``most_rows`` bounds the blocks of rows in memory, for work that takes long for a row.
+        of blocks.
         """
 
     @abstractmethod

@@ -52,8 +52,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.exact.recipe import leaving_bytes
-from dask_odm.methods.exact.systems import solver_bytes
+from dask_odm.methods.exact.recipe import exact_bytes, leaving_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
@@ -61,7 +60,7 @@ from dask_odm.methods.search.trials import trial_bytes
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
-ADVICE = "Use a smaller cell_rows, fewer threads a worker, or more memory."
+ADVICE = ("a smaller cell_rows",)
 # Numbers of 8 bytes beside a row's features. While the tree grows and rows are dealt to cells: target, weight and row
 # number as read and in order, place in a cell, pairs of row and cell; 7 were measured, and 14 of cells that overlap by
 # 0.3. While cells are solved: target, weight, row number, places in cells; 4 and 6, besides what machines find.
@@ -128,6 +127,7 @@ def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
     sample = sampled(data, fit.kernel, fit.run.seed, SAMPLED_ROWS * -(-rows // bin_rows))
     known = None if last is None or last.tree is None else last.tree.rescaled(last.scaling, seen.scaling)
     top, _, grown = grow(sample.scaled, max(1, round(bin_rows * sample.data.rows / rows)), fit.run.seed, known)
+    del sample  # a scaled copy of the rows, if these are few
     if known is not None:
         settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
@@ -190,10 +190,24 @@ def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
     return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
 
 
-def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings) -> int:
-    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell."""
-    of_thread = cell_bytes(min(settings.cell_rows, data.labelled_rows), data, settings.fit)
-    return max(rows * row_bytes(data), rows * held_row_bytes(data, settings) + threads * of_thread)
+def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings, each: int = 1) -> int:
+    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell.
+
+    A cell is solved by ``each`` threads.
+    """
+    of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit, each)
+    return max(_less_copies(rows * row_bytes(data), rows, data), _held(rows, data, settings) + threads * of_thread)
+
+
+def _held(rows: int, data: TrainingData, settings: CellSettings) -> int:
+    """Return the bytes of the ``rows`` of a bin while its cells are solved."""
+    return _less_copies(rows * held_row_bytes(data, settings), rows, data)
+
+
+def _less_copies(nbytes: int, rows: int, data: TrainingData) -> int:
+    """Return ``nbytes`` without copies that are not made: of all rows in memory, and scaled ones of many bytes."""
+    copy = rows * data.features * data.dtype.itemsize
+    return nbytes - copy * (int(data.in_memory and rows >= data.rows) + int(copy > COPIED_BYTES))
 
 
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
@@ -216,11 +230,13 @@ def rows_of_bytes(data: TrainingData) -> int:
     return max(1, 3 * COPIED_BYTES // row_bytes(data))
 
 
-def cell_bytes(rows: int, data: TrainingData, fit: ODMFit) -> int:
-    """Return the bytes that the machines of a cell of ``rows`` take."""
+def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> int:
+    """Return the bytes that a cell of ``rows`` takes: its rows, as they are and scaled, and its machines."""
+    copies = _less_copies(rows * (2 * data.features * data.dtype.itemsize + 12 * 8), rows, data)
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
-    return max(solver_bytes(rows, data.features, data.dtype.itemsize), trial, left_out)
+    machines = exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
+    return copies + max(machines, trial, left_out)
 
 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
@@ -246,9 +262,14 @@ def _solve_bins(
     if held is not None:
         bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
         largest = int(np.bincount(bins).max())
-        held_bytes = largest * held_row_bytes(data, settings)
-        data.cluster.require(bin_bytes(largest, 1, data, settings), CPU_COUNT, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(held.run, memory_limit=data.cluster.share(CPU_COUNT)[0] - held_bytes, threads=1)
+        held_bytes = _held(largest, data, settings)
+        # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
+        together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
+        of_cell_threads = CPU_COUNT // together
+        needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
+        cluster = replace(data.cluster, memory=data.cluster.memory - data.held_bytes())
+        cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
+        of_cell = replace(held.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
         factors = tuple(1.0 for _ in held.factors)
         plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
 
@@ -265,7 +286,7 @@ def _solve_bins(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        held_bytes = largest * held_row_bytes(data, settings)
+        held_bytes = _held(largest, data, settings)
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
         group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)

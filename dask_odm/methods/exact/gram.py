@@ -15,6 +15,7 @@ from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Multiply, SourcedProducts
+from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.lapack import lapack
 from dask_odm.linalg.systems import factored, mended
@@ -22,29 +23,64 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 ROWS_OF_THREAD = 512  # rows of a matrix that a thread takes at a time
+PACKED_BYTES = 8 << 20  # bytes of all packed rows from which on they are packed block by block, for each tile anew
+BLOCK_BYTES = 4 << 20  # bytes of such a block, if it has more than 64 rows
 
 
-def gram_of(kernel: Kernel, X: Array, dtype: np.dtype[Any], threads: int = 1, out: Array | None = None) -> Array:
+def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out: Array | None = None) -> Array:
     """Return the Gram matrix (n, n) of the rows ``X`` (n, d) in ``dtype``, in ``out`` if it is given.
 
-    A kernel of the user is evaluated in float64 if the rows are.
+    ``X`` is an array, `CSRRows`, or rows that are read by slices. A kernel of the user is evaluated in float64 if the
+    rows are.
     """
-    out = np.empty((len(X), len(X)), dtype) if out is None else out
-    rows = X.astype(np.result_type(X, out) if isinstance(kernel, CallableKernel) else dtype, copy=False)
-    left = kernel.pack_left(rows)
-    right = kernel.pack_right(rows)
+    n = len(X)
+    out = np.empty((n, n), dtype) if out is None else out
+    computed = np.result_type(X.dtype, dtype) if isinstance(kernel, CallableKernel) else dtype
+    X = X.astype(computed) if isinstance(X, CSRRows) else X  # blocks of it share its entries
+    step = _block_rows(kernel, n, row_width(X), computed.itemsize)
+
+    def rows(start: int, size: int) -> Any:
+        return X[start : min(start + size, n)].astype(computed, copy=False)
+
+    whole = kernel.pack_right(rows(0, n)) if step == n else None
 
     def fill(start: int) -> None:
-        part = slice(start, min(start + ROWS_OF_THREAD, len(X)))
+        left = kernel.pack_left(rows(start, min(step, ROWS_OF_THREAD)))
+        part = slice(start, start + len(left))
         with np.errstate(over="ignore", invalid="ignore"):  # set per thread
-            if rows.dtype == dtype:
-                kernel.tile_packed(left[part], right, out[part])
-            else:
-                out[part] = kernel.tile_packed(left[part], right)
+            if whole is not None:
+                if computed == dtype:
+                    kernel.tile_packed(left, whole, out[part])
+                else:
+                    out[part] = kernel.tile_packed(left, whole)
+                return
+            for first in range(start, n, step):
+                tile = kernel.tile_packed(left, kernel.pack_right(rows(first, step)))
+                out[part, first : first + step] = tile
+                out[first : first + step, part] = tile.T
 
     with single_threaded_blas:
-        run_threads(fill, range(0, len(X), ROWS_OF_THREAD), threads)
+        run_threads(fill, range(0, n, min(step, ROWS_OF_THREAD)), threads)
     return out
+
+
+def _block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
+    """Return how many of ``n`` rows are packed at a time for a Gram matrix, on the right of a tile."""
+    if kernel.packed_bytes(n, d, itemsize) <= PACKED_BYTES:
+        return n
+    return min(n, ROWS_OF_THREAD, ROWS_OF_THREAD if kernel.makes_panels(d) else max(64, BLOCK_BYTES // (d * itemsize)))
+
+
+def gram_bytes(kernel: Kernel, n: int, d: int, itemsize: int, of_value: int, threads: int) -> int:
+    """Return the bytes that `gram_of` takes besides rows and matrix, for values of so many bytes."""
+    step = _block_rows(kernel, n, d, of_value)
+    some = min(step, ROWS_OF_THREAD)
+    row = 0 if itemsize == of_value else d * of_value  # as it is converted
+    left = some * (row + (d + 10) * of_value)
+    right = step * row + kernel.packed_bytes(step, d, of_value)
+    if step == n:
+        return max(right, right - step * row + threads * left)
+    return threads * (left + right + some * step * of_value)
 
 
 def scaled_gram(kernel: Kernel, X: Array, root: Array, threads: int = 1) -> Array:

@@ -30,6 +30,7 @@ from dask_odm.typing import Array
 
 NEGLIGIBLE_KERNEL_VALUE = float(np.finfo(np.float32).eps)  # beside the 1 of a row with itself
 SEARCH_BYTES = 4096  # most bytes per row for the rows that are searched; the blocks of a solve take as many later
+READ_BYTES = 8 << 20  # most bytes of rows in float32 that are read at a time, if they are more than 64
 SEARCH_SHARE = 1 / 16  # most rows to look at, as a share of the kernel values in one product of all rows
 
 
@@ -118,12 +119,14 @@ def in_components(products: Products) -> Products:
     return apart if apart.share <= 0.5 else products
 
 
-def rows_in_float32(products: Products, onto: Array | None = None, step: int = 4096) -> Array:
-    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions), reading ``step`` at a time.
+def rows_in_float32(products: Products, onto: Array | None = None) -> Array:
+    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions).
 
     Values too large for float32 are infinite.
     """
     found = []
+    d = products.rows(np.zeros(1, np.int64)).shape[1]
+    step = max(64, min(4096, READ_BYTES // (4 * d)))
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
             X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)

@@ -19,20 +19,21 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
-from dask_odm.kernels.base import BLOCK
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
-from dask_odm.methods.exact.kernel_components import ComponentProducts, rows_in_float32
+from dask_odm.methods.exact.gram import ActiveFactor, gram_bytes, scaled_gram
+from dask_odm.methods.exact.kernel_components import READ_BYTES, ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
 BLOCK_ROWS = 512  # most rows of a block
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
+DIRECTIONS = 32  # most directions that rows are projected on to split them
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
 
 
@@ -117,17 +118,28 @@ def spread_features(features: Array, index: Array, c: Array, out: Array) -> None
         out[i] = total
 
 
-def block_bytes(n: int, r: int, d: int) -> tuple[int, int]:
+def block_bytes(kernel: Kernel, n: int, r: int, d: int, itemsize: int, threads: int) -> tuple[int, int]:
     """Return the bytes of the factors of the blocks of ``n`` rows, and those that making them takes besides.
 
     The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
     """
-    gathered = min(n * GATHERED_BYTES, 2 * 8 * n * d)  # includes what is read for it
-    scratch = n * 4 * 3 * min(d, 32) + gathered + BLOCK_GROUPS * 8 * r * r + 64 * BLOCK_ROWS * (r + BLOCK_ROWS)
-    return n * 8 * BLOCK_ROWS, scratch
+    rows = -(-n // -(-n // BLOCK_ROWS))
+    splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * READ_BYTES
+    gathered = min(n, rows * _blocks_at_once(n, rows, d, itemsize, threads)) * d * itemsize
+    # scaled features, their products with a factor, the block with its factor and inverse
+    of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, itemsize, 8, 1)
+    inner = (BLOCK_GROUPS + 2) * 8 * r * r
+    return n * 8 * rows, max(splitting, gathered + threads * of_thread + inner)
 
 
-def blocks_of(products: Products, rng: np.random.Generator, directions: int = 32) -> list[Array]:
+def _blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> int:
+    """Return how many of the blocks of ``n`` rows, of up to ``rows`` each, are gathered at a time."""
+    most = n * GATHERED_BYTES // (2 * itemsize * d * rows)
+    most = most // BLOCK_GROUPS * BLOCK_GROUPS or max(most, threads)
+    return min(most, -(-n // rows))
+
+
+def blocks_of(products: Products, rng: np.random.Generator, directions: int = DIRECTIONS) -> list[Array]:
     """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
@@ -221,29 +233,30 @@ class BlockPreconditioner:
         return apply
 
     def _factored(self, cells: list[Array], place: Array, root: Array) -> tuple[list[list[_Block]], list[Array]]:
-        """Factor the blocks, every eighth in one group, gathering as many rows at a time as memory allows.
+        """Factor the blocks, every eighth in one group, gathering as many rows at a time as their bytes allow.
 
         Return the groups, and the share of each in the inner matrix (r, r).
         """
         r = self.features.shape[1]
         groups: list[list[_Block]] = [[] for _ in range(BLOCK_GROUPS)]
         totals = [np.zeros((r, r)) for _ in range(BLOCK_GROUPS)]
-        each = 2 * self.products.dtype.itemsize * self.products.rows(np.zeros(1, np.int64)).shape[1]
-        most = self.products.n * GATHERED_BYTES // (each * max(map(len, cells)))
-        step = BLOCK_GROUPS * max(1, most // BLOCK_GROUPS)
+        d = self.products.rows(np.zeros(1, np.int64)).shape[1]
+        itemsize = self.products.dtype.itemsize
+        step = _blocks_at_once(self.products.n, max(map(len, cells)), d, itemsize, self.threads)
         for start in range(0, len(cells), step):
-            some = cells[start : start + step]
-            index = np.sort(np.concatenate(some))
+            index = np.sort(np.concatenate(cells[start : start + step]))
             X = self.products.rows(index)
 
-            def factor(g: int, some: list[Array] = some, index: Array = index, X: Array = X) -> None:
-                for cell in some[g::BLOCK_GROUPS]:
+            def factor(first: int, stop: int = start + step, index: Array = index, X: Array = X) -> None:
+                g = first % BLOCK_GROUPS
+                for cell in cells[first:stop:BLOCK_GROUPS]:
                     if len(cell):
                         block, Z = self._block(cell, place[cell], root[cell], X[np.searchsorted(index, cell)])
                         groups[g].append(block)
                         totals[g] += Z @ Z.T
 
-            run_threads(factor, range(BLOCK_GROUPS), self.threads)
+            run_threads(factor, range(start, min(start + min(step, BLOCK_GROUPS), len(cells))), self.threads)
+            del X, factor  # before others are gathered
         return groups, totals
 
     def _block(self, rows: Array, at: Array, root: Array, X: Array) -> tuple[_Block, Array]:
@@ -270,13 +283,29 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
     right = products.kernel.pack_right(landmarks.rows.astype(np.float32))
     found = np.empty((products.n, len(landmarks)), np.float32)
 
+    step = _filled_rows(products.rows(index[:1]).shape[1])
+
     def fill(start: int) -> None:
-        rows = products.rows(np.arange(start, min(products.n, start + 2 * BLOCK)))
+        rows = products.rows(np.arange(start, min(products.n, start + step)))
         tile = products.kernel.tile_packed(products.kernel.pack_left(rows.astype(np.float32)), right)
         found[start : start + len(rows)] = times_transpose(tile, inverse)
 
-    run_threads(fill, range(0, products.n, 2 * BLOCK), threads)
+    run_threads(fill, range(0, products.n, step), threads)
     return found
+
+
+def _filled_rows(d: int) -> int:
+    """Return the rows of ``d`` features whose values at the landmarks are computed at a time."""
+    return max(64, min(2 * BLOCK, READ_BYTES // (4 * d)))
+
+
+def preconditioner_bytes(n: int, r: int, d: int, itemsize: int, threads: int) -> tuple[int, int]:
+    """Return the bytes of the features of ``r`` landmarks and of `Woodbury`, and those that making them takes."""
+    rows = _filled_rows(d)
+    landmarks = r * d * (itemsize + 4) + max(3 * 8 * r * (d + 10), 5 * 8 * r * r)  # packed in float64, factor, inverse
+    filling = r * d * (itemsize + 2 * 4) + threads * rows * ((itemsize + 2 * 4) * d + 2 * 4 * r)
+    following = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of the rows that changed, a factor and its parts
+    return 4 * n * r + 8 * r * r, max(landmarks + 8 * r * r, filling + 8 * r * r, following)
 
 
 def _block_preconditioner(products: Products, features: Array, seed: int, threads: int) -> BlockPreconditioner:

@@ -11,12 +11,13 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import solver_bytes
@@ -25,7 +26,14 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-NEWTON = Purpose("Newton", solver_bytes)
+
+
+def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
+    return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, n, d, itemsize, threads))
+
+
+NEWTON = Purpose("Newton", exact_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 

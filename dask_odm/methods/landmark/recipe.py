@@ -13,7 +13,7 @@ from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.kernels.base import BLOCK
-from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.landmarks import Landmarks, residual_rows
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.newton import PrimalSolution
@@ -30,10 +30,18 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
 from dask_odm.methods.landmark.problem import SpanProblem
-from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery, SpanSums, span_pass_bytes, tile_bytes
-from dask_odm.methods.landmark.sketch import SKETCH
+from dask_odm.methods.landmark.query import (
+    TILE_BYTES,
+    SpanQuery,
+    SpanSums,
+    drawn_bytes,
+    group_count,
+    span_pass_bytes,
+    tile_bytes,
+)
+from dask_odm.methods.landmark.sketch import SKETCH, STEP
 from dask_odm.methods.landmark.solver import (
     LandmarkState,
     carried_over,
@@ -48,7 +56,7 @@ from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-CERTIFICATE = Purpose("a certificate", lambda n, d, itemsize: 48 * 8 * n)
+CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
 FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
@@ -96,7 +104,7 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     if seen.scaled is not None:
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
-    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
+    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws, data.rows)
     data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")
     return problem
 
@@ -135,10 +143,13 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     here = data.cluster if data.in_memory else fit.run.here()
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
-    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, data.dtype.itemsize))
+    size = data.dtype.itemsize
+    made = model_bytes(fit.kernel.alike, count, data.rows, data.features, size, CPU_COUNT)
+    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, size), made)
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
-        require_memory((data.rows, data.features), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
+        shape = data.rows, data.features
+        require_memory(fit.kernel.alike, shape, data.dtype, fit.run, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 
@@ -187,12 +198,23 @@ def _by_support(fit: ODMFit, count: int, n: int) -> bool:
 
 def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
     """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
+    row = drawn_bytes(d, itemsize)
     start = start_rows(n, r)
-    sample = 3 * start * (d * itemsize + 24) if start < n // 2 else 0  # as it is drawn, and as it is joined
     few = r // FIRST_STRIDE + 1
     tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
-    # the Gram matrix, its factor and buffers; the preconditioner, its parts and their kernel values
-    return sample + tiles + 8 * ((10 + SKETCH) * r * r + (SKETCH + 4) * r * d)
+    packed = 8 * r * (d + 10)  # in float64
+    rough = 3 * start * row + 2 * 8 * few * d if start < n // 2 else 0  # as rows are drawn, and as they are joined
+    groups = group_count(n)
+    drawn = min(SKETCH * r, n)
+    # those of every group of rows; what they are gathered from, or all that are joined, two by two
+    drawing = (min(groups * drawn, n) + (3 if groups > 1 else 1) * drawn) * row
+    making = drawn * row + packed + CPU_COUNT * 2 * 8 * STEP * d  # of the preconditioner
+    checking = packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)  # of the gap for the kernel itself
+    # the Gram matrix, its factor and blocks, the preconditioner with its factor and values
+    squares = 8 * (5 * r * r + drawn * r)
+    # the landmarks, packed for kernel values in float64 at last, or their Gram matrix in the making
+    solving = tiles + max(rough, packed + max(drawing, making))
+    return squares + r * d * itemsize + max(3 * packed, solving, packed + checking)
 
 
 def _solve(

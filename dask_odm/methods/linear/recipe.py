@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from dask.system import CPU_COUNT
 
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, PrimalSums, block_bytes
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_weights, reported_after, rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
@@ -45,9 +46,10 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     passes = data.passes(features.k)
     problem = PrimalProblem(features, fit.loss(data), passes)
     exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
-    if data.in_memory:
+    if data.held is not None:
         left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
-        needed = problem.nbytes + left_out + data.held_bytes(scaled=False)
+        blocks = CPU_COUNT * block_bytes(data.features, data.held.X)
+        needed = problem.nbytes + blocks + left_out + data.held_bytes(scaled=False)
         data.cluster.require(needed, 1, f"Newton over {features.k} weights")
     if fit.loo and not (problem.k <= EXACT_FEATURES if exact is None else exact):
         raise InputError(

@@ -62,7 +62,7 @@ from dask_odm.typing import Array
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
 Attributes = dict[str, Any]
 Exchanged = tuple[list[Array], Attributes, str | None]
-EXCHANGE = Purpose("the exchange of shards' values", lambda n, d, itemsize: 10 * 8 * n, ADVICE)
+EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
 def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:

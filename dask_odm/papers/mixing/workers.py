@@ -41,9 +41,8 @@ def require_memory(cluster: Cluster, shards: int, k: int, kept: int, reading: in
     groups = group_count(shards)
     each = -(-shards // groups) * k * 8
     held = 2 * each * (-(-groups // cluster.slots)) + kept // cluster.workers // cluster.threads
-    advice = "Use fewer shards (n_shards), fewer threads a worker or more memory."
     needed = held + each + 16 * 8 * k + reading
-    cluster.require(needed, cluster.slots, f"Mixing {shards} shards of {k} weights", advice)
+    cluster.require(needed, cluster.slots, f"Mixing {shards} shards of {k} weights", ("fewer shards (n_shards)",))
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,10 +34,8 @@ def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, 
     """Return the peak bytes of a solve, without its rows and kept tiles."""
     if is_solved_in_weights(kernel, d):
         return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
-    if NODE_LIMITS.holds(n, d, double=False):  # the matrix is held, and no tiles are computed
-        return Tiling(n, d, 8).scratch_bytes(1, kernel) + exact_bytes(n, d, itemsize, NODE_LIMITS)
-    passes = max(Tiling(n, d, size).scratch_bytes(threads, kernel) for size in (itemsize, 8 if certify else itemsize))
-    return passes + exact_bytes(n, d, itemsize, NODE_LIMITS)
+    rows = n * d * itemsize if NODE_LIMITS.holds(n, d, double=False) else 0  # as they are read for the matrix
+    return rows + exact_bytes(kernel, n, d, itemsize, threads, NODE_LIMITS, certify=certify or itemsize == 8)
 
 
 def solve_partition(

@@ -59,7 +59,7 @@ from dask_odm.learning.training.recipe import (
     with_coefficients,
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.odm_fit import ODMFit, has_partitions
@@ -84,6 +84,7 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 # rows of a leaf, at most, if the user does not choose the number of partitions; of a root, at most, that is a node
 NODE_ROWS = 8192
+MODEL_ADVICE = "Use more memory, or a store of the rows (odm.ingest)."
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,9 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
     if leaves is not None:
         dealt = GroupedPartitioner(leaves, leaves.count, fit.run.seed, skip_empty=True)
     with seen.partitions(dealt) as rows:
+        if data.in_memory and seen.kernel.name != "linear":
+            needed = model_bytes(seen.kernel, data.rows, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
+            rows.cluster.require(needed, 1, f"A model of up to {data.rows} rows", MODEL_ADVICE)
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
         counts = job.partitions.counts
         tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
@@ -306,7 +310,7 @@ def _whole_point(
         scores = linear_scores(job.partitions, job.kernel, job.scaling, coefficients)
     else:
         advice = "Use more memory, or solver='sodm'."
-        purpose = Purpose("The gap over all rows", lambda n, d, itemsize: 10 * 8 * n, advice)
+        purpose = Purpose.of_products("The gap over all rows", 10 * 8, advice)
         with rows.products(purpose) as products:
             scores = scores_of(products, coefficients, double_precision=True)
     return own_gap(losses, coefficients, scores), 0.5 * float(coefficients @ scores)

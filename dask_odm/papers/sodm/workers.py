@@ -22,7 +22,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from dask_odm.data.rows.row_sets import RowSet, merged_span, overlaps, require_each_once
-from dask_odm.engine.cluster import ADVICE, Cluster
+from dask_odm.engine.cluster import MORE_PARTITIONS, Cluster
 from dask_odm.engine.partitioners import require_rows
 from dask_odm.events import LevelFinished, Meter, PartitionSolved, report
 from dask_odm.learning.problem.losses import Point
@@ -254,7 +254,7 @@ def _check_level(
     """Raise MemoryLimitError if tasks of so many rows do not fit; ``numbers`` are bytes of row numbers on top."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
-    advice = advice_at_root(levels) if tasks == 1 else ADVICE
+    advice = advice_at_root(levels) if tasks == 1 else MORE_PARTITIONS
     cluster.require(projected_bytes(job, rows, threads, certify=tasks == 1) + numbers, tasks, what, advice)
 
 

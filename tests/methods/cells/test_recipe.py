@@ -217,7 +217,7 @@ def test_memory_of_a_cell_is_for_one_thread(scheme):
 
 def test_memory_is_projected_for_rows_that_are_left_out():
     X, y = board(2000)
-    model = ODMClassifier(**SETTINGS | {"tol": 0.1}, solver=Cells(2000), memory_limit=CPU_COUNT * 70_000_000)
+    model = ODMClassifier(**SETTINGS | {"tol": 0.1}, solver=Cells(2000), memory_limit=70_000_000)
     model.fit(X, y)
     with pytest.raises(MemoryLimitError, match=r"A bin of 2000 rows needs .* smaller cell_rows"):
         model.set_params(loo=True).fit(X, y)

@@ -10,12 +10,11 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
-from dask_odm.kernels.blocks import Tiling
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
-from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_bytes, gram_of
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact, solve_gram
 from dask_odm.methods.exact.systems import ExactLimits, GramSystem, solver_bytes
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
@@ -146,6 +145,30 @@ def test_goes_on_in_float64_from_a_state_that_was_reached_with_a_matrix_in_float
         np.testing.assert_array_equal(states(state)[0].coefficients, whole.coefficients)
 
 
+@pytest.mark.parametrize("kernel", [RBF(1.0, 1e-4), Laplacian(1.0, 1e-4), Polynomial(1.0, 1e-4, 1.0, 2)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wide_rows_are_packed_block_by_block(kernel, dtype):
+    X = np.random.default_rng(0).standard_normal((300, 6000), dtype=np.float32)
+    found = gram_of(kernel, X, np.dtype(dtype), 2)
+    np.testing.assert_allclose(found, found.T, rtol=1e-6)
+    np.testing.assert_allclose(found, kernel.tile(X.astype(np.float64), X.astype(np.float64)), rtol=1e-4)
+    tracemalloc.start()
+    try:
+        gram_of(kernel, X, np.dtype(dtype), 2, found)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = gram_bytes(kernel, *X.shape, 4, found.itemsize, 2)
+    assert peak <= told <= 2 * peak
+
+
+def test_rows_that_follow_each_other_are_not_copied():
+    X = np.arange(12.0).reshape(6, 2)
+    products = RowProducts(RBF(), X, 0)
+    assert np.shares_memory(products.rows(np.arange(1, 5)), X)
+    np.testing.assert_array_equal(products.rows(np.array([1, 2, 4])), X[[1, 2, 4]])
+
+
 def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
     p = small_problem(600, (1e8, 0.3, 0.1), kernel=RBF(1.0, 5.0), dtype="float32")
     states: list[ExactState] = []
@@ -158,7 +181,7 @@ def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
     finally:
         tracemalloc.stop()
     assert states[-1].double > states[0].double
-    assert peak <= solver_bytes(600, 3, 4) + Tiling(600, 3, 8).scratch_bytes(1)
+    assert peak <= solver_bytes(p.kernel, 600, 3, 4, 1)
 
 
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():

@@ -101,7 +101,7 @@ def test_the_search_takes_no_more_memory_than_the_blocks_of_a_solve():
     products = RowProducts(RBF(1.0, 16.0), X, 0)
     tracemalloc.start()
     assert isinstance(in_components(products), ComponentProducts)
-    assert tracemalloc.get_traced_memory()[1] < 1.1 * block_bytes(n, landmark_count(n), d)[0]
+    assert tracemalloc.get_traced_memory()[1] < 1.1 * block_bytes(RBF(), n, landmark_count(n), d, 4, 1)[0]
     tracemalloc.stop()
     wider = RowProducts(RBF(1.0, 16.0), np.hstack([X, X[:, 1:2]]), 0)
     assert in_components(wider) is wider
