@@ -433,7 +433,10 @@ def weight_values(weight: Any) -> npt.NDArray[np.float64]:
     try:
         if hasattr(weight, "to_numpy") and hasattr(weight, "index"):
             return np.asarray(weight.to_numpy(dtype=np.float64, na_value=np.nan))
-        return dense(np.asanyarray(weight, dtype=np.float64)).reshape(-1)
+        values = dense(weight)
+        if values.dtype.kind == "O":  # NumPy makes no number of pandas.NA
+            values = np.where(pd.isna(values), np.nan, values)
+        return values.astype(np.float64).reshape(-1)
     except (TypeError, ValueError) as error:
         raise InputError(f"weight must be numbers ({error}).") from error
 
