@@ -61,6 +61,8 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "estimator": type(model).__name__,
         "kernel": parameters.get("kernel"),
         "parameters": parameters,
+        "lam": getattr(model, "lam_", None),  # of the fit, as "auto" may have chosen
+        "scale": (model.scale_ or "none") if hasattr(model, "scale_") else None,
         "classes": None if classes is None else classes.tolist(),
         "features": model.n_features_in_,
         "text": model.text_recipe_.column if hasattr(model, "text_recipe_") else None,

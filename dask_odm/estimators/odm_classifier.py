@@ -17,7 +17,6 @@ from dask_odm.data.rows.scaling import METHODS
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
-from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import KernelParameters
@@ -192,9 +191,10 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         InputError
             A solver other than "newton" or "auto", or a kernel other than "linear"; an invalid λ; or as `fit`.
         """
-        values: Array = as_input_error(lambda: np.asarray(lams, dtype=np.float64))
-        if values.ndim != 1:
-            raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.")
+        try:
+            values: Array = np.asarray(lams, dtype=np.float64).reshape(len(lams))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"lams must be a sequence of numbers. Got {lams!r} instead.") from error
         if not len(values) or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "newton"):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         return self._path(X, y, sample_weight, "lam", values.tolist())

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
@@ -152,7 +151,10 @@ class SaddleSVC(KernelParameters, StoreClassifier):
         InputError
             A solver other than "mnp" or "auto", or a kernel other than "linear"; an invalid alpha; or as `fit`.
         """
-        values = as_input_error(lambda: [None if alpha is None else float(alpha) for alpha in alphas])
+        try:
+            values = [None if alpha is None else float(alpha) for alpha in alphas]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"alphas must be a sequence of numbers or None. Got {alphas!r} instead.") from error
         if not values or self.kernel != "linear" or solver_word(self.solver) not in ("auto", "mnp"):
             raise InputError(
                 "alpha_path takes one alpha at least, and needs kernel='linear' with solver='mnp' or 'auto'."

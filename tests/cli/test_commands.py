@@ -113,7 +113,7 @@ def test_info_and_verify(made):
     assert (store["kind"], store["rows"], store["features"], store["unlabelled_rows"]) == ("store", 300, 2, 0)
     model = run_json("info", made / "model.zarr")
     assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
-    assert model["parameters"]["scale"] == "minmax"
+    assert (model["parameters"]["lam"], model["lam"], model["scale"]) == ("auto", 600.0, "minmax")
     assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
     assert model["solver"] == "exact: 300 rows of 2 features are few"
     assert "objective" in run("info", made / "model.zarr").stdout

@@ -109,3 +109,12 @@ def test_places_after_dropped_rows_are_right(tmp_path):
     path = write_file(tmp_path / "a.csv", "a,y\n,1\n1,2\n2,1\ninf,3\n")
     with pytest.raises(InputError, match=r"a\.csv, line 5, column 'a': infinity"):
         read_all(path, drop_missing=True)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_weights_held_as_objects_may_miss_one(tmp_path, missing):
+    rows = np.arange(12.0).reshape(6, 2), np.arange(6) % 2
+    weight = np.array([1.0, 2, missing, 1, 1, 1], object)
+    with pytest.raises(InputError, match=r"missing values in the weight \(1 row\), first at row 2"):
+        ingest(rows, tmp_path / "a.zarr", weight=weight)
+    assert ingest(rows, tmp_path / "a.zarr", weight=weight, drop_missing=True).rows == 5

@@ -122,6 +122,15 @@ def test_classes_without_weight_in_every_form(rows, tmp_path, scheme, zero):
     assert set(searched.predict(X)) <= set(y[kept])
 
 
+@pytest.mark.parametrize("settings", [LINEAR, EXACT], ids=["linear", "exact"])
+def test_balanced_classes_do_not_count_one_without_weight(rows, settings):
+    X, y = rows[0], LABELS[np.arange(120) % 4]
+    kept = y != "ant"
+    model = ODMClassifier(**settings, class_weight="balanced").fit(X, y, kept.astype(float))
+    alone = ODMClassifier(**settings, class_weight="balanced").fit(X[kept], y[kept])
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+
+
 def test_checkpoints_of_other_classes_are_refused(rows, tmp_path):
     X, y = rows[0], LABELS[np.arange(120) % 3]
     path = store_of(tmp_path / "a.zarr", X, y).path

@@ -194,7 +194,7 @@ def _kind(dtype: Any) -> tuple[str, str]:
         return "boolean", str(dtype)
     if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
         return "number", str(dtype)
-    if types.is_temporal(dtype):
+    if types.is_temporal(dtype) and not types.is_time(dtype):  # times of day have no differences
         return "date", str(dtype)
     if types.is_dictionary(dtype):
         return "string", "dictionary, that is categorical"

@@ -48,7 +48,7 @@ _HINTS = {
     "date": "make dates numbers, as by ({frame}[{first}] - {frame}[{first}].min()) / pandas.Timedelta('1D')",
     "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
     "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
-    "other": "convert other types, as by {frame}[{first}].astype(float), or leave them out",
+    "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
 }
 # by the library of a frame, how a call begins that encodes its words; Dask's has to know all of them
 _ENCODE = {
@@ -382,7 +382,7 @@ def label_among(where: str, column: str) -> str:
     """Return the message for labels that also are a ``column`` of the features, called as `column_name` does."""
     return (
         f"{where}: the labels are also a feature, {column}, which a model would copy; name that column in place of the "
-        f"labels, or leave it out, as by frame.drop(columns=[{column.removeprefix('column ')}])."
+        "labels, or leave it out of the rows."
     )
 
 
@@ -433,7 +433,10 @@ def weight_values(weight: Any) -> npt.NDArray[np.float64]:
     try:
         if hasattr(weight, "to_numpy") and hasattr(weight, "index"):
             return np.asarray(weight.to_numpy(dtype=np.float64, na_value=np.nan))
-        return dense(np.asanyarray(weight, dtype=np.float64)).reshape(-1)
+        values = dense(weight)
+        if values.dtype.kind == "O":  # NumPy makes no number of pandas.NA
+            values = np.where(pd.isna(values), np.nan, values)
+        return values.astype(np.float64).reshape(-1)
     except (TypeError, ValueError) as error:
         raise InputError(f"weight must be numbers ({error}).") from error
 

@@ -315,7 +315,7 @@ def class_weights(given: Any, classes: Array, totals: Array) -> tuple[float, ...
         raise InputError("all row weights are zero; nothing is left to learn from.")
     if given == "balanced":
         present = np.count_nonzero(totals)
-        weights = (totals.sum() / (present * np.maximum(totals, np.finfo(float).tiny))).tolist()
+        weights = np.where(totals > 0, totals.sum() / (present * np.maximum(totals, LEAST_WEIGHT)), 0.0).tolist()
     else:
         weights = _given_weights(given or {}, classes.tolist())
     left = totals * weights

@@ -111,8 +111,11 @@ def require_labels(y: Array | None) -> None:
         )
 
 
-def refuse_labels_inside(X: Any) -> None:
-    """Raise InputError if a frame without y has a column named like labels, or just one column without numbers."""
+def refuse_labels_inside(X: Any, frame: str = "frame") -> None:
+    """Raise InputError if a frame without y has a column named like labels, or just one column without numbers.
+
+    The message calls it ``frame``.
+    """
     if not is_frame(X):
         return
     named = [name for name in X.columns if isinstance(name, str) and name.lower() in LABEL_NAMES]
@@ -121,7 +124,7 @@ def refuse_labels_inside(X: Any) -> None:
     if named or len(likely) == 1:
         name = likely[0]
         raise InputError(
-            f"y is missing. Did you mean fit(frame, {name!r}), or fit(frame.drop(columns={name!r}), frame[{name!r}])?"
+            f"y is missing. Did you mean fit(frame, {name!r}), or fit({frame}.drop(columns={name!r}), frame[{name!r}])?"
         )
 
 

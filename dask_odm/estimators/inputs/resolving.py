@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+from dask.base import is_dask_collection
 from scipy.sparse import issparse
 from sklearn.utils.validation import _get_feature_names
 
@@ -197,7 +198,7 @@ def resolve(
     if is_of(X, "xarray", "Dataset"):
         _no_extras(y, sample_weight, "a Dataset")
     if y is None and model is None and needs_labels:
-        refuse_labels_inside(X)
+        refuse_labels_inside(X, "frame.to_pandas()" if is_converted else "frame")
     if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
         X, y = column_by_name(X, y if isinstance(y, str) else int(y), "y")
     elif model is None and is_dask_frame(X):
@@ -217,6 +218,8 @@ def resolve(
         return replace(_aligned(rows, y, sample_weight), feature_names=names, numbers=numbers)
     if is_of(X, "dask.array", "Array"):
         return _aligned(X, y, sample_weight)
+    # NumPy would forget what Dask's arrays mask
+    y, sample_weight = (computed(each)[0] if is_dask_collection(each) else each for each in (y, sample_weight))
     return Given(X, y, sample_weight)
 
 

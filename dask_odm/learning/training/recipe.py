@@ -308,8 +308,7 @@ def warn_of_nothing(trained: Trained, lam: float, names: Sequence[Any] | Array |
         name = trained.crowding if names is None else str(names[trained.crowding])
         way_out = (
             f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: scale "
-            f"them (scale='standard'), or, if it only numbers the rows, leave it out: frame.drop(columns=[{name!r}]), "
-            "or drop= (--drop) of ingest."
+            "them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of ingest."
         )
     elif lam < 1e4:
         way_out = "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."

@@ -125,7 +125,7 @@ WORDS = pd.DataFrame(
         (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
         (["span"], r"column 'span' \(timedelta.*\) .*make dates numbers"),
         (["born"], r"column 'born' \(object, date\) .*make dates numbers"),
-        (["odd"], r"column 'odd' \(object, mixed\) .*frame\['odd'\]\.astype\(float\)"),
+        (["odd"], r"column 'odd' \(object, mixed\) .*frame\.drop\(columns=\['odd'\]\)"),
         (
             ["city", "flag", "name"],
             r"'city' \(.*\), column 'flag' .* and column 'name' .* hold no numbers; .*; make bool",

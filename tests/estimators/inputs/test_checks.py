@@ -321,15 +321,15 @@ def test_a_mask_that_hides_nothing_changes_nothing(rows):
     np.testing.assert_array_equal(model.decision_function(np.ma.array(X)), plain.decision_function(X))
 
 
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("lazy", "lazy_rows"), [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize("labels", [np.array([3, 7]), np.array([0.5, 1.5]), np.array(["no", "yes"])])
-def test_what_is_masked_in_labels_and_weights_is_missing(rows, labels, lazy, tmp_path):
+def test_what_is_masked_in_labels_and_weights_is_missing(rows, labels, lazy, lazy_rows, tmp_path):
     X, y = rows
     known = np.arange(len(y)) % 5 > 0
     column = np.ma.array(np.where(known, labels[(y > 0).astype(int)], labels[0]), mask=~known)
     weight = np.ma.array(np.where(known, 1.0, -9999.0), mask=~known)
     given = [da.from_array(each, chunks=20) if lazy else each for each in (column, weight)]
-    rows_given = da.from_array(X, chunks=(30, 3)) if lazy else X
+    rows_given = da.from_array(X, chunks=(30, 3)) if lazy_rows else X
     with pytest.raises(InputError, match=r"y holds missing labels .* in 18 rows, first in row 0"):
         ODMClassifier().fit(rows_given, given[0])
     with pytest.raises(InputError, match="sample_weight contains NaN"):
@@ -346,18 +346,18 @@ def test_what_is_masked_in_labels_and_weights_is_missing(rows, labels, lazy, tmp
         model.score(rows_given, given[0].data if not lazy else column.data, sample_weight=given[1])
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_masked_targets_do_not_count(rows, lazy):
+@pytest.mark.parametrize(("lazy", "lazy_rows"), [(False, False), (True, True), (True, False)])
+def test_masked_targets_do_not_count(rows, lazy, lazy_rows):
     X, y = rows
     target = np.ma.array(np.where(np.arange(len(y)) % 5, y, 1e6), mask=np.arange(len(y)) % 5 == 0)
     model = MDDRidge().fit(X, y)
     known = ~target.mask
     given = da.from_array(target, chunks=20) if lazy else target
-    assert model.score(da.from_array(X, chunks=(30, 3)) if lazy else X, given) == pytest.approx(
+    assert model.score(da.from_array(X, chunks=(30, 3)) if lazy_rows else X, given) == pytest.approx(
         model.score(X[known], y[known])
     )
     with pytest.raises(InputError, match="missing labels"):
-        MDDRidge().fit(X, target)
+        MDDRidge().fit(X, given)
 
 
 def test_masked_groups_and_senders_are_missing(rows):

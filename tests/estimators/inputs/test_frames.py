@@ -75,7 +75,8 @@ COLUMNS = {
     "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", r"\['colour'\]\.astype"),
     "nullable boolean": (lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"), "boolean", r"\['colour'\]\.astype"),
     "date": (lambda n: pd.date_range("2020", periods=n), "datetime64", "Timedelta"),
-    "complex": (lambda n: np.arange(n) * 1j, "complex128", r"frame\['colour'\]\.astype\(float\)"),
+    "complex": (lambda n: np.arange(n) * 1j, "complex128", r"as by frame\.drop\(columns=\['colour'\]\)"),
+    "period": (lambda n: pd.period_range("2020", periods=n), "period", r"as by frame\.drop\(columns=\['colour'\]\)"),
 }
 
 
@@ -211,7 +212,8 @@ def test_frames_of_other_libraries_are_as_those_of_pandas(frame, rows, library):
     if library != "arrow stream":  # which has no columns
         apart = ODMClassifier(**SETTINGS).fit(make(frame), make(whole)["outcome"])
         np.testing.assert_array_equal(apart.predict(make(frame)), plain.predict(frame))
-    with pytest.raises(InputError, match=r"y is missing\. Did you mean fit\(frame, 'outcome'\)"):
+    apart = r"fit\(frame\.to_pandas\(\)\.drop\(columns='outcome'\), frame\['outcome'\]\)"
+    with pytest.raises(InputError, match=rf"y is missing\. Did you mean fit\(frame, 'outcome'\), or {apart}"):
         ODMClassifier().fit(make(whole))
     with pytest.raises(InputError, match=r"column 'day' \(.*\) holds no numbers; make dates numbers"):
         ODMClassifier().fit(make(frame.assign(day=datetime.date(2020, 1, 1))), rows[1])
@@ -306,6 +308,7 @@ POLARS_COLUMNS = {
     "Enum": (lambda pl, y: pl.Series(["a"] * len(y), dtype=pl.Enum(["a"])), "get_dummies"),
     "Struct": (lambda pl, y: pl.Series([{"a": 1}] * len(y)), "leave them out"),
     "List": (lambda pl, y: pl.Series([[1]] * len(y)), "leave them out"),
+    "Time": (lambda pl, y: pl.Series([datetime.time(1)] * len(y)), "leave them out"),
     "Int64, null": (lambda pl, y: pl.Series([None, *range(1, len(y))]), "missing values"),
     "Null": (lambda pl, y: pl.Series([None] * len(y)), "missing values"),
 }
@@ -392,7 +395,7 @@ def test_columns_that_numbers_name_are_called_so(tmp_path):
 def test_labels_that_also_are_a_feature_are_refused(frame, rows, library, tmp_path):
     make = {**BACKENDS, **LIBRARIES}[library]
     whole = make(frame.assign(outcome=rows[1]))
-    message = r"the labels are also a feature, column 'outcome', which a model would copy; .*columns=\['outcome'\]"
+    message = r"the labels are also a feature, column 'outcome', which a model would copy; .*leave it out of the"
     if library.startswith("arrow"):  # whose columns have no names
         labels = pd.Series(rows[1], name="outcome")
     else:
