@@ -34,7 +34,7 @@ from dask.utils import format_bytes, parse_bytes
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.engine.tasks import aligned, return_free_memory, worker_task
-from dask_odm.errors import ClusterError, InputError, MemoryLimitError
+from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -60,10 +60,6 @@ GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
 JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
-ASYNCHRONOUS = (
-    "The active Dask client is asynchronous and runs in this thread, which would wait for it for ever: call this in "
-    'another thread, as in "await asyncio.to_thread(clf.fit, X, y)", or make the client without asynchronous=True.'
-)
 ADVICE = "Use more partitions, fewer threads a worker or more memory."
 
 

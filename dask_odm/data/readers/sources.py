@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.base import compute, get_scheduler, is_dask_collection
 
 from dask_odm.data.store.text_recipe import TextRecipe
-from dask_odm.errors import InputError
+from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
 from dask_odm.printing import printable
 
 BLOCK_BYTES = 8_000_000
@@ -92,6 +93,20 @@ def is_of(value: Any, library: str, *classes: str) -> bool:
     """Return whether ``value`` is of one of a library's classes, without importing the library if nobody uses it."""
     loaded = sys.modules.get(library)
     return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
+
+
+def computed(*lazy: Any, **options: Any) -> tuple[Any, ...]:
+    """Compute lazy values as Dask does, on the active client's workers if there is one.
+
+    Raises ClusterError if the client is asynchronous, where Dask says no more than that.
+    """
+    if any(map(is_dask_collection, lazy)):
+        try:
+            get_scheduler()
+        except RuntimeError as error:
+            raise ClusterError(ASYNCHRONOUS) from error
+    found: tuple[Any, ...] = compute(*lazy, **options)
+    return found
 
 
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
-from dask.base import compute
 from pandas.api import types
 
 from dask_odm.data.readers.labels import are_same, plain_labels
@@ -27,6 +26,7 @@ from dask_odm.data.readers.sources import (
     SourceBlock,
     choose_columns,
     column_name,
+    computed,
     is_of,
     joined,
     narrow,
@@ -478,7 +478,7 @@ def table_of(
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:
     """Return labels, and the options with their weights, computed if they are Dask's."""
-    y, weight = compute(y, reading.weight, traverse=False)
+    y, weight = computed(y, reading.weight, traverse=False)
     return y, replace(reading, weight=weight)
 
 
