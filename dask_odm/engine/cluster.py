@@ -261,8 +261,9 @@ class Cluster:
         memory = limit = free // 2 if memory_limit is None else parse_limit(memory_limit)
         worker = worker_of_task()
         if worker is not None and worker.memory_manager.memory_limit:
-            limit = worker.memory_manager.memory_limit
-            left = int(USABLE * limit) - baseline_bytes(lambda: None)
+            own = worker.memory_manager.memory_limit
+            limit = own if memory_limit is None else min(limit, own)
+            left = int(USABLE * own) - baseline_bytes(lambda: None)
             memory = min(memory, max(0, left) // worker.state.nthreads)
         return cls(None, 1, threads, memory, limit)
 

@@ -479,7 +479,7 @@ def test_a_task_may_take_what_its_worker_has_left(client):
     assert 0 < more.memory < USABLE * 10**9
     assert abs(default.memory - more.memory) < 20 << 20, "both are what is left, measured twice"
     assert less.memory == 1 << 20
-    assert {default.limit, less.limit, more.limit} == {10**9}
+    assert (default.limit, less.limit, more.limit) == (10**9, 1 << 20, 10**9), "messages name what bounds it"
 
 
 def test_results_that_go_through_files(client, tmp_path):
