@@ -16,7 +16,7 @@ from dask.base import compute, get_scheduler, is_dask_collection
 
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
-from dask_odm.printing import printable
+from dask_odm.printing import printable, quoted
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
@@ -160,11 +160,6 @@ def shown(text: str | bytes, most: int = 60) -> str:
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
     return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
-
-
-def quoted(name: Any) -> str:
-    """Return a column's name as it is written in Python; a string may be long, and is `shown`."""
-    return shown(name) if isinstance(name, str) else repr(name)
 
 
 def describe(paths: Sequence[str], most: int = 3) -> str:

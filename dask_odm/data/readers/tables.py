@@ -31,7 +31,6 @@ from dask_odm.data.readers.sources import (
     joined,
     narrow,
     not_finite,
-    quoted,
 )
 from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.text_recipe import TextRecipe
@@ -39,6 +38,7 @@ from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import rows_between
 from dask_odm.linalg.rows import unmasked
+from dask_odm.printing import quoted
 
 # how columns of a kind become numbers, or are left out
 _HINTS = {
