@@ -66,9 +66,10 @@ ADVICE = "Use more partitions, fewer threads a worker or more memory."
 def active_client() -> Client | None:
     """Return the Dask client whose workers may be waited for, or None.
 
-    A task has none, and so have other threads of a worker's process: all threads of the workers may be taken by tasks
-    that wait like this one. A task that left its worker's thread pool (`distributed.secede`) has one. Raises
-    ClusterError if the client runs in the event loop of this thread, which a wait would stop.
+    A task has none, and so have other threads of a worker's process, and those in which its coroutine waits: all
+    threads of the workers may be taken by tasks that wait like this one. A task that left its worker's thread pool
+    (`distributed.secede`) has one. Raises ClusterError if the client runs in the event loop of this thread, which a
+    wait would stop.
     """
     distributed: Any = sys.modules.get("distributed")  # it takes long to load, and is not loaded for this
     if distributed is None or worker_of_task() is not None:
@@ -79,18 +80,23 @@ def active_client() -> Client | None:
         return None
     if found.asynchronous:
         raise ClusterError(ASYNCHRONOUS)
-    seceded = _worker() is not None
-    return None if found.id.startswith("Client-worker-") and not seceded else found  # so Dask names a worker's own
+    if _worker() is not None:
+        return found if _has_seceded() else None
+    return None if found.id.startswith("Client-worker-") else found  # so Dask names a worker's own
 
 
 def worker_of_task() -> Any:
     """Return the Dask worker whose thread the task that calls this takes; None without one."""
     worker = _worker()
-    if worker is None or threading.get_ident() not in worker.active_threads:
-        return None
+    is_running = worker is not None and threading.get_ident() in worker.active_threads
+    return worker if is_running and not _has_seceded() else None
+
+
+def _has_seceded() -> bool:
+    """Return whether the task that calls this has left the thread pool of its worker."""
     from distributed.threadpoolexecutor import thread_state
 
-    return worker if getattr(thread_state, "proceed", True) else None  # `secede` unsets it
+    return not getattr(thread_state, "proceed", True)  # `secede` unsets it
 
 
 def _worker() -> Any:

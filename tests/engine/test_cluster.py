@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import time
@@ -467,6 +468,13 @@ def test_a_thread_that_a_task_starts_uses_no_workers(client):
         get_client()  # of the worker: the thread finds it too
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(active_client).result() is None
+
+    assert client.submit(nested).result()
+
+
+def test_a_coroutine_that_waits_in_another_thread_uses_no_workers(client):
+    async def nested():
+        return await asyncio.to_thread(active_client) is None
 
     assert client.submit(nested).result()
 
