@@ -5,6 +5,10 @@ from __future__ import annotations
 from dask_odm.printing import MESSAGE_LETTERS, printable
 
 NO_ROWS = "no row has both a label and a positive weight."
+ASYNCHRONOUS = (
+    "The active Dask client is asynchronous and runs in this thread, which would wait for it for ever: call this in "
+    'another thread, as in "await asyncio.to_thread(clf.fit, X, y)", or make the client without asynchronous=True.'
+)
 
 
 class DaskODMError(Exception):

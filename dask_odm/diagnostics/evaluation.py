@@ -63,6 +63,8 @@ def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluatio
 
 def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     """Compare the predictions of an estimator of this package with the labels of a store that has its features."""
+    if not hasattr(model, "classes_"):
+        raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
     if store.y_kind == "real":
         store.require_classes()
     if not store.known_rows:

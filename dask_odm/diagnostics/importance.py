@@ -134,14 +134,11 @@ def importance_in_memory(
     steps: Steps, model: Any, X: Any, y: Any, *, n_repeats: int, max_samples: int | None
 ) -> Importance:
     """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory, which ``steps`` prepare."""
-
-    def score(model: Any, X: Any, y: Any) -> float:
-        return float(model.score(steps(X), y))
-
+    whole = steps.pipeline(model)
     count = 1.0 if max_samples is None else min(max_samples, len(y))
-    found = of_scikit_learn(model, X, y, scoring=score, n_repeats=n_repeats, random_state=0, max_samples=count)
+    found = of_scikit_learn(whole, X, y, n_repeats=n_repeats, random_state=0, max_samples=count)
     names = X.columns if isinstance(X, pd.DataFrame) else range(X.shape[1])
-    return Importance(list(map(str, names)), score(model, X, y), found.importances)
+    return Importance(list(map(str, names)), float(whole.score(X, y)), found.importances)
 
 
 def chunk_losses(

@@ -39,10 +39,17 @@ class Steps:
         """Return prepared rows, finite floats (n, features of the last step), dense or CSR."""
         if not self:
             return X
-        rows = pd.DataFrame(X, columns=self.names) if self.names is not None and isinstance(X, np.ndarray) else X
+        rows = self.named(X)
         for each in self.transformers:
             rows = each.transform(rows)
         return check_array(rows, dtype=FLOATS, accept_sparse="csr")
+
+    def named(self, X: Any) -> Any:
+        """Return rows to prepare as an array, or as a frame if the first step was fitted on one."""
+        rows = np.asarray(X) if isinstance(X, list) else X
+        return (
+            pd.DataFrame(rows, columns=self.names) if self.names is not None and isinstance(rows, np.ndarray) else rows
+        )
 
     def pipeline(self, model: Any) -> Pipeline:
         """Return a pipeline of these steps that ends with a model, both fitted."""
@@ -69,13 +76,12 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
     """Return the steps before a fitted estimator of this package, and the estimator.
 
     ``given`` is the estimator, a pipeline that ends with it, or a search of scikit-learn's that found one of them.
-    Raises InputError, naming the function ``what``, for any other.
+    Raises InputError, naming the function ``what``, for any other, and NotFittedError for one that is not fitted.
     """
     model = given
     transformers: list[Any] = []
     while not isinstance(model, StoreEstimator):
         if isinstance(model, Pipeline):
-            check_is_fitted(model)
             transformers += [each for _, each in model.steps[:-1] if each not in (None, "passthrough")]
             model = model.steps[-1][1]
         elif hasattr(model, "best_estimator_"):
@@ -84,6 +90,7 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
             raise InputError(
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
+    check_is_fitted(model)
     names = getattr(given, "feature_names_in_", None)
     return Steps(tuple(transformers), None if names is None else tuple(names)), model
 

@@ -162,7 +162,7 @@ class _Rows:
     """Labelled rows that a page tells of, as a ``store`` of what the estimator sees.
 
     ``features`` are the columns as they were given, before the steps of a pipeline. ``importance(n_repeats=…,
-    max_samples=…)`` computes theirs; None if the rows are sparse.
+    max_samples=…)`` computes theirs; None if the rows are sparse, or texts.
     """
 
     store: Store
@@ -189,12 +189,14 @@ class _Rows:
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
-        store = _ingested(model, steps(resolved.X), labels_of(resolved.y), folder, resolved.weight)
+        X = steps.named(resolved.X)
+        store = _ingested(model, steps(X), labels_of(resolved.y), folder, resolved.weight)
         store = replace(store, title="rows in memory")
         if not steps:
             return cls.of_store(model, store)
-        judge = None if issparse(resolved.X) else partial(importance_in_memory, steps, model, resolved.X, resolved.y)
-        return cls(store, store.name, resolved.X.shape[1], judge)
+        is_text = X.ndim == 1
+        judge = None if issparse(X) or is_text else partial(importance_in_memory, steps, model, X, resolved.y)
+        return cls(store, store.name, 1 if is_text else X.shape[1], judge)
 
 
 def _of_rows(model: Any, rows: _Rows, importance: bool | None) -> Iterable[str]:
@@ -222,7 +224,10 @@ def _of_rows(model: Any, rows: _Rows, importance: bool | None) -> Iterable[str]:
         )
     elif importance is None and rows.importance is None:
         yield heading("Which features matter")
-        yield "<p>Not computed, as the rows are sparse. The weights coef_ of a linear model say what it goes by.</p>"
+        yield (
+            "<p>Not computed, as the rows are sparse or texts. The weights coef_ of a linear model say what it goes "
+            "by.</p>"
+        )
 
 
 # Sections ----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from dask.utils import format_bytes, parse_bytes
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.engine.tasks import aligned, worker_task
-from dask_odm.errors import ClusterError, InputError, MemoryLimitError
+from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import return_free_memory, run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -60,19 +60,16 @@ GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
 JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
-ASYNCHRONOUS = (
-    "The active Dask client is asynchronous and runs in this thread, which would wait for it for ever: call this in "
-    'another thread, as in "await asyncio.to_thread(clf.fit, X, y)", or make the client without asynchronous=True.'
-)
 MORE_PARTITIONS = ("more partitions",)  # advice, see `Cluster.require`
 
 
 def active_client() -> Client | None:
     """Return the Dask client whose workers may be waited for, or None.
 
-    A task has none, and so have other threads of a worker's process: all threads of the workers may be taken by tasks
-    that wait like this one. A task that left its worker's thread pool (`distributed.secede`) has one. Raises
-    ClusterError if the client runs in the event loop of this thread, which a wait would stop.
+    A task has none, and so have other threads of a worker's process, and those in which its coroutine waits: all
+    threads of the workers may be taken by tasks that wait like this one. A task that left its worker's thread pool
+    (`distributed.secede`) has one. Raises ClusterError if the client runs in the event loop of this thread, which a
+    wait would stop.
     """
     distributed: Any = sys.modules.get("distributed")  # it takes long to load, and is not loaded for this
     if distributed is None or worker_of_task() is not None:
@@ -83,18 +80,23 @@ def active_client() -> Client | None:
         return None
     if found.asynchronous:
         raise ClusterError(ASYNCHRONOUS)
-    seceded = _worker() is not None
-    return None if found.id.startswith("Client-worker-") and not seceded else found  # so Dask names a worker's own
+    if _worker() is not None:
+        return found if _has_seceded() else None
+    return None if found.id.startswith("Client-worker-") else found  # so Dask names a worker's own
 
 
 def worker_of_task() -> Any:
     """Return the Dask worker whose thread the task that calls this takes; None without one."""
     worker = _worker()
-    if worker is None or threading.get_ident() not in worker.active_threads:
-        return None
+    is_running = worker is not None and threading.get_ident() in worker.active_threads
+    return worker if is_running and not _has_seceded() else None
+
+
+def _has_seceded() -> bool:
+    """Return whether the task that calls this has left the thread pool of its worker."""
     from distributed.threadpoolexecutor import thread_state
 
-    return worker if getattr(thread_state, "proceed", True) else None  # `secede` unsets it
+    return not getattr(thread_state, "proceed", True)  # `secede` unsets it
 
 
 def _worker() -> Any:
@@ -275,8 +277,9 @@ class Cluster:
         memory = limit = free // 2 if memory_limit is None else parse_limit(memory_limit)
         worker = worker_of_task()
         if worker is not None and worker.memory_manager.memory_limit:
-            limit = worker.memory_manager.memory_limit
-            left = int(USABLE * limit) - baseline_bytes(lambda: None)
+            own = worker.memory_manager.memory_limit
+            limit = own if memory_limit is None else min(limit, own)
+            left = int(USABLE * own) - baseline_bytes(lambda: None)
             memory = min(memory, max(0, left) // worker.state.nthreads)
         return cls(None, 1, threads, memory, limit)
 

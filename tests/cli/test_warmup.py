@@ -21,6 +21,15 @@ def test_the_command_makes_every_fit(monkeypatch):
     assert done == [True]
 
 
+def test_rows_like_texts_are_fitted_without_a_hint(monkeypatch, caplog):
+    """The hints of these fits would be shown to somebody who has made no choice."""
+    fits = [fit for fit in warmup._fits() if 2049 in [c.cell_contents for c in getattr(fit, "__closure__", None) or ()]]
+    assert fits
+    monkeypatch.setattr(warmup, "_fits", lambda: fits)
+    warmup.warm_up_all()
+    assert not caplog.messages
+
+
 def test_every_estimator_is_warmed_up():
     held = [cell.cell_contents for fit in warmup._fits() for cell in getattr(fit, "__closure__", None) or ()]
     named = {type(each).__name__ for each in held}

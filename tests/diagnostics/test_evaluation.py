@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, precision_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +23,7 @@ from dask_odm.diagnostics.evaluation import Evaluation, blocks, evaluate
 from dask_odm.diagnostics.plotting import plot_confusion
 from dask_odm.diagnostics.predictions import write_predictions
 from dask_odm.errors import InputError, MemoryLimitError, StoreError
+from dask_odm.estimators.mdd_ridge import MDDRidge
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, listen
@@ -305,3 +307,13 @@ def test_a_pipeline_is_evaluated_by_its_steps(tmp_path):
     pipe = make_pipeline(StandardScaler(), ODMClassifier("linear")).fit(X, y)
     found = evaluate(pipe, store_of(tmp_path / "a.zarr", X, y, chunk_rows=70))
     assert found.accuracy == pipe.score(X, y)
+
+
+def test_what_is_not_fitted_or_predicts_no_classes_is_not_evaluated(tmp_path):
+    X, y = blobs(200, 3, seed=3)
+    store = store_of(tmp_path / "a.zarr", X, y)
+    for model in (ODMClassifier(), make_pipeline(StandardScaler(), ODMClassifier())):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            evaluate(model, store)
+    with pytest.raises(InputError, match="evaluate is for classifiers"):
+        evaluate(MDDRidge().fit(X, X[:, 0]), store)

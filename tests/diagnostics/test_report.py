@@ -12,6 +12,7 @@ import pytest
 import xarray as xr
 from click.testing import CliRunner
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -314,6 +315,22 @@ def test_a_pipeline_of_words(tmp_path):
     assert numbers(page, "Accuracy", 1) == [1.0]
     assert "region" in page.cells
     assert float(page.cells[page.cells.index("region") + 1]) > 0.2, "all hangs on the word"
+
+
+def test_a_pipeline_whose_steps_hand_on_frames_or_that_gets_lists(tmp_path):
+    X, y = rows()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    pipe = make_pipeline(StandardScaler(), odm.ODMClassifier("linear")).set_output(transform="pandas").fit(frame, y)
+    whole = reported(pipe, (frame, y), tmp_path, importance=True)
+    assert {"a", "b", "c"} <= set(whole.cells)
+    assert reported(pipe, (X.tolist(), y.tolist()), tmp_path, importance=True).cells == whole.cells
+
+
+@pytest.mark.parametrize("given", [list, np.array, pd.Series])
+def test_a_pipeline_of_texts(given, tmp_path):
+    texts, y = ["good fine", "bad"] * 20, ["yes", "no"] * 20
+    pipe = make_pipeline(TfidfVectorizer(), odm.ODMClassifier("linear")).fit(texts, y)
+    assert numbers(reported(pipe, (given(texts), y), tmp_path), "Accuracy", 1) == [1.0]
 
 
 def test_labels_and_names_without_end_do_not_make_a_page_without_end(tmp_path):

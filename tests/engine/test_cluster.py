@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import time
@@ -522,6 +523,13 @@ def test_a_thread_that_a_task_starts_uses_no_workers(client):
     assert client.submit(nested).result()
 
 
+def test_a_coroutine_that_waits_in_another_thread_uses_no_workers(client):
+    async def nested():
+        return await asyncio.to_thread(active_client) is None
+
+    assert client.submit(nested).result()
+
+
 def test_a_task_may_take_what_its_worker_has_left(client):
     def nested():
         return [Cluster.local(limit) for limit in (None, 1 << 20, "100 GB")]
@@ -530,7 +538,7 @@ def test_a_task_may_take_what_its_worker_has_left(client):
     assert 0 < more.memory < USABLE * 10**9
     assert abs(default.memory - more.memory) < 20 << 20, "both are what is left, measured twice"
     assert less.memory == 1 << 20
-    assert {default.limit, less.limit, more.limit} == {10**9}
+    assert (default.limit, less.limit, more.limit) == (10**9, 1 << 20, 10**9), "messages name what bounds it"
 
 
 def test_results_that_go_through_files(client, tmp_path):

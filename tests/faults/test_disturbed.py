@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, Worker
 from tries.disturbed import Disturb, DisturbedClient, cancel, restart
 from tries.things import FAMILIES, Family
 
-from dask_odm import ODMClassifier
+from dask_odm import ODMClassifier, ingest
 from dask_odm.datasets import make_shells
 from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import ClusterError
@@ -147,7 +147,7 @@ def test_work_that_is_waited_for(threads, way, ask):
     check(WAYS[way], str(caught.value))
 
 
-def test_an_asynchronous_client_waits_in_another_thread_alone():
+def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
     """In the thread of its event loop, what it waited for would never come."""
     row = "Client that is asynchronous"
     X, y = make_shells(300, 3, noise=0.2)
@@ -157,8 +157,16 @@ def test_an_asynchronous_client_waits_in_another_thread_alone():
 
     async def serve():
         async with Client(asynchronous=True, processes=False, n_workers=1, dashboard_address=":0"):
-            for call in (lambda: model.fit(*lazy), lambda: model.fit(frame, y), lambda: model.fit(X, y).score(*lazy)):
+            for call in (
+                lambda: model.fit(*lazy),
+                lambda: model.fit(frame, y),
+                lambda: model.fit(X, y).score(*lazy),
+                lambda: model.fit(X, y, groups=lazy[1]),
+                lambda: ingest(lazy, tmp_path / "lazy.zarr"),
+                lambda: ingest((frame, y), tmp_path / "lazy.zarr"),
+            ):
                 raises(row, call)
+            ingest((X, y), tmp_path / "held.zarr")  # asks no worker
             return await asyncio.to_thread(lambda: model.fit(*lazy).score(*lazy))
 
     assert asyncio.run(serve()) == model.score(X, y)

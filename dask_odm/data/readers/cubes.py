@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import xarray as xr
-from dask.base import compute
 
 from dask_odm.data.cubes.beside import row_dimensions, variable_beside
 from dask_odm.data.cubes.cube import cube_of
 from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
 from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
-from dask_odm.data.readers.sources import Columns, Reading
+from dask_odm.data.readers.sources import Columns, Reading, computed
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
 
 
@@ -31,7 +30,7 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
     if is_points(X, y):
         X, y = at_points(X, y)
         weight = along_points(weight)
-    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, {"weight": weight}, compute)
+    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, {"weight": weight}, computed)
     names = labelled.cube.feature_names
     columns = Columns(None if names is None else tuple(names.tolist()), labelled.cube.features, None, None)
 
@@ -51,7 +50,7 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
 
 def _drawn(labelled: LabelledCube, reading: Reading) -> Iterator[LabelledRows]:
     """Return the rows that are to be stored, batch by batch."""
-    batches = labelled.batches(compute)
+    batches = labelled.batches(computed)
     if reading.per_class is not None:
         return rows_per_class(batches, int(reading.per_class), reading.seed)
     if reading.fraction is not None:

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 import zarr
-from dask.base import compute
 
-from dask_odm.data.readers.sources import Reading
+from dask_odm.data.readers.sources import Reading, computed
 from dask_odm.data.readers.tables import (
     ArrayTable,
     Batch,
@@ -118,7 +117,7 @@ def _batches(where: str, X: Any, y: Any, weight: Any) -> Iterator[Batch]:
     columns = {"y": _Column(y, label_values), "weight": _Column(weight, weight_values)}
     parts = _delayed(X)
     for i, part in enumerate(parts):
-        rows, *found = compute(part, *(column.ahead() for column in columns.values()))
+        rows, *found = computed(part, *(column.ahead() for column in columns.values()))
         for column, values in zip(columns.values(), found, strict=True):
             column.add(values)
         if isinstance(X, da.Array):
@@ -130,7 +129,7 @@ def _batches(where: str, X: Any, y: Any, weight: Any) -> Iterator[Batch]:
         labels, weights = (column.take(table.rows) for column in columns.values())
         first += table.rows
         if any(each is not None and len(each) < table.rows for each in (labels, weights)):
-            first += sum(compute(each)[0].shape[0] for each in parts[i + 1 :])
+            first += sum(computed(each)[0].shape[0] for each in parts[i + 1 :])
             break
         yield Batch(table, where, end, first - table.rows, labels, weights)
     for what, column in columns.items():
@@ -166,7 +165,7 @@ class _Column:
         if not self._exists:
             return None
         while self._count < rows and self._parts:
-            self.add(compute(self._parts.pop(0))[0])
+            self.add(computed(self._parts.pop(0))[0])
         held = self._held if len(self._held) == 1 else [_joined(self._held)]
         self._held = [held[0][rows:]]
         self._count = len(self._held[0])
@@ -176,7 +175,7 @@ class _Column:
     def require(self, where: str, what: str, rows: int) -> None:
         """Raise InputError unless all rows were taken, of which there are so many."""
         if self._exists:
-            left = self._count + sum(len(compute(part)[0]) for part in self._parts)
+            left = self._count + sum(len(computed(part)[0]) for part in self._parts)
             if left or self._taken != rows:
                 raise InputError(f"{where}: {what} has {self._taken + left} rows where X has {rows}.")
 

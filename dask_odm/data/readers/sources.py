@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.base import compute, get_scheduler, is_dask_collection
 
 from dask_odm.data.store.text_recipe import TextRecipe
-from dask_odm.errors import InputError
-from dask_odm.printing import printable
+from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
+from dask_odm.printing import printable, quoted
 
 BLOCK_BYTES = 8_000_000
 MAX_FEATURES = 10_000_000
@@ -94,6 +95,20 @@ def is_of(value: Any, library: str, *classes: str) -> bool:
     return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
 
 
+def computed(*lazy: Any, **options: Any) -> tuple[Any, ...]:
+    """Compute lazy values as Dask does, on the active client's workers if there is one.
+
+    Raises ClusterError if the client is asynchronous, where Dask says no more than that.
+    """
+    if any(map(is_dask_collection, lazy)):
+        try:
+            get_scheduler()
+        except RuntimeError as error:
+            raise ClusterError(ASYNCHRONOUS) from error
+    found: tuple[Any, ...] = compute(*lazy, **options)
+    return found
+
+
 def narrow(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
     """Return ``values`` as ``dtype``. Numbers that are too large become infinite, which readers look for."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -145,11 +160,6 @@ def shown(text: str | bytes, most: int = 60) -> str:
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     kept = words[: most if words[:most].isprintable() else most // 4]  # an escape such as \x00 takes four characters
     return repr(kept) if len(kept) == len(words) else f"{kept!r}… ({len(words)} characters)"
-
-
-def quoted(name: Any) -> str:
-    """Return a column's name as it is written in Python; a string may be long, and is `shown`."""
-    return shown(name) if isinstance(name, str) else repr(name)
 
 
 def describe(paths: Sequence[str], most: int = 3) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
-from dask.base import compute
 from pandas.api import types
 
 from dask_odm.data.readers.labels import are_same, plain_labels
@@ -27,11 +26,11 @@ from dask_odm.data.readers.sources import (
     SourceBlock,
     choose_columns,
     column_name,
+    computed,
     is_of,
     joined,
     narrow,
     not_finite,
-    quoted,
 )
 from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.text_recipe import TextRecipe
@@ -39,6 +38,7 @@ from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import rows_between
 from dask_odm.linalg.rows import unmasked
+from dask_odm.printing import quoted
 
 # how columns of a kind become numbers, or are left out
 _HINTS = {
@@ -481,7 +481,7 @@ def table_of(
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:
     """Return labels, and the options with their weights, computed if they are Dask's."""
-    y, weight = compute(y, reading.weight, traverse=False)
+    y, weight = computed(y, reading.weight, traverse=False)
     return y, replace(reading, weight=weight)
 
 

@@ -30,6 +30,7 @@ from sklearn.utils.validation import (
 from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
 from dask_odm.linalg.threads import run_threads
@@ -242,7 +243,7 @@ def _check_names(estimator: Any, rows: Any) -> None:
 
 def checked_groups(groups: Any) -> Array:
     """Return the group of every row, (n,), which may be named by anything; raise InputError if one is missing."""
-    found = as_input_error(lambda: labels_of(groups.compute() if is_dask_collection(groups) else groups))
+    found = _held(groups)
     if found.ndim != 1 or bool(pd.isna(found).any()):
         raise InputError(f"groups must be one for each row, none of them missing. Got shape {found.shape}.")
     return found
@@ -252,7 +253,7 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     """Return what `distinct` finds in the senders of rows, or None; raise InputError unless each row has one."""
     if shard is None:
         return None
-    labels = as_input_error(lambda: labels_of(shard.compute() if is_dask_collection(shard) else shard))
+    labels = _held(shard)
     if labels.ndim != 1 or labels.dtype.kind not in "biufUO":
         raise InputError(
             f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
@@ -263,6 +264,11 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     values, codes = as_input_error(lambda: distinct(labels))
     _require_text(values, codes, "shard")
     return values, codes
+
+
+def _held(labels: Any) -> Array:
+    """Return labels, which may be lazy, as an array in memory."""
+    return as_input_error(lambda: labels_of(*computed(labels)) if is_dask_collection(labels) else labels_of(labels))
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:

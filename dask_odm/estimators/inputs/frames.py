@@ -13,7 +13,7 @@ from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
 from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
-from dask_odm.data.readers.sources import LABEL_NAMES, is_of, quoted
+from dask_odm.data.readers.sources import LABEL_NAMES, is_of
 from dask_odm.data.readers.tables import (
     is_arrow_frame,
     label_among,
@@ -25,6 +25,7 @@ from dask_odm.data.readers.tables import (
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 _PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
