@@ -73,7 +73,7 @@ def sleeping_store(chunks: int, seconds: float) -> SleepingStore:
     rows = chunks * CHUNK_ROWS
     layout = Layout(rows, FEATURES, CHUNK_ROWS, "float32", "int8")
     facts = TargetFacts((0, 1), (rows // 2, rows - rows // 2), None, rows)
-    return SleepingStore("/nowhere", "store", "0" * 64, layout, facts, "", None, seconds)
+    return SleepingStore("/nowhere", "store", "0" * 64, layout, facts, "", None, seconds=seconds)
 
 
 def join(store: SleepingStore, cluster: Cluster) -> None:

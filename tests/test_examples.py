@@ -74,7 +74,8 @@ def run_script(path: Path, work_folder: Path, capsys, monkeypatch, *arguments: s
     names = runpy.run_path(str(path), run_name="__main__")
     said = capsys.readouterr()
     assert said.out.strip()
-    assert said.err == ""
+    assert bool(said.err) == ("ProgressBars()" in path.read_text("utf-8"))  # which show steps without a terminal, too
+    assert "Warning" not in said.err
     if "a.png" in arguments:
         assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     assert left_behind(work_folder) == ["work/a.png"] * ("a.png" in arguments)
