@@ -102,7 +102,7 @@ def products(store: SleepingStore, cluster: Cluster) -> None:
 def cells(store: SleepingStore, cluster: Cluster) -> None:
     data = SimpleNamespace(
         held=None, statistics=lambda: None, labelled_rows=store.rows, features=FEATURES, dtype=store.dtype,
-        cluster=cluster,
+        cluster=cluster, in_memory=False,
     )  # fmt: skip
     fit = ODMFit.of(ODMClassifier(), None, FitRun(0), ())
     settings = CellSettings(fit, (1.0, 1.0), False, float(store.rows), 4096, 0.0)
