@@ -24,8 +24,8 @@ from dask_odm.errors import InputError
 from dask_odm.kernels import RBF
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
-from dask_odm.methods.tree.node_workers import TreeJob
-from dask_odm.methods.tree.workers import TreeSettings, check_memory
+from dask_odm.papers.sodm.node_workers import TreeJob
+from dask_odm.papers.sodm.workers import TreeSettings, check_memory
 
 FILES = {
     "breast-cancer.csv",

@@ -59,7 +59,7 @@ def test_what_is_no_path_is_refused(cancer, tmp_path):
             SaddleSVC(**settings).alpha_path(X, y, alphas=alphas)
     with pytest.raises(InputError, match="'alpha'"):
         SaddleSVC().alpha_path(X, y, alphas=[0.5, 1.5])
-    with pytest.raises(InputError, match="iterable"):
+    with pytest.raises(InputError, match="alphas must be a sequence of numbers or None"):
         SaddleSVC().alpha_path(X, y, alphas=0.5)
     with pytest.raises(InputError, match="no checkpoint"):
         SaddleSVC(checkpoint=tmp_path / "c.zarr").alpha_path(X, y, alphas=[0.9])
