@@ -222,7 +222,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     n = store.rows
     r = min(n, Landmark().n_landmarks)
     row = store.features, store.dtype.itemsize
-    needed = span_pass_bytes(r, *row, start_rows(n, r), n)
+    needed = span_pass_bytes(r, *row, start_rows(n, r))
     held = solver_bytes(r, store.features, n, store.dtype.itemsize)
     passes = StorePasses(store, cluster)
     work = _by_passes(passes, costs.passes, needed, SKETCH * r * drawn_bytes(*row), held, kept=True)

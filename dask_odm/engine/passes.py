@@ -123,10 +123,11 @@ class StorePasses:
 
     def task_bytes(self, needed: PassBytes) -> int:
         """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
-        sums = max(10, self.groups.bit_length() + 3) * needed.sums  # one per level of the tree, and those of blocks
+        # one per level of the tree, and those of blocks; a drawn row is in one, and in two more while these are joined
+        sums = needed.of_sums(max(10, self.groups.bit_length() + 3), 3 * self.rows)
         kept = 0
         if needed.kept_bits:  # of the last pass as well, with its nodes
-            kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + RUN_NODES * needed.sums
+            kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + needed.of_sums(RUN_NODES, self.rows)
         return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work + kept
 
     def fits(self, needed: PassBytes) -> bool:

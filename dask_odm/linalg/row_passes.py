@@ -105,13 +105,20 @@ class PassBytes:
     """Bytes that one task of a pass holds at its peak, besides the rows of a block.
 
     A task holds several sums of ``sums`` bytes each, ``row`` bytes for every row of a block, and ``work`` of buffers.
-    Of every row that it reads it keeps ``kept_bits`` bits for later passes.
+    Of every row that it reads it keeps ``kept_bits`` bits for later passes. A sum also holds up to ``drawn`` rows of
+    its own, of ``drawn_row`` bytes each.
     """
 
     sums: int
     row: int
     work: int
     kept_bits: int = 0
+    drawn: int = 0
+    drawn_row: int = 0
+
+    def of_sums(self, count: int, rows: int) -> int:
+        """Return the bytes of ``count`` sums, which hold ``rows`` drawn rows together at most."""
+        return count * self.sums + min(count * self.drawn, rows) * self.drawn_row
 
 
 class Passes(Protocol):

@@ -33,7 +33,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import PredictedLoss, relative_gap
 from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.linalg.row_passes import RowBlock
+from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel, predicting_bytes
 from dask_odm.typing import Array
@@ -102,6 +102,23 @@ def held_as_predicted(
 def model_bytes(kernel: Kernel, support: int, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the bytes of a model of ``support`` rows that is made, and predicts the n rows that it learned from."""
     return support * d * itemsize + predicting_bytes(kernel, support, n, d, threads, single=itemsize == 4)
+
+
+def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) -> None:
+    """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does.
+
+    If the model's rows are ``gathered`` from workers, these may still hold what they read. What rows in memory take is
+    in `model_bytes`.
+    """
+    if data.in_memory:
+        return
+    needed = 0
+    if not data.is_sparse:  # sparse rows are not made dense
+        single = data.raw_dtype.itemsize == 4
+        needed = predicting_bytes(kernel, data.rows, data.rows, data.features, 1, single=single)
+    if data.cluster.client is not None:
+        needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
+    data.require_pass(PassBytes(8, 3 * 8, needed), f"Predicting by a model of up to {data.rows} rows")
 
 
 def weights_as_predicted(

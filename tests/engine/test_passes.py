@@ -27,7 +27,7 @@ from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.linalg.row_passes import RowBlock, tree_nodes
+from dask_odm.linalg.row_passes import PassBytes, RowBlock, tree_nodes
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.papers.mdd import moments
 from dask_odm.papers.mdd.moments import Embedding, MomentQuery
@@ -206,6 +206,13 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
     here = StorePasses(store, HERE)
     projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("full"))
     assert 0.2 * projected < peak <= projected
+
+
+def test_few_rows_are_drawn_once_however_many_sums_there_are(store):
+    """Each is in a sum of the last pass, in one of this pass, and in two more while these are joined."""
+    here = StorePasses(store, HERE)
+    none, all_rows = (here.task_bytes(PassBytes(8, 0, 0, 2, drawn, 1000)) for drawn in (0, store.rows))
+    assert all_rows - none == 4 * 1000 * store.rows
 
 
 def test_labelling_drops_unknown_labels(store):

@@ -234,7 +234,8 @@ class MemoryData(TrainingData):
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
     def require_pass(self, needed: PassBytes, what: str) -> None:
-        sums = (CPU_COUNT + groups_of_sums(needed.sums)) * needed.sums  # sums of every thread, and those of all groups
+        # sums of every thread, and those of all groups
+        sums = needed.of_sums(CPU_COUNT + groups_of_sums(needed.sums), 3 * self.rows)
         self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
 
     def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:

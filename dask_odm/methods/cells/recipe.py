@@ -52,7 +52,7 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.exact.recipe import exact_bytes, leaving_bytes
+from dask_odm.methods.exact.recipe import exact_bytes, leaving_bytes, most_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
@@ -231,11 +231,12 @@ def rows_of_bytes(data: TrainingData) -> int:
 
 
 def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> int:
-    """Return the bytes that a cell of ``rows`` takes: its rows, as they are and scaled, and its machines."""
+    """Return the bytes that a cell of up to ``rows`` takes: its rows, as they are and scaled, and its machines."""
     copies = _less_copies(rows * (2 * data.features * data.dtype.itemsize + 12 * 8), rows, data)
     trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
     left_out = leaving_bytes(rows) if fit.loo else 0
-    machines = exact_bytes(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
+    bytes_of = exact_bytes if rows >= data.labelled_rows else most_bytes  # a cell of all rows has no fewer
+    machines = bytes_of(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
     return copies + max(machines, trial, left_out)
 
 

@@ -17,10 +17,11 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
-from dask_odm.methods.exact.systems import solver_bytes
+from dask_odm.methods.exact.systems import LIMITS, solver_bytes
 from dask_odm.methods.left_out import attributes_of, kernel_leverages, spread
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
@@ -31,6 +32,14 @@ logger = logging.getLogger("dask_odm")
 def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
     return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, n, d, itemsize, threads))
+
+
+def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+    """Return the most of `exact_bytes` for any number of rows up to ``n``: of fewer, more is held at a time."""
+    packed = PACKED_BYTES * ROWS_OF_THREAD // kernel.packed_bytes(ROWS_OF_THREAD, d, 8)
+    blocks = range(ROWS_OF_THREAD, n, ROWS_OF_THREAD)
+    sizes = (n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // d, packed)
+    return max(exact_bytes(kernel, size, d, itemsize, threads) for size in sizes if 0 < size <= n)
 
 
 NEWTON = Purpose("Newton", exact_bytes)
@@ -57,6 +66,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
             entries,
         )
     seen = data.seen_by(fit.kernel)
+    require_prediction(seen.kernel, data, gathered=True)
     with seen.products(NEWTON) as products:
         rows, y, weight = data.taking_part
         losses = RowLosses(fit.odm, y, weight)

@@ -284,15 +284,11 @@ def drawn_bytes(d: int, itemsize: int) -> int:
     return itemsize * d + 24
 
 
-def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int, n: int) -> PassBytes:
-    """Return the bytes that a task holds in a pass over ``n`` streamed rows for ``r`` landmarks.
-
-    It draws ``draw_size`` rows, or all. A row is in one of ten sums or more, and in two more while these are joined.
-    """
+def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
+    """Return the bytes that a task holds in a pass over streamed rows for ``r`` landmarks; it draws ``draw_size``."""
     row = drawn_bytes(d, itemsize)
-    drawn = min(2 * draw_size, -(-3 * n // 10))
     work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
-    return PassBytes(8 * r + drawn * row, 40, work, 2)
+    return PassBytes(8 * r, 40, work, 2, 2 * draw_size, row)
 
 
 def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:

@@ -104,7 +104,7 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     if seen.scaled is not None:
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
-    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws, data.rows)
+    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
     data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")
     return problem
 

@@ -59,7 +59,7 @@ from dask_odm.learning.training.recipe import (
     with_coefficients,
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.odm_fit import ODMFit, has_partitions
@@ -168,6 +168,8 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Traine
         tree = TreeSettings(fit.own.fan_in, fit.own.stop_at, fit.own.early_stop)
         levels = tree.levels(len(counts))
         has_root = len(levels[-1]) == 2
+        if has_root and seen.kernel.name != "linear":
+            require_prediction(seen.kernel, data, gathered=False)
         regroup = None
         if rule.recluster:
             nodes = [len(bounds) - 1 for bounds in levels]

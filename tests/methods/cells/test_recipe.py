@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import fields
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -21,12 +22,13 @@ from dask_odm.events import IterationFinished
 from dask_odm.learning.training import memory_data
 from dask_odm.learning.training.checkpoints import save_checkpoint
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.run import FitRun
+from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods import as_predicted
 from dask_odm.methods.cells import workers
-from dask_odm.methods.cells.recipe import held_row_bytes, row_bytes
+from dask_odm.methods.cells.recipe import cell_bytes, held_row_bytes, row_bytes
 from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_bin, solve_stored_bin
 from dask_odm.methods.exact import solver as exact_solver
+from dask_odm.methods.exact.recipe import exact_bytes, most_bytes
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -221,6 +223,17 @@ def test_memory_is_projected_for_rows_that_are_left_out():
     model.fit(X, y)
     with pytest.raises(MemoryLimitError, match=r"A bin of 2000 rows needs .* smaller cell_rows"):
         model.set_params(loo=True).fit(X, y)
+
+
+def test_memory_is_projected_for_cells_of_fewer_rows_that_take_more():
+    """Of 3,072 rows a matrix is held whole, of 3,164 in a bin it is not."""
+    data = SimpleNamespace(features=10, dtype=np.dtype(np.float32), labelled_rows=12_000, in_memory=False)
+    fit = SimpleNamespace(axes=None, loo=False, kernel=KernelChoice("rbf"))
+    assert cell_bytes(3164, data, fit) >= cell_bytes(3072, data, fit)
+    kernel = fit.kernel.alike
+    for d, sizes in ((10, (200, 256, 512, 1024, 3072)), (300, (3382,)), (1000, (1038,)), (4000, (512, 1048))):
+        for n in sizes:
+            assert most_bytes(kernel, n + 3, d, 8, 1) >= exact_bytes(kernel, n, d, 8, 1)
 
 
 def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
