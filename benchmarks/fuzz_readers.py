@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 from fuzz_cases import Case, make_case
 from plain_parsers import plain_csv, plain_libsvm
+from scipy.sparse import issparse
 from sklearn.datasets import load_svmlight_file
 
 from dask_odm.data.ingest import ingest
@@ -58,12 +59,17 @@ def read(path: str, options: dict[str, Any]) -> Outcome:
     """Rows and labels, or the error."""
     try:
         source = open_source(path, **options)
-        blocks = [(block.X[:, :LARGEST].copy(), block.y) for block in source.blocks()]
+        blocks = [(_dense(block.X[:, :LARGEST]), block.y) for block in source.blocks()]
         X = np.concatenate([b[0] for b in blocks]) if blocks else np.zeros((0, 1), options["dtype"])
         labelled = options.get("label") is not False
         return X, [label for _, y in blocks for label in y.tolist()] if labelled else None
     except DaskODMError as error:
         return error
+
+
+def _dense(X: Any) -> np.ndarray:
+    """Return a copy as an array: wide rows of few entries are sparse."""
+    return X.toarray() if issparse(X) else X.copy()
 
 
 def judge(case: Case, folder: str) -> str | None:
@@ -184,6 +190,8 @@ def _values(X: np.ndarray) -> str:
 def _scikit_learn(case: Case, found: tuple[np.ndarray, Any]) -> np.ndarray | None:
     try:
         text = (case.text or b"").removeprefix(b"\xef\xbb\xbf")
+        if b"\n" not in text:  # lines may end in CR alone, which scikit-learn does not take for an end
+            text = text.replace(b"\r", b"\n")
         X, _ = load_svmlight_file(io.BytesIO(text), zero_based=False)
     except Exception:
         return None

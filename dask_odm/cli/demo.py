@@ -22,6 +22,7 @@ import dask_odm as odm
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.plotting import PlottingUnavailableError, plot_margin_distribution
 from dask_odm.diagnostics.predictions import write_predictions
+from dask_odm.diagnostics.summaries import folder_bytes
 from dask_odm.engine.workers import local_workers, peak_bytes
 from dask_odm.errors import InputError
 from dask_odm.progress import format_history
@@ -68,6 +69,7 @@ def run_demo(
     ends = "-model.zarr", "-test.zarr", ".html"
     names = " ".join(shlex.quote(os.path.relpath(os.path.join(root, f"breast-cancer{end}"))) for end in ends)
     say(f"Next, a page of what the first model learned:\n  {_program()} report {names}")
+    say(f"The folder takes {format_bytes(folder_bytes(root))}; remove it when you are done.")
     return {"folder": root, "real": real, "larger": larger, "seconds": seconds}
 
 

@@ -28,6 +28,7 @@ from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
 _NAMED_SEPARATOR = re.compile(rb'"?sep=([^\w\s]|\t)"?', re.IGNORECASE)  # Excel reads and writes such a first line
+MOST_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
 _DECIMAL = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)")  # a number with a decimal comma
 _COMMAS = re.compile(r"[+-]?[0-9][0-9.,]*,[0-9.,]*([eE][+-]?[0-9]+)?")  # a number with commas of any meaning
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # whose comma may also be between thousands
@@ -287,24 +288,23 @@ def _find_separator(lines: Sequence[bytes], blanks: bool) -> str:
         if separator in first and all(_leaves_commas_in_numbers(line, separator) for line in rest or [first]):
             return separator
     found = max(_SEPARATORS, key=first.count)
-    words = {len(line.split()) for line in (first, *rest)}
-    return " " if blanks and found not in first and len(words) == 1 and words != {1} else found
+    words = {len(line.split(None, MOST_COLUMNS)) for line in (first, *rest)}
+    return " " if blanks and found not in first and len(words) == 1 and 1 < min(words) <= MOST_COLUMNS else found
 
 
 def _leaves_commas_in_numbers(line: str, separator: str) -> bool:
+    if not 0 < line.count(separator) < MOST_COLUMNS:
+        return False
     fields = (field.strip(f'{_BLANK}"') for field in line.split(separator))
-    return separator in line and all("," not in field or _DECIMAL.fullmatch(field) for field in fields)
+    return all("," not in field or _DECIMAL.fullmatch(field) for field in fields)
 
 
-def _has_header(opening: _Opening, reading: Reading, most: int = 100_000) -> bool:
-    """Return whether the first line has the names of the columns.
-
-    There may be at ``most`` so many columns: pandas takes some 0.1 ms for each column of each block.
-    """
-    if len(opening.fields) > most:
+def _has_header(opening: _Opening, reading: Reading) -> bool:
+    """Return whether the first line has the names of the columns; raise InputError for more than `MOST_COLUMNS`."""
+    if len(opening.fields) > MOST_COLUMNS:
         raise InputError(
-            f"{opening.where}: {len(opening.fields)} columns; at most {most} can be read as CSV. Write wider rows as "
-            ".npy or as LIBSVM text."
+            f"{opening.where}: {len(opening.fields)} columns; at most {MOST_COLUMNS} can be read as CSV. "
+            "Write wider rows as .npy or as LIBSVM text."
         )
     if reading.header is not None:
         return reading.header

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -230,6 +232,19 @@ def test_what_is_no_dialect(tmp_path, text, options, X, y):
     rows, labels, _ = read_all(write_file(tmp_path / "a.csv", text), **options)
     assert rows.tolist() == X
     assert labels.tolist() == y
+
+
+@pytest.mark.parametrize("separator", [b" ", b";", b"|"])
+def test_a_line_of_millions_of_words_is_refused_in_bounded_memory(tmp_path, separator):
+    (tmp_path / "a.csv").write_bytes((b"1" + separator) * 1_500_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"a\.csv, line 1: "):
+            read_all(tmp_path / "a.csv")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 60e6, "a string for every word takes more"
 
 
 def test_blanks_in_texts_separate_nothing(tmp_path):
