@@ -44,8 +44,11 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
         ("Objective", last.get("objective") if one_machine else None),
         ("Score of the training rows, left out", getattr(model, "loo_score_", None)),
-        ("Seconds of the last fit, without the search" if searched else "Seconds", last.get("seconds")),
-        ("Passes over the rows", last.get("passes")),
+        (
+            "Seconds of the last fit, without the search" if searched else "Seconds",
+            last.get("seconds") if one_machine else None,  # each machine counts its own
+        ),
+        ("Passes over the rows", last.get("passes") if one_machine else None),
     ]
 
 

@@ -36,7 +36,7 @@ class History(list[Record]):
     def _repr_html_(self) -> str:
         first, last = (self[0], self[-1]) if self else ({}, {})
         facts = [(name, first.get(key)) for name, key in (("Solver", "solver"), ("Why", "why"))]
-        facts.append(("Seconds", last.get("seconds")))
+        facts.append(("Seconds", None if "machine" in last else last.get("seconds")))  # each machine counts its own
         tables = []
         for columns, records in groupby(self, lambda record: [key for key in record if key not in ("solver", "why")]):
             rows = [[record[key] for key in columns] for record in records]

@@ -115,7 +115,8 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
                 solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
                 for j, solution in zip(group, solutions, strict=True):
                     found[j] = replace(solution, steps=found[j].steps + solution.steps)
-                history += [record_after(history, record) for record in records]
+                # their seconds are of the whole fit already, unlike their other counts
+                history += [record_after(history, each) | {"seconds": each["seconds"]} for each in records]
         coefficients = np.ascontiguousarray(landmark_weights(landmarks, np.array([each.x for each in found]).T).T)
         require_finite_solution(coefficients, [solution.gap for solution in found])
         left_out_rows: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import combinations
 
 import dask
@@ -166,6 +167,20 @@ def test_what_is_claimed_of_float32_is_true_in_float64(rows, descends, monkeypat
         total += 0.5 * coefficients @ G @ coefficients + loss
     assert found.history_[-1]["gap"] <= 1e-3
     assert found.history_[-1]["objective"] == pytest.approx(total, rel=1e-2)
+
+
+def test_seconds_are_of_the_whole_fit_and_count_nothing_twice():
+    """Descent comes first here, and Newton's steps begin from what it found."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 6))
+    y = np.argmax(X[:, :3] + rng.normal(size=(3000, 3)), axis=1)
+    began = time.perf_counter()
+    found = ODMClassifier(solver=Landmark(150), lam=1e6, random_state=0).fit(X, y).history_
+    wall = time.perf_counter() - began
+    seconds = [record["seconds"] for record in found]
+    assert len(seconds) > 1
+    assert seconds == sorted(seconds)
+    assert seconds[-1] <= wall
 
 
 @pytest.mark.parametrize("scheme", ["ovo", "ovr"])
