@@ -15,6 +15,8 @@ from dask_odm.events import Meter
 
 T = TypeVar("T")
 MOST_THREADS = 64  # threads of the pool of this process
+# Seconds after which a waiting thread looks for signals: CPython sees one that comes right before a wait when that ends.
+SIGNAL_SECONDS = 0.2
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 
 
@@ -200,8 +202,13 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
         team.work(take)
         helpers = _begun(helpers)
         while helpers:
-            helpers[-1].result()
-            helpers.pop()
+            try:
+                helpers[-1].result(timeout=SIGNAL_SECONDS)
+            except TimeoutError:
+                if helpers[-1].done():  # an item's own error
+                    raise
+            else:
+                helpers.pop()
     except BaseException as error:
         if not isinstance(error, Exception):  # an interrupt; after an error, the threads finish their items
             team.stop()
