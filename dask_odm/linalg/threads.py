@@ -15,7 +15,7 @@ from dask_odm.events import Meter
 
 T = TypeVar("T")
 MOST_THREADS = 64  # threads of the pool of this process
-# Seconds after which a waiting thread looks for signals: CPython sees one that comes right before a wait when that ends.
+# seconds after which a waiting thread looks for signals: CPython sees one that comes right before a wait at its end
 SIGNAL_SECONDS = 0.2
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 
