@@ -459,6 +459,10 @@ def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, 
         "1e-300",
         "--max-iter",
         "1000000000",
+        "--lam",
+        "1e8",  # with which a quick machine, too, is at work for long
+        "--scale",
+        "none",
         "--scratch",
         str(tmp_path),
     )
