@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import io
 import logging
 import pickle
@@ -134,22 +133,25 @@ def test_a_loop_travels_by_its_name():
         add_rows()
 
 
-@pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_the_compiler(monkeypatch):
     """LLVM works on one loop for seconds, a minute on a busy machine, and Python hears of nothing meanwhile."""
-    loop, ended = jit.Loop(lambda x: x + 1.0, nogil=True), threading.Event()
+    loop = jit.Loop(lambda x: x + 1.0, nogil=True)
+    main, compiler_may_end, ended = threading.main_thread(), threading.Event(), threading.Event()
     compiler = loop.made()._compiler
     compile_for = compiler.compile
 
     def slow(*arguments):
-        threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # seconds in one call, as LLVM's are
+        assert threading.current_thread() is not main, "Python handles signals in the main thread alone"
+        threading.Timer(0.1, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
+        assert compiler_may_end.wait(60)
+        code = compile_for(*arguments)
         ended.set()
-        return compile_for(*arguments)
+        return code
 
     monkeypatch.setattr(compiler, "compile", slow)
     with pytest.raises(KeyboardInterrupt):
         loop(1.0)
     assert not ended.is_set()
+    compiler_may_end.set()
     assert ended.wait(60)
     assert loop(1.0) == 2.0, "it is compiled all the same"
