@@ -15,9 +15,9 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
-from dask_odm.papers.saddle.recipes import choose_hull_solver
+from dask_odm.papers.saddle.recipes import HullFamily
 from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
 
 
@@ -105,6 +105,7 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     True
     """
 
+    _family: ClassVar[Family[Any]] = HullFamily()
     _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
@@ -163,6 +164,3 @@ class SaddleSVC(KernelParameters, StoreClassifier):
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))
-
-    def _choose(self, fit: SaddleFit, rows: int, features: int) -> Choice[SaddleFit]:
-        return choose_hull_solver(solver_word(self.solver), fit)

@@ -16,6 +16,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells import choosing
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.recipes import RECIPES, choose_by_regions, suits_narrow_cells
@@ -63,9 +64,10 @@ def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog):
 @pytest.mark.parametrize("pairs", [True, False])
 def test_many_classes_are_compared_by_a_machine_for_each(pairs):
     def solver(X: np.ndarray, y: np.ndarray, model: ODMClassifier) -> str:
+        model.set_params(multi_class="ovo" if pairs else "ovr")
         run = FitRun.of(model)
         data = MemoryData.of(run, X, y.astype(np.float64), np.ones(len(y)), (1.0,) * len(np.unique(y)))
-        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run), pairs=pairs)
+        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run))
         assert fit.odm == model._settings(run).odm
         return choice.solver
 
@@ -117,7 +119,7 @@ def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
     run = replace(FitRun.of(model), threads=1)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
     assert are_possible(data, model._settings(run))
-    monkeypatch.setattr(choosing, "WORK", 1e-3)
+    monkeypatch.setattr(choosing, "AUTO", replace(AUTO, region_work=1e-3))
     assert not are_possible(data, model._settings(run)), "a region has all rows, each of which is left out"
 
 
