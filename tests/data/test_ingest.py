@@ -245,7 +245,7 @@ def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
     if "parquet" in doors:
         frame.to_parquet(tmp_path / "a.parquet")
     doors.pop("folders", None)
-    names, column = {"array": "column 1", "sparse": "column 1", "libsvm": "index 1"}, "column 'id'"
+    names, column = {"array": "column 0", "sparse": "column 0", "libsvm": "index 1"}, "column 'id'"
     for door, source in doors.items():
         for options in ({}, {"sparse": True}, {"block_bytes": 500}, {"dtype": "float64"}):
             caplog.clear()
@@ -502,7 +502,7 @@ def test_real_data(tmp_path, data_dir, load_svm, name):
     ("text", "options", "warned"),
     [
         ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
-        ("1,2,3\n3,4,3\n", {}, "the last column, column 3, which holds 1 different value;"),
+        ("1,2,3\n3,4,3\n", {}, "the last column, column 2, which holds 1 different value;"),
         (
             "u,k_no,k_yes\n1,0,1\n3,1,0\n",
             {},
