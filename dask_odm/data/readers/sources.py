@@ -211,7 +211,7 @@ class Columns:
 
     @property
     def called(self) -> Sequence[str | int] | None:
-        """What messages call the features: their names, or the numbers of their columns; None if these are their own."""
+        """Names of the features, or the numbers of their columns, for messages; None if all columns are features."""
         names = self.names or self.numbers
         if names is None:
             return None if len(self.features) == self.count else self.features
