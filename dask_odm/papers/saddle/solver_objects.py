@@ -6,11 +6,18 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
-from dask_odm.kernels.pivots import READS_ROWS
+from dask_odm.kernels.pivots import RACES
 from dask_odm.learning.machines import Scheme
-from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object, solver_word, with_parameters
+from dask_odm.learning.parameters import (
+    Registered,
+    SolverClasses,
+    SolverObject,
+    solver_object,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -25,9 +32,8 @@ class MNP(SolverObject):
     ----------
     n_landmarks : int, default=1000
         Number of landmarks, for kernels other than "linear".
-    choice : {"rp", "uniform"}, default="rp"
-        How landmarks are drawn. "rp": by randomly pivoted Cholesky among twenty times as many rows. "uniform": all
-        rows with the same probability.
+    choice : {…}, default="rp"
+        How landmarks are drawn. {…}
 
     References
     ----------
@@ -36,7 +42,7 @@ class MNP(SolverObject):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
-        "choice": [StrOptions({*READS_ROWS})],
+        "choice": [Registered(RACES)],
     }
 
     n_landmarks: int = 1000
