@@ -22,7 +22,7 @@ from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
-from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
@@ -283,7 +283,7 @@ class MemoryKernelData(KernelData):
         return MemoryPivots(self.scaled, CPU_COUNT)
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
-        if READS_ROWS[method]:
+        if RACES[method].reads_rows:
             needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
             advice = "Use a smaller n_landmarks, or more memory."
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
