@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.frames import column_by_name, is_frame, refuse_labels_inside
+from dask_odm.estimators.inputs.frames import column_by_name, is_frame, labels_by_name, refuse_labels_inside
 from dask_odm.estimators.inputs.resolved import Resolved
 from dask_odm.typing import Array
 
@@ -50,10 +50,9 @@ class Beside:
         y, weight = self.y, self.weight
         if y is None and self.model is None and self.needs_labels:
             refuse_labels_inside(X, called)
-        if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
-            X, y = column_by_name(X, y if isinstance(y, str) else int(y), "y")
-        if isinstance(weight, str):
-            X, weight = column_by_name(X, weight, "sample_weight")
+        X, y = labels_by_name(X, y)
+        if isinstance(weight, str) or (isinstance(weight, Integral) and is_frame(X) and weight in X):
+            X, weight = column_by_name(X, weight if isinstance(weight, str) else int(weight), "sample_weight")
         return X, y, weight
 
 

@@ -83,7 +83,8 @@ class MemoryData(TrainingData):
 
     @property
     def density(self) -> float:
-        return self.given.nnz / (self.given.shape[0] * self.features) if issparse(self.given) else 1.0
+        rows = self.given if issparse(self.given) else self.X
+        return rows.nnz / (rows.shape[0] * self.features) if issparse(rows) else 1.0
 
     @property
     def features(self) -> int:
@@ -243,7 +244,7 @@ class MemoryData(TrainingData):
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
+        scaling = choice.scaling(statistics, sparse=self.keeps_zeros) if scaling is None else scaling
         kernel = choice.make(statistics)
         with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large for it are refused elsewhere
             square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())

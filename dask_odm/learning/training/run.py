@@ -129,7 +129,7 @@ class KernelChoice:
         return self.is_named and self.alike.of_distances
 
     def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
-        """Return the scaling of rows. ``sparse`` rows of the linear kernel are not centred by "standard".
+        """Return the scaling of rows. ``sparse`` rows of the linear kernel are not shifted by "standard".
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
