@@ -31,7 +31,8 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, LazyArrays, Resolved, resolve_training, spooled
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, LazyArrays, Resolved, spooled
+from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.prediction import Predictor
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.target_kinds import TargetKind
@@ -189,8 +190,8 @@ class StoreEstimator(NotebookCard, Predictor):
         self._take(schema, trained.model, trained.attributes)
         if trained.warning is not None:
             warnings.warn(trained.warning, ConvergenceWarning, stacklevel=3)
-        if trained.nothing is not None:
-            trained.nothing.warn(schema.feature_names)
+        if trained.advice is not None:
+            trained.advice.warn(schema.feature_names)
 
     def _take(self, schema: Schema, model: Model, attributes: dict[str, Any], file: ModelFile | None = None) -> None:
         """Set the attributes of a newly fitted or loaded model, and remove those of an earlier one that it lacks."""

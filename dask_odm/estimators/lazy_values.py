@@ -13,7 +13,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import FEW_TASKS, Cluster, spread_task
 from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.resolving import LazyArrays
+from dask_odm.estimators.inputs.resolved import LazyArrays
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ModelFile, chunk_runs, values_of_chunks, values_of_rows
 from dask_odm.typing import Array

@@ -20,7 +20,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features
 from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.linalg.threads import run_threads, single_threaded_blas

@@ -21,7 +21,8 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved, is_xarray, resolve
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolving import kind_of, resolve
 from dask_odm.estimators.lazy_values import lazy_values
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
@@ -46,21 +47,12 @@ class Predictor(RunParameters):
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        if not is_xarray(X):
-            return values
-        from dask_odm.estimators.inputs.xarray_inputs import like
-
-        found = like(X, values, name, self)
-        return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
+        return kind_of(X, None, self).like(X, values, name, self, classes)
 
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
-        if not is_xarray(X):
-            return None
-        from dask_odm.estimators.inputs.cubes import cube_to_predict, is_cube
-
-        return cube_to_predict(X, self) if is_cube(X, None, self) else None
+        return kind_of(X, None, self).cube(X, self)
 
     def _mapped(
         self,

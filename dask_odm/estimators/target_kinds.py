@@ -20,7 +20,7 @@ from dask_odm.estimators.inputs.checks import (
     class_weights,
     require_classes,
 )
-from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData

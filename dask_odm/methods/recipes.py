@@ -14,8 +14,8 @@ from dask_odm.learning.machines import Attributes, Scheme
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     Choice,
+    FeatureAdvice,
     Machines,
-    NothingLearned,
     Recipe,
     Trained,
     crowding_feature,
@@ -32,7 +32,7 @@ from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 
@@ -132,15 +132,19 @@ class ODMFamily(Family[ODMFit]):
 
 
 def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
-    """Return a model with the settings that "auto" chose for it, and whether it learned next to nothing."""
+    """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-    if len(data.class_weights) != 2 or not learned_nothing(trained.history, lam):
-        return trained
+    nothing = learned_nothing(trained.history, lam)
     crowding = None
-    if fit.kernel.is_named:
+    dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
+    if fit.kernel.is_named and (nothing or dominates):
         statistics = data.statistics()
-        crowding = crowding_feature(statistics.variance * fit.kernel.scaling(statistics).factor ** 2)
-    return replace(trained, nothing=NothingLearned(lam, crowding))
+        variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
+        crowding = crowding_feature(variance, nothing=nothing)
+    nothing = nothing and len(data.class_weights) == 2
+    if crowding is None and not nothing:
+        return trained
+    return replace(trained, advice=FeatureAdvice(lam, AUTO_LAM * data.row_numbers[0], crowding, nothing))
 
 
 def recipe_of(solver: str) -> Recipe[ODMFit]:
@@ -204,7 +208,7 @@ def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -
     worth = AUTO.cells_gain
     least = 2.0 * deviation - worth if len(data.class_weights) > 2 else max(worth, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
-    why = f"{choice.why}; in some regions, cells get {gain:.2%} ± {deviation:.2%} more of all rows right than landmarks"
+    why = f"{choice.why}; in some regions, cells get {_told(gain, deviation)}, and are taken from {least:+.2%} on"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
@@ -224,8 +228,7 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
         gain, deviation = _gain_in_regions(data, fit, AUTO.narrower)
         if gain < max(AUTO.cells_gain, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
-        more = f"with {AUTO.narrower:g} times the γ, cells get {gain:.2%} ± {deviation:.2%} more of all rows right"
-        why = f"{choice.why}; in some regions, {more} than landmarks"
+        why = f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_told(gain, deviation)}"
     logger.info("solver='cells': %s", why)
     return why
 
@@ -235,6 +238,11 @@ def _gain_in_regions(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> 
     times = 0.5 * len(data.class_weights) if fit.has_pairs(data) else 1.0
     with single_threaded_blas:
         return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
+
+
+def _told(gain: float, deviation: float) -> str:
+    """Return how many rows cells get right beside landmarks."""
+    return f"{abs(gain):.2%} ± {deviation:.2%} of all rows {'more' if gain >= 0 else 'fewer'} right than landmarks"
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:

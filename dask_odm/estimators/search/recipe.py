@@ -139,7 +139,7 @@ class SearchRecipe(Recipe[SearchFit]):
     """A search for the settings of all classes together. Its last fit trains the machines of more than two."""
 
     def train(self, data: TrainingData, fit: SearchFit) -> Trained:
-        return replace(train_search(data, fit), nothing=None)
+        return replace(train_search(data, fit), advice=None)
 
 
 class SearchFamily(Family[SearchFit]):

@@ -40,7 +40,8 @@ logger = logging.getLogger("dask_odm")
 F = TypeVar("F")
 Machines = Sequence[OneOfMany]  # the targets of each
 Chosen = Callable[[Array], tuple[Any, Array]]
-CROWDING_SHARE = 0.9  # of the variance of all features, above which distances say little of the others
+CROWDING_SHARE = 0.99  # of the variance of all features, above which distances say next to nothing of the others
+SUSPECT_SHARE = 0.9  # the same, if next to nothing was learned
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
 
@@ -53,7 +54,7 @@ class Trained:
     warning: str | None = None  # given if the solver stopped short of the tolerance
     path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
     was_finite: bool = False  # whether the model's values are known to be finite for all training rows
-    nothing: NothingLearned | None = None  # if next to nothing was learned, for a warning
+    advice: FeatureAdvice | None = None  # for a warning, if features say little as they are scaled
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -307,21 +308,33 @@ def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
     return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
-def crowding_feature(variance: Array) -> int | None:
-    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides the others."""
+def crowding_feature(variance: Array, *, nothing: bool) -> int | None:
+    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides others that vary.
+
+    A smaller share is suspect if next to ``nothing`` was learned.
+    """
     feature = int(np.argmax(variance))
-    return feature if len(variance) > 1 and variance[feature] > CROWDING_SHARE * variance.sum() else None
+    others = np.count_nonzero(variance) > 1
+    share = SUSPECT_SHARE if nothing else CROWDING_SHARE
+    return feature if others and variance[feature] > share * variance.sum() else None
 
 
 @dataclass(frozen=True)
-class NothingLearned:
-    """A model that is next to zero with this λ, and the number of the feature that hides the others, or None."""
+class FeatureAdvice:
+    """Advice on features that say little: one hides the others, or next to ``nothing`` was learned.
+
+    ``lam`` is the λ of the fit, ``usual`` that of lam="auto", and ``crowding`` the number of the feature that hides the
+    others, or None.
+    """
 
     lam: float
-    crowding: int | None = None
+    usual: float
+    crowding: int | None
+    nothing: bool
 
     def warn(self, names: Sequence[Any] | Array | None) -> None:
         """Log a warning with the way out; ``names`` are those of the features, or None."""
+        way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
         if self.crowding is not None:
             name = self.crowding if names is None else str(names[self.crowding])
             way_out = (
@@ -329,10 +342,14 @@ class NothingLearned:
                 "scale them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of "
                 "ingest."
             )
-        elif self.lam < 1e4:
-            way_out = "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
-        else:
-            way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
+        elif self.lam < self.usual:
+            way_out = (
+                f"Choose a larger lam, such as 'auto', which is {self.usual:g}, twice the number of rows, unless the "
+                "features say nothing of the labels."
+            )
+        if not self.nothing:
+            logger.warning("%s", way_out)
+            return
         logger.warning(
             "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
             self.lam, way_out

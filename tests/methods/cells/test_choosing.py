@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 
 import dask
@@ -32,7 +33,7 @@ def chosen(model: ODMClassifier, X: np.ndarray, y: np.ndarray, path: object = No
     data: MemoryData | StoredData = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
     if path is not None:
         data = StoredData(run, store_of(path, X, y, chunk_rows=700), TwoClasses())
-    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run))
+    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
     return choice.solver, choice.why, fit.own
 
 
@@ -50,13 +51,20 @@ def with_landmarks(count: int, model: ODMClassifier) -> ODMClassifier:
     return model.set_params(solver=Landmark(count))
 
 
-def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog):
+def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog, monkeypatch):
     X, y = board(6000)
     model = with_landmarks(200, narrow())
     with caplog.at_level(logging.INFO, "dask_odm"):
         name, why, own = chosen(model, X, y)
     assert (name, own) == ("cells", Cells())
-    assert why.startswith("too many rows; in some regions, cells get ")
+    told = r"too many rows; in some regions, cells get [\d.]+% ± [\d.]+% of all rows {} right than landmarks, and are "
+    assert re.match(told.format("more"), why)
+    monkeypatch.setattr("dask_odm.methods.recipes.gain_of_cells", lambda *_: (-0.0006, 0.002))
+    other, fewer, _ = chosen(model, X, y)
+    assert other == "landmark"
+    assert re.match(told.format("fewer"), fewer)
+    assert fewer.endswith("are taken from +0.40% on")
+    monkeypatch.undo()
     assert f"solver='cells': {why}" in caplog.text
     assert chosen(model, X, y, tmp_path / "board.zarr") == (name, why, own)
 
@@ -67,8 +75,8 @@ def test_many_classes_are_compared_by_a_machine_for_each(pairs):
         model.set_params(multi_class="ovo" if pairs else "ovr")
         run = FitRun.of(model)
         data = MemoryData.of(run, X, y.astype(np.float64), np.ones(len(y)), (1.0,) * len(np.unique(y)))
-        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run))
-        assert fit.odm == model._settings(run).odm
+        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
+        assert fit.odm == model._settings(run).for_data(data).odm
         return choice.solver
 
     X, y = board(12_000)
@@ -85,7 +93,7 @@ def test_all_rows_as_landmarks_leave_nothing_to_gain():
     model = with_landmarks(1200, narrow())
     run = FitRun.of(model)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert gain_of_cells(data, model._settings(run)) == (0.0, 0.0)
+    assert gain_of_cells(data, model._settings(run).for_data(data)) == (0.0, 0.0)
 
 
 def test_landmarks_for_smooth_classes():
@@ -100,7 +108,7 @@ def test_groups_that_are_left_out_do_not_change_the_choice():
     model = with_landmarks(60, narrow(loo=True))
     run = FitRun.of(model)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    fit = model._settings(run)
+    fit = model._settings(run).for_data(data)
     assert gain_of_cells(data, replace(fit, groups=np.arange(1200) // 10)) == gain_of_cells(data, fit)
 
 
@@ -118,9 +126,9 @@ def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
     model = with_landmarks(60, narrow(memory_limit=28_000_000))
     run = replace(FitRun.of(model), threads=1)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert are_possible(data, model._settings(run))
+    assert are_possible(data, model._settings(run).for_data(data))
     monkeypatch.setattr(choosing, "AUTO", replace(AUTO, region_work=1e-3))
-    assert not are_possible(data, model._settings(run)), "a region has all rows, each of which is left out"
+    assert not are_possible(data, model._settings(run).for_data(data)), "a region has all rows, each of which is left out"
 
 
 @pytest.mark.slow
@@ -152,9 +160,9 @@ def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm
     model = ODMClassifier(**settings | {"lam": settings["lam"] * len(y)}, scale="minmax", random_state=0)
     run = FitRun.of(model)
     data = MemoryData.of(run, X, y, np.ones(len(y)), (1.0, 1.0))
-    why = suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.6)
+    why = suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.6)
     assert bool(why) == narrow
     assert "with 8 times the γ, cells get" in why or not narrow
-    assert suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.01).endswith(
+    assert suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.01).endswith(
         "landmarks find next to nothing"
     )
