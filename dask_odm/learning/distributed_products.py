@@ -239,10 +239,6 @@ class ClusterProducts(RowProducts):
         _, threads = cluster.share(self.parts)
         cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what)
 
-    @property
-    def here(self) -> RowProducts:
-        return RowProducts(self.kernel, self.source, self.budget, self.threads)
-
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         name = f"active-{self._made}.npy"
         old = f"active-{self._made - 2}.npy"

@@ -169,11 +169,6 @@ class RowProducts:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.source.dtype)
 
-    @property
-    def here(self) -> RowProducts:
-        """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
-        return self
-
     def rows(self, index: Array) -> Any:
         return _taken(self.source, index)
 
