@@ -189,6 +189,13 @@ ingest.__doc__ = (ingest.__doc__ or "").replace(
 )
 
 
+def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:
+    """Write the rows of an open source, none of which may miss a value, as a store."""
+    with StoreWriter(store, dtype=dtype) as writer:
+        _fill([writer], CompleteRows(rows), None, target)
+        return publish_all([writer])[0]
+
+
 def _fill(
     writers: Sequence[StoreWriter],
     complete: CompleteRows,
