@@ -128,7 +128,7 @@ def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
     assert are_possible(data, model._settings(run).for_data(data))
     monkeypatch.setattr(choosing, "AUTO", replace(AUTO, region_work=1e-3))
-    assert not are_possible(data, model._settings(run).for_data(data)), "a region has all rows, each left out"
+    assert not are_possible(data, model._settings(run).for_data(data)), "a region has all rows"
 
 
 @pytest.mark.slow
