@@ -9,6 +9,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 HEAD = "| what is wrong | what you see | what to do |\n|---|---|---|\n"
+WORDS = 12  # of a message, by which it is known
 
 
 def read_rows() -> dict[str, dict[str, dict[str, Any]]]:
@@ -27,9 +28,11 @@ def with_tables(text: str) -> str:
 
 
 def seen(texts: list[str]) -> str:
-    """Return a message up to its first semicolon, in each of its wordings."""
-    clauses = {re.sub("; .*", "; …", text) for text in texts}
-    return " or ".join(f"`{each}`" for each in sorted(clauses))
+    """Return the first words of a message, in each of its wordings."""
+    begun = {
+        text if len(text.split()) <= WORDS else " ".join(text.split()[:WORDS]).rstrip(" …") + " …" for text in texts
+    }
+    return " or ".join(f"`{each}`" for each in sorted(begun))
 
 
 if __name__ == "__main__":
