@@ -373,7 +373,7 @@ def calibrate(given: Judged, out: str, threshold: str | None, overwrite: bool, a
 
 
 def _number(text: str) -> float | str:
-    """Return a number, or the text if it is none."""
+    """Return the number that a text spells, or the text itself if it spells none."""
     try:
         return float(text)
     except ValueError:

@@ -52,7 +52,7 @@ KEPT = 32  # bytes of a support row in the client beside its features (benchmark
 
 @dataclass(frozen=True)
 class Costs:
-    """What a solver took here: seconds whatever the rows, seconds of a thread for a row in a pass, and passes.
+    """Measured costs of a solver: fixed seconds, seconds of a thread for each row in a pass, and passes.
 
     ``support`` is the share of the rows that the model keeps.
     """
@@ -74,7 +74,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit takes: seconds, core-hours of the workers, passes, tasks, and bytes of each process.
+    """Planned costs of a fit: seconds, core-hours of the workers, passes, tasks, and bytes of each process.
 
     ``worker_bytes`` are the least limit of a worker under which the fit is not refused, and ``fits`` says whether the
     given one is as large. ``efficiency`` is the share of the time for which workers compute, and ``enough`` how many
@@ -95,7 +95,7 @@ class Plan:
 
 
 def measured_machine() -> Machine:
-    """Return what a task and processes take here, by one worker process."""
+    """Return the time of a task and the memory of processes, measured here by one worker process."""
     limit = 1_000_000_000
     with local_workers(1, memory_limit=limit):
         cluster = Cluster.current(limit)
@@ -112,7 +112,7 @@ def measured_machine() -> Machine:
 
 
 def measured_costs(solver: str, features: int) -> Costs:
-    """Return what fits of made-up rows by a solver of `NUMBERS` take here, in seconds of the processor."""
+    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor."""
     numbers, most = NUMBERS[solver]
     many = max(2000, min(most, numbers // features))
     with tempfile.TemporaryDirectory() as folder, dask.config.set({"dask_odm.read-into-memory": 0}):
@@ -147,7 +147,7 @@ def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a fit asks of a cluster, whatever a row costs.
+    """Work that a fit makes for a cluster, apart from what each row costs.
 
     ``longest`` is the share of the rows that the busiest thread has. ``sent`` are the bytes that pass the client in the
     whole fit; the others are those of a task, and of client and scheduler beside what they have before.
@@ -163,7 +163,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a plan is asked for: rows to learn from, and workers of one thread with so many bytes each."""
+    """Question to a plan: a number of rows to learn from, and of workers of one thread with so many bytes each."""
 
     rows: int
     features: int
@@ -172,7 +172,7 @@ class Asked:
 
 
 def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
-    """Return what a fit by a solver of `NUMBERS` takes."""
+    """Return the plan of a fit by a solver of `NUMBERS`."""
     rows = asked.rows
     free = int(USABLE * asked.memory) - machine.worker
     chunk_rows = min(rows, rows_of_chunk(None, asked.features, "float32"))

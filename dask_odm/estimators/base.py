@@ -106,7 +106,7 @@ class StoreEstimator(RunParameters):
     # Implemented by families of methods and mixins --------------------------------------------------------------
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
-        """Return the settings of one fit, including ``run``; ``more`` are arguments of methods such as `alpha_path`."""
+        """Return the settings of one fit with its ``run``; ``more`` are arguments of methods such as `alpha_path`."""
         raise NotImplementedError
 
     def _choose(self, fit: Any, rows: int, features: int) -> Choice[Any]:
@@ -347,7 +347,7 @@ class StoreEstimator(RunParameters):
     # Prediction ------------------------------------------------------------------------------------------------
 
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
-        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        """Return the resolved input of a prediction or a score; raise NotFittedError before `fit`."""
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 

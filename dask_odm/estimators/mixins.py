@@ -182,7 +182,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved, classes: Array | None = None) -> Any:
-        """Return the predicted class of every row; ``classes`` may have other names of them."""
+        """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
@@ -243,7 +243,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return getattr(self, "multi_class", "ovr")
 
     def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Join the fitted attributes of several machines to those of the whole, except their support."""
+        """Merge the fitted attributes of several machines, except their support, into those of the whole model."""
         return joined_attributes(machines)
 
     def _check_targets(self, given: Given) -> CheckedRows:
@@ -334,7 +334,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         return check_regression(self, given.X, given.y, given.weight, **options)
 
     def _of_model(self, model: Model) -> dict[str, Any]:
-        """Return a model's attributes in scikit-learn's shapes: of one target, a 1-D `coef_` and a float."""
+        """Return attributes in scikit-learn's shapes: for one target, a 1-D `coef_` and a float `intercept_`."""
         found = super()._of_model(model)
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)

@@ -67,7 +67,7 @@ class Cube:
             first = last
 
     def aligned(self) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-        """Return the chunks of a lazy cube's row dimensions, which all arrays have in common, and the arrays so."""
+        """Return chunks of the row dimensions that suit all arrays of a lazy cube, and the arrays in these chunks."""
         from dask.array.core import asanyarray, unify_chunks
 
         indexed = [each for pair in zip(map(asanyarray, self.arrays), self.indices(), strict=True) for each in pair]
@@ -190,7 +190,7 @@ def nodata_of(variable: Any) -> Any:
 
 
 def _lazy_if_on_disk(X: Any, rows: Collection[Hashable]) -> Any:
-    """Return ``X`` with dask arrays where values are still in a file; features stay together in their chunks."""
+    """Return ``X`` with dask arrays for values that are still in a file; features stay together in their chunks."""
     variables = [v.variable for v in X.data_vars.values()] if isinstance(X, xr.Dataset) else [X.variable]
     if all(v.chunks is not None or v._in_memory for v in variables):
         return X

@@ -176,7 +176,7 @@ class LabelledCube:
         return found if len(self.parts) == 1 else found.taken(np.argsort(found.numbers, kind="stable"))
 
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
-        """Read the labelled rows in the order of the blocks, so many blocks at once as have 16 MiB of them.
+        """Read the labelled rows in the order of the blocks, with 16 MiB of blocks at once.
 
         How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """

@@ -161,7 +161,7 @@ class _Column:
             self._count += len(self._held[-1])
 
     def take(self, rows: int) -> npt.NDArray[Any] | None:
-        """Return so many rows that follow, or all if they are fewer."""
+        """Return the next ``rows`` rows, or all that are left."""
         if not self._exists:
             return None
         while self._count < rows and self._parts:

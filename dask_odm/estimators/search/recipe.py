@@ -92,7 +92,7 @@ class SearchFit:
 
     @property
     def score(self) -> Score:
-        """The scores of left-out rows, that which decides first."""
+        """Scores of left-out rows, the deciding one first."""
         if self.scorers is None:
             return accuracy
         assert self.classes is not None
@@ -250,7 +250,7 @@ class _Trials(SampleTrials):
 
     @property
     def _many(self) -> bool:
-        """Whether the last stage is of all rows: the order of rows depends on what landmarks leave of the kernel."""
+        """Whether the last stage needs all rows: on samples, landmarks distort the order of rows for ranking scores."""
         ordered = not self.sides and self._splits.cv is None and len(self._data.class_weights) == 2
         return super()._many or ordered
 

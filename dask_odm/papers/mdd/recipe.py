@@ -59,7 +59,7 @@ EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
 def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
-    """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
+    """Fit least squares on the rows themselves. A model of one shard keeps its moments, for `update_ridge`."""
     with rescaling_advised():
         bounds = np.full((2, data.features), np.nan)
         if fit.run.scale is not None:
@@ -76,7 +76,7 @@ def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
 
 
 def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
-    """Least squares on the rows of a fit and more ``blocks`` of rows, with the bits of a fit on all of them.
+    """Fit least squares on the rows of a fit and more ``blocks``, to the bits of a fit on all of them.
 
     Their y is (n, t), and they have weights. Raises InputError for settings that need all rows.
     """
@@ -127,7 +127,7 @@ def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
 
 
 def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
-    """Least squares on the rows' Nyström features."""
+    """Fit least squares on the rows' Nyström features."""
     assert fit.kernel is not None
     assert fit.n_landmarks is not None
     seen = data.seen_by(fit.kernel)
@@ -145,7 +145,7 @@ def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
 
 
 def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
-    """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
+    """Fit by a Cholesky factor of every shard's kernel matrix, and a product by the whole matrix in each round.
 
     Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
     threshold, and MemoryLimitError if the factors do not fit.
@@ -195,7 +195,7 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
 
 @contextmanager
 def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[Array], Array]]:
-    """Open the products ``K w`` (N, t), which are each round's message to the shards; without an exchange it is empty.
+    """Open the array of the products ``K w`` (N, t), a round's message to the shards; it is empty without an exchange.
 
     The shards' factors take ``held`` bytes of a worker.
     """

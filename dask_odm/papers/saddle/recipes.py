@@ -80,7 +80,7 @@ def _nearest(
 
 
 def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Wolfe's method: a model, or one for every alpha of the settings."""
+    """Train by Wolfe's method: one model, or one for every alpha of the settings."""
     with rescaling_advised():
         problem = hulls_of(data, fit)
         if not fit.alphas:
@@ -93,7 +93,7 @@ def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Another kernel than the linear one, by Wolfe's method on Nyström features.
+    """Train a kernel other than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
     are the rows' projections on the span of the landmarks, whose hulls are no farther from each other than those of the
@@ -142,7 +142,7 @@ def _problem_in_span(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> 
 
 
 def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
+    """Train by Gilbert's algorithm: in passes, or by the clients' best points if ``n_clients`` is given."""
     with rescaling_advised():
         problem = hulls_of(data, fit)
         if fit.own.n_clients is None:
@@ -154,7 +154,7 @@ def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
 
 
 def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
-    """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
+    """Train by Saddle-SVC or Saddle-DSVC; for rows in memory, this process is the only client by default."""
     with rescaling_advised():
         problem = hulls_of(data, fit)
         count = client_count(data, fit)
