@@ -65,7 +65,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor seconds of client and scheduler for a task, and bytes of worker and client before they have rows."""
+    """Measured costs of a machine: seconds of client and scheduler for a task, bytes of idle workers and clients."""
 
     hop: float
     worker: int
@@ -125,7 +125,7 @@ def measured_costs(solver: str, features: int) -> Costs:
 
 
 def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, int, float]:
-    """Fit so many rows; return seconds of the processor, support rows, and passes."""
+    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes."""
     path = os.path.join(folder, f"{rows}.zarr")
     where: Any = {"store": path, "overwrite": True}
     shared: Any = {"lam": 0.1 * rows, "random_state": 0}
@@ -182,7 +182,7 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
     thread_seconds = costs.passes * rows * costs.row
 
     def on(count: int) -> tuple[_Work, float, float]:
-        """Return work, seconds and efficiency of so many workers."""
+        """Return work, seconds and efficiency of ``count`` workers."""
         cluster = Cluster(None, count, 1, free, asked.memory)
         work = _WORK[solver](store, cluster, costs)
         seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / TRAFFIC
@@ -233,7 +233,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
 def _by_passes(
     passes: StorePasses, count: float, needed: PassBytes, nbytes: int, held: float = 0.0, *, kept: bool = False
 ) -> _Work:
-    """Return the work of so many passes with sums of ``nbytes``, and perhaps values that are ``kept`` on workers."""
+    """Return the work of ``count`` passes with sums of ``nbytes``, and perhaps values that are ``kept`` on workers."""
     store = passes.store
     groups = groups_of(store)
     levels = passes.levels(nbytes, kept=kept)

@@ -110,7 +110,7 @@ class StoreEstimator(RunParameters):
         raise NotImplementedError
 
     def _choose(self, fit: Any, rows: int, features: int) -> Choice[Any]:
-        """Return the recipe for so many rows and features."""
+        """Return the recipe for a fit of ``rows`` rows and ``features`` features."""
         raise NotImplementedError
 
     def _check_targets(self, given: Given) -> CheckedRows:
@@ -235,7 +235,7 @@ class StoreEstimator(RunParameters):
             return self._learn_store(store, fit), schema
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
-        """Return what is kept of a cube: the meanings of its labels only if these are learned."""
+        """Return the cube without the meanings of its labels, if these are not learned."""
         return cube if self._needs_labels else replace(cube, words={})
 
     def _of_classes(self, fit: Any, classes: Array | None) -> Any:
@@ -251,7 +251,7 @@ class StoreEstimator(RunParameters):
         return of_all_classes(trained, learned, self._labels_of(store))
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """Return what the chosen recipe learns."""
+        """Run the chosen recipe, and return the model with its attributes."""
         return choice.train(data, fit)
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
@@ -473,7 +473,7 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
 
 
 def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
-    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results."""
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` if not 0."""
     last = (0,) * (values.ndim - 1)
     tasks = [(function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])]
     return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, values)

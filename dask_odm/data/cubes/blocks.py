@@ -125,7 +125,7 @@ def _whole(part: Any, axis: int) -> Array:
 
 
 def slab_rows(row_bytes: int) -> int:
-    """Return how many rows of so many bytes are made and answered at a time."""
+    """Return how many rows of ``row_bytes`` each are made and answered at a time."""
     return max(1, SLAB_BYTES // max(1, row_bytes))
 
 

@@ -80,7 +80,7 @@ class Cube:
         return tuple(max(sizes, default=0) for sizes in self.aligned()[0])
 
     def block_bytes(self, rows: int) -> int:
-        """Return the bytes that a block of so many rows takes while its features are put together.
+        """Return the bytes that a block of ``rows`` rows takes while its features are put together.
 
         Features that lie in several chunks are there twice.
         """

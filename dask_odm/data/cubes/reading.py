@@ -77,7 +77,7 @@ class _Part:
     labels: Array
 
     def read(self, rows: BlockFormat) -> Any:
-        """Return what `complete_rows` returns of this block, delayed if anything is."""
+        """Call `complete_rows` on this block, delayed if anything is."""
         arguments = (rows, self.positions, tuple(self.columns), *self.columns.values(), *self.arrays)
         return _called(complete_rows, arguments)
 
@@ -163,7 +163,7 @@ class LabelledCube:
         return self.cube.features * self.cube.dtype.itemsize
 
     def task_bytes(self, rows: int) -> int:
-        """Return the peak bytes of a task that reads a block of so many rows, and takes its labelled rows.
+        """Return the peak bytes of a task that reads a block of ``rows`` rows, and takes its labelled rows.
 
         Those are there twice if some of them miss a feature.
         """

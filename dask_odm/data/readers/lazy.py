@@ -173,7 +173,7 @@ class _Column:
         return held[0][:rows]
 
     def require(self, where: str, what: str, rows: int) -> None:
-        """Raise InputError unless all rows were taken, of which there are so many."""
+        """Raise InputError unless ``rows`` rows were taken and none is left."""
         if self._exists:
             left = self._count + sum(len(computed(part)[0]) for part in self._parts)
             if left or self._taken != rows:

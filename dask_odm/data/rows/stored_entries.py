@@ -278,7 +278,7 @@ def forget_dealt(folder: str) -> None:
 
 
 def with_most(partitions: SparsePartitions, entries: Array) -> SparsePartitions:
-    """Return the partitions for pieces of so many ``entries``."""
+    """Return the partitions with the largest of the pieces' ``entries`` as `most_entries`."""
     return replace(partitions, most_entries=int(entries.max()))
 
 

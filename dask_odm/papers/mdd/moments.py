@@ -43,7 +43,7 @@ class Embedding:
         return self.features.d
 
     def work_bytes(self, rows: int) -> int:
-        """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
+        """Return the bytes that a task holds to embed ``rows`` rows at a time, including the embedding."""
         if not isinstance(self.features, KernelFeatures) or self.features.landmarks is None:
             return 8 * self.width
         r, d = self.features.landmarks.rows.shape
@@ -101,7 +101,7 @@ class MomentQuery:
         return -(-self.k // TILE) * TILE if self.is_turned else self.k
 
     def pass_bytes(self, rows: int) -> PassBytes:
-        """Return the memory that a task of a pass over so many rows takes."""
+        """Return the memory that a task of a pass over ``rows`` rows takes."""
         sums = 8 * self.n_shards * self.side**2
         nodes = (rows // self.block_rows).bit_length() * sums  # one a level is held until its sibling is there
         work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)

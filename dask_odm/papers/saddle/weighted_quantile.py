@@ -218,7 +218,7 @@ def find_quantiles(
 
 
 def bin_count(kept: int, d: int) -> int:
-    """Return the bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
+    """Return the number of bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
     return max(64, min(1024, kept // (8 * (d + 3)) - 2))
 
 
