@@ -285,7 +285,7 @@ def _of_search(model: Any) -> Iterable[str]:
 
 
 def _scores(model: Any, found: Any, store: Store) -> Iterable[str]:
-    """Yield the scores on the store beside that of the training rows, left out."""
+    """Yield the scores on the store, beside the leave-one-out score of the training rows."""
     facts = found.facts()
     if isinstance(found, Evaluation):
         facts["largest_class"] = float(found.counts.sum(axis=1).max()) / found.rows

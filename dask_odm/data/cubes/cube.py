@@ -58,7 +58,7 @@ class Cube:
         return BlockFormat(len(self.dimensions), self.nodata, self.dtype.name)
 
     def indices(self) -> Iterator[tuple[int, ...]]:
-        """Yield for every array what Dask calls its dimensions: numbers, equal for equal row dimensions."""
+        """Yield the numbers by which Dask knows each array's dimensions; row dimensions of all arrays share theirs."""
         rows = len(self.dimensions)
         first = rows
         for each in self.arrays:
