@@ -206,7 +206,8 @@ def resolve(
     elif model is None and is_dask_frame(X):
         refuse_labels_among(X, y, y)
     if isinstance(sample_weight, str) or (isinstance(sample_weight, Integral) and is_frame(X) and sample_weight in X):
-        X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
+        name = sample_weight if isinstance(sample_weight, str) else int(sample_weight)
+        X, sample_weight = column_by_name(X, name, "sample_weight")
     if is_converted:
         require_numbers(X, getattr(model, "feature_names_in_", ()), "arrow")
     if is_texts(X) and hasattr(model, "text_recipe_"):
