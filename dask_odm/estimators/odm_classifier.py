@@ -204,7 +204,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
         nothing = len(self.classes_) == 2 and learned_nothing(trained.history, self.lam_)
-        warn_of_features(trained, self.lam_, AUTO_LAM * (schema.rows or 0), schema.feature_names, nothing=nothing)
+        usual = AUTO_LAM * (schema.rows or 0)
+        warn_of_features(trained, schema.feature_names, nothing=nothing, lam=self.lam_, usual=usual)
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
@@ -252,12 +253,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
             each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
         nothing = learned_nothing(trained.history, fit.odm.lam)
-        dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
-        if fit.kernel.is_named and (nothing or dominates):
-            statistics = data.statistics()
-            variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-            return replace(trained, crowding=crowding_feature(variance, nothing=nothing))
-        return trained
+        return replace(trained, crowding=crowding_feature(data, fit.kernel, nothing=nothing))
 
     def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
         """Return why a search should go on in cells, for "auto", or "" if landmarks suffice."""

@@ -21,7 +21,7 @@ from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, tra
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import require_few
 from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
-from dask_odm.learning.training.recipe import Choice, Recipe, Trained
+from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained, warn_of_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.trials import Given
@@ -255,6 +255,10 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
 
     def _choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
         return Choice("search", "settings are searched for", Recipe(train_search))
+
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        super()._publish(trained, schema)
+        warn_of_features(trained, schema.feature_names)
 
     def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
         """Run one search for all classes. Its last fit trains the machines of more than two."""

@@ -32,7 +32,7 @@ from dask_odm.learning.parameters import (
     with_parameters,
 )
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.recipe import Choice, Schema, Trained, crowding_feature, warn_of_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
@@ -201,6 +201,10 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
         return choose_solver(solver_word(self.solver), fit, rows, features)
 
+    def _publish(self, trained: Trained, schema: Schema) -> None:
+        super()._publish(trained, schema)
+        warn_of_features(trained, schema.feature_names)
+
     def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
         """Train, and take the offset from the left-out scores."""
         fit = fit.for_data(data)
@@ -217,7 +221,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
             "loo_parameters_": trained.attributes["loo_parameters_"],
             "loo_decision_function_": scores - offset,
         }
-        return replace(trained, model=replace(model, intercept=model.intercept - offset), attributes=attributes)
+        model = replace(model, intercept=model.intercept - offset)
+        return replace(trained, model=model, attributes=attributes, crowding=crowding_feature(data, fit.kernel))
 
     def _labels_of(self, store: Store) -> Array:
         return np.array(INSIDE)

@@ -166,4 +166,4 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
     if limit is not None and exact_bytes(fit.kernel.alike, rows, features, 8, fit.run.here().threads) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
-    return "exact", f"{rows} rows of {features} features are few"
+    return "exact", f"{rows} rows of {features} features are few enough for their whole kernel matrix"
