@@ -41,7 +41,7 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.cards import facts_of
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.html import MOST_LINES, heading, safe, table
 from dask_odm.printing import short
 from dask_odm.typing import Array
