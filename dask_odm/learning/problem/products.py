@@ -7,7 +7,7 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -146,6 +146,33 @@ def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) 
     # packed on both sides, and as they are read and converted
     cross = threads * (2 * kernel.packed_bytes(rows, d, itemsize) + 2 * rows * d * itemsize + rows**2 * itemsize)
     return max(Tiling(n, d, itemsize).scratch_bytes(threads, kernel), cross)
+
+
+@dataclass(frozen=True, eq=False)
+class Purpose:
+    """The purpose of kernel products, and what these and their user take.
+
+    ``what`` is a few words for messages. ``nbytes`` takes the kernel, n, d, the bytes of a feature and threads, and
+    returns the bytes that products and their user take in this process, without rows and kept tiles. ``advice`` says
+    what to do if memory does not suffice.
+    """
+
+    what: str
+    nbytes: Callable[[Kernel, int, int, int, int], int]
+    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
+
+    @classmethod
+    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
+        """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
+
+        def nbytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+            return of_row * n + products_bytes(kernel, n, d, 8, threads)
+
+        return cls(what, nbytes, advice)
+
+    def with_reserved(self, nbytes: int) -> Purpose:
+        """Return the purpose with ``nbytes`` more that its user holds in this process."""
+        return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
 
 
 @dataclass(eq=False)
