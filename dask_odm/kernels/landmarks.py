@@ -91,7 +91,7 @@ class Landmarks:
     @cached_property
     def packed(self) -> Any:
         """The landmarks in float64, packed for the right of a tile."""
-        return self.kernel.pack_right(self.rows.astype(np.float64))
+        return self.kernel.pack_right_in(self.rows, np.float64)
 
     @cached_property
     def triangle(self) -> Triangle:
@@ -101,7 +101,7 @@ class Landmarks:
     @cached_property
     def narrow(self) -> tuple[Any, Triangle]:
         """The landmarks packed for the right of a tile, and the factor in blocks, both in float32."""
-        return self.kernel.pack_right(self.rows.astype(np.float32)), self.triangle.in_float32()
+        return self.kernel.pack_right_in(self.rows, np.float32), self.triangle.in_float32()
 
     def prepare(self, dtype: Any = np.float64) -> None:
         """Compute the cached arrays that `features` needs, before several threads ask for them at once."""

@@ -30,7 +30,7 @@ from dask_odm.engine import watch
 from dask_odm.engine.cluster import USABLE, Cluster, _facts_of_worker, active_client, computed
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
-from dask_odm.estimators import base
+from dask_odm.estimators import base, prediction
 from dask_odm.estimators.inputs import dask_inputs, resolving
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
@@ -180,7 +180,7 @@ def test_prediction_runs_on_the_workers(on_workers, path, rows):
 @pytest.fixture
 def large_models(monkeypatch):
     """Every model counts as too large to travel within tasks."""
-    monkeypatch.setattr(base, "EMBEDDED_BYTES", 0)
+    monkeypatch.setattr(prediction, "EMBEDDED_BYTES", 0)
 
 
 @pytest.mark.usefixtures("large_models")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dask_odm.estimators.mixins import StoreRegressor
+from dask_odm.learning.training.family import Family, OnlyRecipe
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
@@ -35,21 +36,21 @@ class NormalEquations:
         return total
 
 
-def train_ridge(data: TrainingData, fit: RidgeFit) -> Trained:
-    d = data.features
-    total = data.passes(d).run(NormalEquations(), NormalEquations.sums, d)
-    weights = np.linalg.solve(total[:d] + np.eye(d), total[d])
-    return Trained(LinearModel(weights[None], np.zeros(1)), {"n_iter_": 1})
+class RidgeRecipe(Recipe[RidgeFit]):
+    def train(self, data: TrainingData, fit: RidgeFit) -> Trained:
+        d = data.features
+        total = data.passes(d).run(NormalEquations(), NormalEquations.sums, d)
+        weights = np.linalg.solve(total[:d] + np.eye(d), total[d])
+        return Trained(LinearModel(weights[None], np.zeros(1)), {"n_iter_": 1})
 
 
 class ToyRidge(StoreRegressor):
     """Ridge of penalty 1."""
+
+    _family: ClassVar[Family[Any]] = OnlyRecipe(Choice("normal equations", "the only one", RidgeRecipe()))
 
     def __init__(self) -> None:
         """It has no parameters."""
 
     def _settings(self, run: FitRun, **more: Any) -> RidgeFit:
         return RidgeFit(run)
-
-    def _choose(self, fit: RidgeFit, rows: int, features: int) -> Choice[RidgeFit]:
-        return Choice("normal equations", "the only one", Recipe(train_ridge))

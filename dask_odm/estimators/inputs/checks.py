@@ -151,7 +151,7 @@ def _validated(estimator: Any, X: Any, y: Any, sample_weight: Any, options: dict
     """Return rows, targets, weights and feature names as scikit-learn validates them; y is None without targets."""
     reader = copy(estimator)  # a copy, since scikit-learn's validation sets attributes
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, **options}
-    if estimator._needs_labels:
+    if estimator._targets.needs_labels:
         y = labels_of(y)
         require_labels(y)
         rows = rows_of(X)

@@ -34,7 +34,7 @@ from dask_odm.events import Meter
 from dask_odm.learning.solution import Record, step_record
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
-from dask_odm.learning.training.recipe import Machines, Trained, report_step, require_finite_solution, stopped_at
+from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution, stopped_at
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
@@ -99,17 +99,8 @@ class CellsState:
         return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
 
 
-def train_cells(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train one machine for two classes in every cell."""
-    return _train(data, fit, pairs=False)
-
-
-def train_machines_in_cells(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained:
-    """Train the machines of many classes in every cell."""
-    return _train(data, fit, pairs=bool(pairs))
-
-
-def _train(data: TrainingData, fit: ODMFit, *, pairs: bool) -> Trained:
+def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trained:
+    """Train one machine for two classes in every cell, or those of many classes, for all ``pairs`` or for each."""
     if fit.kernel.kernel == "linear":
         raise InputError("solver='cells' is for kernels other than 'linear', which solver='newton' learns exactly.")
     fit.kernel.require_named("cells, which divide the space of the features")

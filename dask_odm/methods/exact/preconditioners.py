@@ -280,7 +280,7 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
     index = np.sort(rng.choice(products.n, landmark_count(products.n), replace=False))
     landmarks = Landmarks.of(products.kernel, products.rows(index), index)
     inverse = solve_triangular(landmarks.factor, np.eye(len(landmarks)), lower=True).astype(np.float32)
-    right = products.kernel.pack_right(landmarks.rows.astype(np.float32))
+    right = products.kernel.pack_right_in(landmarks.rows, np.float32)
     found = np.empty((products.n, len(landmarks)), np.float32)
 
     step = _filled_rows(products.rows(index[:1]).shape[1])

@@ -18,6 +18,7 @@ from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
@@ -44,7 +45,6 @@ def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> i
 
 NEWTON = Purpose("Newton", exact_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
-MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 
 LeftOut = Callable[..., dict[str, Any]]  # arguments as of `left_out_values`
@@ -58,7 +58,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
     if fit.kernel.kernel != "precomputed" and fit.groups is None:
         data = data.merged()
     entries = data.rows * (data.rows + 1) // 2
-    if entries > MANY_ENTRIES:  # only users who ask for this solver have as many
+    if entries > AUTO.many_entries:  # only users who ask for this solver have as many
         logger.warning(
             "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
             "take hours where solver='landmark' takes minutes.",

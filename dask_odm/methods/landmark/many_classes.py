@@ -37,6 +37,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
@@ -61,7 +62,6 @@ from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
 MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
-DESCENT_VALUES = 1 << 26  # most numbers of the Nyström features that are kept
 MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
 
 
@@ -177,7 +177,7 @@ def _descended(
 def _descends(data: TrainingData, count: int) -> bool:
     """Return whether machines begin with descent, for which Nyström features of all rows are kept; not of few rows."""
     # steps of Newton's method end the solves of few rows near rounding, whatever the order of the rows
-    return data.in_memory and LIMITS.rounding_rows < data.rows <= DESCENT_VALUES // count
+    return data.in_memory and LIMITS.rounding_rows < data.rows <= AUTO.descent_values // count
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:

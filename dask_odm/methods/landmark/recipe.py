@@ -22,7 +22,6 @@ from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Trained,
-    is_small,
     report_step,
     require_finite_solution,
     rescaling_advised,
@@ -58,12 +57,6 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
 FIRST_STRIDE = 4  # a fit begins with one landmark in so many
-
-
-def reads_store(store: TrainingData, fit: ODMFit) -> bool:
-    """Return whether a store's rows are read into memory: if they, and their values at the landmarks, are few."""
-    # at most 2²⁸ kernel values
-    return is_small(store) and store.rows * min(store.rows, fit.own.n_landmarks) <= 1 << 28
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
