@@ -25,7 +25,8 @@ from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
-from dask_odm.engine.cluster import Cluster, computed_in_order
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.estimators.scoring import Scoring, scorers_of

@@ -30,7 +30,8 @@ from dask_odm.data.rows.stored_entries import DealtFile, SparsePartitions, deal,
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array, save_array
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, while_wanted
+from dask_odm.engine.client import while_wanted
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.groups import Groups

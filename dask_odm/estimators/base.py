@@ -29,7 +29,9 @@ from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import FEW_TASKS, Cluster, active_client, spread_task
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS, spread_task
 from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import ClusterError, InputError
 from dask_odm.estimators.cards import documentation, facts_of

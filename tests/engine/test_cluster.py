@@ -27,7 +27,10 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import USABLE, Cluster, _facts_of_worker, active_client, computed
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
+from dask_odm.engine.limits import USABLE, facts_of_worker
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
@@ -287,10 +290,10 @@ def test_advice_names_only_what_there_is(case, expected):
 
 
 def test_a_worker_tells_what_earlier_work_has_left(monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.cluster._first_baseline", [])
-    first, left, _ = _facts_of_worker(lambda: None)
+    monkeypatch.setattr("dask_odm.engine.limits._first_baseline", [])
+    first, left, _ = facts_of_worker(lambda: None)
     kept = np.ones(50 << 17)  # 50 MiB
-    later, grown, _ = _facts_of_worker(lambda: None)
+    later, grown, _ = facts_of_worker(lambda: None)
     assert left == 0
     assert grown == later - first
     assert grown > 0.8 * kept.nbytes
@@ -560,13 +563,13 @@ def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
             file.write(b"?")
         return load_bytes(path)
 
-    monkeypatch.setattr("dask_odm.engine.cluster.load_bytes", damaged)
+    monkeypatch.setattr("dask_odm.engine.runs.load_bytes", damaged)
     with pytest.raises(OSError, match="the file is damaged"):
         Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
+    monkeypatch.setattr("dask_odm.engine.runs.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
     joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
     assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]

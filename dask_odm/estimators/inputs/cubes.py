@@ -15,7 +15,8 @@ from dask_odm.data.cubes.beside import is_labelled_cube, row_dimensions, variabl
 from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
 from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube
-from dask_odm.engine.cluster import Cluster, computed
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
 

@@ -23,7 +23,8 @@ from dask_odm.data.storage.locations import is_address
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import active_client, computed, computed_once
+from dask_odm.engine.client import active_client
+from dask_odm.engine.lazy import computed, computed_once
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
 from dask_odm.estimators.inputs.frames import (
