@@ -28,6 +28,7 @@ from dask_odm.estimators.odm_classifier_cv import ODMClassifierCV
 from dask_odm.estimators.one_class_odm import OneClassODM
 from dask_odm.estimators.saddle_svc import SaddleSVC
 from dask_odm.events import Progress, report
+from dask_odm.kernels import KERNELS
 from dask_odm.kernels.loops import FEATURES
 from dask_odm.solvers import SODM, Cells, Landmark, Saddle
 
@@ -47,10 +48,11 @@ def warm_up_all() -> None:
 
 def _fits() -> list[Fit]:
     found: list[Fit] = []
+    distances = [name for name, kernel in KERNELS.items() if kernel.of_distances]  # which have loops of their own
     for dtype in (np.float32, np.float64):
         fit = partial(_fit, dtype=dtype)
         for width in range(3, 3 + FEATURES + 1):  # an RBF pads two columns to steps of up to `FEATURES`
-            found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in ("rbf", "laplacian")]
+            found += [fit(ODMClassifier(kernel), features=width - 2) for kernel in distances]
         cholesky = 300  # rows of a solve by Cholesky in float32; 1,100 are solved by more than that
         found += [fit(ODMClassifier(), rows=rows) for rows in (cholesky, 1100)] + [fit(ODMClassifier(solver=Cells(30)))]
         found += [fit(ODMClassifier(solver=each), rows=1100) for each in (SODM(4), Landmark(20, certify=True))]

@@ -418,7 +418,7 @@ class CompleteRows:
             if rows.any():
                 self._counts += missing.sum(axis=0)
         if block.y is not None:
-            labels = missing_labels(block.y)
+            labels = missing_labels(block.y, text=self.source.labels_are_text)
             self._labels += int(labels.sum())
             rows |= labels
         if block.weight is not None:

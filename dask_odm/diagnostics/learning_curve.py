@@ -15,6 +15,7 @@ from sklearn.utils.validation import _num_samples
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.inputs.frames import as_pandas, labels_by_name
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -59,7 +60,8 @@ def learning_curve(
     model : ODMClassifier
         The model whose settings are used. It need not be fitted, and does not change.
     X, y : array-like of shape (n, d) and (n,), or a store or its path
-        Rows in memory, or a store, of which up to ``max_rows`` rows are drawn, whatever their weights.
+        Rows in memory, where y may name a column of a frame, or a store, of which up to ``max_rows`` rows are drawn,
+        whatever their weights.
     groups : array-like of shape (n,) or None
         Groups to leave out together, as `ODMClassifier.fit` takes them, for rows in memory only.
     scoring : str or callable
@@ -97,6 +99,7 @@ def learning_curve(
         X, y = (X if isinstance(X, Store) else Store.open(X)).sample(max_rows, seed)
     elif isinstance(X, Store | str | os.PathLike):
         raise InputError("a store has its own labels; leave y out.")
+    X, y = labels_by_name(as_pandas(X), y)
     count = _num_samples(X)
     as_input_error(lambda: check_consistent_length(X, y, groups))
     order = np.argsort(uniforms_of(np.arange(count), seed), kind="stable")

@@ -163,7 +163,7 @@ class StoreEstimator(RunParameters):
             the columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a
             frame of points: columns named like dimensions are the coordinates of the points, and the other column has
             their labels.
-        sample_weight : array-like of shape (n,), str or None
+        sample_weight : array-like of shape (n,), str, int or None
             Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. A class of which all rows are
             dropped has no machine; it stays in ``classes_``, and is never predicted. For a frame, it may be the name
             of a column. For a cube, a DataArray over some or all dimensions of the rows, the name of a variable, or a

@@ -13,15 +13,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
+    Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
@@ -68,9 +70,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     Parameters
     ----------
-    kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
-        Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁). With "precomputed", `fit` takes kernel values (n, n), and
-        `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
+    kernel : {…} or callable, default="rbf"
+        Kernel function, with a bias of 1 if ``fit_intercept``. {…} With "precomputed", `fit` takes kernel values
+        (n, n), and `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
         rows, or the sum of their weights, which is like C = 1 in scikit-learn's `SVC`.
@@ -87,7 +89,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
         workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
         regions.
-    scale : {"auto", "minmax", "standard"} or None, default="auto"
+    scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
         precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
         texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
@@ -147,12 +149,12 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
+        "kernel": [Registered(KERNELS, "precomputed"), callable],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions(SOLVERS)],
-        "scale": [StrOptions({"auto", *METHODS}), None],
+        "scale": [Registered(SCALINGS, "auto"), None],
         "warm_start": ["boolean"],
     }
     _instead: ClassVar[dict[str, str]] = {

@@ -27,9 +27,7 @@ from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters
-from dask_odm.learning.parameters import (
-    with_parameters,
-)
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS

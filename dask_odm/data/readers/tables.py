@@ -45,7 +45,11 @@ _HINTS = {
     "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
     "categories, as by {encode}, columns=[{names}], dtype=float)",
     "boolean": "make booleans 0 and 1, as by {frame}[{first}].astype('float32')",
-    "date": "make dates numbers, as by ({frame}[{first}] - {frame}[{first}].min()) / pandas.Timedelta('1D')",
+    "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
+    "tz='UTC')) / pandas.Timedelta('1D')",
+    "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",
+    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str), errors='coerce') / "
+    "pandas.Timedelta('1D')",
     "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
     "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
     "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
@@ -326,14 +330,15 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
 
 
 def pandas_kind(column: Any) -> tuple[str, str]:
-    """Return what a column has (``number``, string, boolean, date or other), and the name of its type.
+    """Return what a column has (``number``, string, boolean, date, span, time or other), and the name of its type.
 
     An object column has what its values are; without rows, nobody knows.
     """
     dtype = column.dtype
     if types.is_object_dtype(dtype):
         found = types.infer_dtype(column, skipna=True)
-        known = {"string": "string", "boolean": "boolean", "datetime": "date", "date": "date", "timedelta": "date"}
+        known = {each: each for each in ("string", "boolean", "date", "time")}
+        known |= {"datetime": "date", "datetime64": "date", "timedelta": "span", "timedelta64": "span"}
         if len(column):
             known |= dict.fromkeys(_NUMBERS, "number")
         return known.get(found, "other"), f"object, {found}"
@@ -342,8 +347,10 @@ def pandas_kind(column: Any) -> tuple[str, str]:
         kind = "boolean"
     elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         kind = "number"
-    elif types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+    elif types.is_datetime64_any_dtype(dtype):
         kind = "date"
+    elif types.is_timedelta64_dtype(dtype):
+        kind = "span"
     elif isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
         kind = "string"
     return kind, str(dtype)
@@ -373,7 +380,8 @@ def refuse_kinds(
             held = ", ".join(names[:most])
             encode = _ENCODE[library].format(names=held)
             frame = "frame.to_pandas()" if library == "arrow" else "frame"
-            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame))
+            module = "dask.dataframe" if library == "dask" else "pandas"
+            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame, library=module))
     many = "hold" if len(bad) > 1 else "holds"
     raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
 
@@ -393,13 +401,20 @@ def is_arrow_frame(X: Any) -> bool:
     return hasattr(X, "__arrow_c_stream__") and not columns and not others
 
 
-def refuse_lazy_frame(X: Any) -> None:
-    """Raise InputError for a lazy frame of polars, which has no rows yet."""
+def refuse_unreadable_frame(X: Any) -> None:
+    """Raise InputError for a lazy frame of polars, which has no rows yet, or one of integers that Arrow lacks."""
     if is_of(X, "polars", "LazyFrame"):
         raise InputError(
             "a LazyFrame of polars has no rows yet: pass frame.collect(), or, if these are too large for memory, write "
             "them by frame.sink_parquet('rows.parquet') and ingest this file."
         )
+    if is_of(X, "polars", "DataFrame"):
+        for name, dtype in X.schema.items():
+            if str(dtype) in ("Int128", "UInt128"):
+                raise InputError(
+                    f"column {quoted(name)} ({dtype}) holds integers of 128 bits, which cannot be read; make them "
+                    f"floats, as by frame.cast({{{name!r}: polars.Float64}})."
+                )
 
 
 def require_matrix(where: str, shape: tuple[Any, ...]) -> None:

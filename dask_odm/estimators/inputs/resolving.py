@@ -34,6 +34,7 @@ from dask_odm.estimators.inputs.frames import (
     dask_rows,
     is_dask_frame,
     is_frame,
+    labels_by_name,
     labels_of,
     refuse_labels_among,
     refuse_labels_inside,
@@ -200,11 +201,12 @@ def resolve(
         _no_extras(y, sample_weight, "a Dataset")
     if y is None and model is None and needs_labels:
         refuse_labels_inside(X, "frame.to_pandas()" if is_converted else "frame")
-    if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
-        X, y = column_by_name(X, y if isinstance(y, str) else int(y), "y")
+    named, labels = labels_by_name(X, y)
+    if named is not X:
+        X, y = named, labels
     elif model is None and is_dask_frame(X):
         refuse_labels_among(X, y, y)
-    if isinstance(sample_weight, str):
+    if isinstance(sample_weight, str) or (isinstance(sample_weight, Integral) and is_frame(X) and sample_weight in X):
         X, sample_weight = column_by_name(X, sample_weight, "sample_weight")
     if is_converted:
         require_numbers(X, getattr(model, "feature_names_in_", ()), "arrow")

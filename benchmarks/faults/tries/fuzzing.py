@@ -22,7 +22,7 @@ from tries.processes import run
 from tries.things import fresh, made_up
 
 TEXT_CASES = 100  # of a try of text
-FUZZ_READERS = Path(__file__).parents[3] / "benchmarks" / "fuzz_readers.py"
+FUZZ_READERS = Path(__file__).parents[2] / "fuzz_readers.py"
 LONG = 200 << 20  # bytes of a line, and of what a bomb unpacks to
 BOMB_SECONDS = 120.0
 MAKING_SECONDS = 400.0  # xz takes its time

@@ -1,9 +1,9 @@
 """Breaks whatever a fit, an ingestion, a prediction or a model on disk stands on, thousands of times, and keeps count.
 
-    python tests/faults/campaign.py [--tries 20] [--kinds "worker kills; stops"] [--minutes 10] [--out FILE]
-    python tests/faults/campaign.py --families "cells; newton of sparse rows" --kinds "client kills"
-    python tests/faults/campaign.py --table --out FILE       # what was tried so far, as Markdown
-    python tests/faults/campaign.py --again "corruptions" 17 # one try once more
+    python benchmarks/faults/campaign.py [--tries 20] [--kinds "worker kills; stops"] [--minutes 10] [--out FILE]
+    python benchmarks/faults/campaign.py --families "cells; newton of sparse rows" --kinds "client kills"
+    python benchmarks/faults/campaign.py --table --out FILE       # what was tried so far, as Markdown
+    python benchmarks/faults/campaign.py --again "corruptions" 17 # one try once more
 
 A try ends with the bits of the run that nothing disturbed, with one named error within its time, or it is a break:
 wrong bits, a hang, a raw exception, something half-written or left behind. Tries are told by kind, number, seed and
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [each for each in (str(HERE), str(HERE.parent)) if each not in sys.path]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "tests")]  # rows and stores are made as the tests make them
 
 from tries import (  # noqa: E402
     certificates,
