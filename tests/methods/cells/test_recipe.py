@@ -170,7 +170,7 @@ def test_stores_workers_and_bins(tmp_path, start_workers, monkeypatch):
     assert len(model.history_) > 4, "several bins"
     with start_workers(3):
         assert bits() == here
-        for module in ("engine.cluster", "methods.cells.recipe"):
+        for module in ("engine.futures", "engine.runs", "methods.cells.recipe"):
             monkeypatch.setattr(f"dask_odm.{module}.FEW_TASKS", 1)  # workers join, as they do if they are many
         assert bits() == here
     assert histories[2] == histories[1] == histories[0]
@@ -360,7 +360,7 @@ def test_over_a_store_solved_bins_leave_the_disk_and_a_checkpoint_of_other_bins_
 
     def count(event):
         if isinstance(event, IterationFinished):
-            left.append(sum(each.is_file() for each in tmp_path.glob(".dask-odm.*/**/*")))
+            left.append(sum(each.is_file() for each in tmp_path.glob(".dask-odm.*/**/pieces/*")))
 
     apart = {"temporary-directory": str(tmp_path), "dask_odm.read-into-memory": 0}
     with dask.config.set(apart):

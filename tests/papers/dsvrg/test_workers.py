@@ -57,7 +57,7 @@ def job(store, tmp_path, monkeypatch):
 
 def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob:
     """A job over partitions on disk, of several pieces each."""
-    monkeypatch.setattr("dask_odm.data.rows.stored.PARTITION_CHUNK_BYTES", 70 * 16)
+    monkeypatch.setattr("dask_odm.data.rows.stored.PIECE_BYTES", 70 * 16)
     partitioner = StratifiedPartitioner(Linear(1.0), 8, parts, 0)
     labelling = TwoClasses((1.0, 2.0))
     partitions = Shuffle(store, labelling, str(folder), HERE).by_partitioner(partitioner, SCALING)

@@ -262,7 +262,7 @@ def test_partitions_for():
 @pytest.fixture
 def lean_stores(monkeypatch):
     """Chunks of partitions on disk have few rows."""
-    monkeypatch.setattr(stored, "PARTITION_CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(stored, "PIECE_BYTES", 1 << 10)
 
 
 @pytest.mark.parametrize(
