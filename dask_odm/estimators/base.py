@@ -44,16 +44,8 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.resolving import (
-    Given,
-    LargeCube,
-    LazyArrays,
-    Resolved,
-    is_xarray,
-    resolve,
-    resolve_training,
-    spooled,
-)
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, LazyArrays, Resolved, spooled
+from dask_odm.estimators.inputs.resolving import kind_of, resolve, resolve_training
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
@@ -355,21 +347,12 @@ class StoreEstimator(RunParameters):
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        if not is_xarray(X):
-            return values
-        from dask_odm.estimators.inputs.xarray_inputs import like
-
-        found = like(X, values, name, self)
-        return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
+        return kind_of(X, None, self).like(X, values, name, self, classes)
 
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
-        if not is_xarray(X):
-            return None
-        from dask_odm.estimators.inputs.cubes import cube_to_predict, is_cube
-
-        return cube_to_predict(X, self) if is_cube(X, None, self) else None
+        return kind_of(X, None, self).cube(X, self)
 
     def _mapped(
         self,

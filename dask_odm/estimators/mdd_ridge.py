@@ -18,7 +18,8 @@ from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
-from dask_odm.estimators.inputs.resolving import BLOCK_BYTES, Given, resolve_training, spooled
+from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given, spooled
+from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.kernels import KERNELS

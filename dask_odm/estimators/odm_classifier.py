@@ -37,13 +37,13 @@ from dask_odm.learning.training.recipe import (
     Trained,
     crowding_feature,
     learned_nothing,
-    warn_of_nothing,
+    warn_of_features,
 )
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
-from dask_odm.methods.odm_fit import LastFit, ODMFit
+from dask_odm.methods.odm_fit import AUTO_LAM, LastFit, ODMFit
 from dask_odm.methods.recipes import (
     choose_by_regions,
     choose_for_machines,
@@ -203,8 +203,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
-        if len(self.classes_) == 2:
-            warn_of_nothing(trained, self.lam_, schema.feature_names)
+        nothing = len(self.classes_) == 2 and learned_nothing(trained.history, self.lam_)
+        warn_of_features(trained, self.lam_, AUTO_LAM * (schema.rows or 0), schema.feature_names, nothing=nothing)
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
@@ -251,10 +251,12 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
             each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-        if fit.kernel.is_named and learned_nothing(trained.history, fit.odm.lam):
+        nothing = learned_nothing(trained.history, fit.odm.lam)
+        dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
+        if fit.kernel.is_named and (nothing or dominates):
             statistics = data.statistics()
             variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-            return replace(trained, crowding=crowding_feature(variance))
+            return replace(trained, crowding=crowding_feature(variance, nothing=nothing))
         return trained
 
     def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:

@@ -23,7 +23,7 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters

@@ -17,7 +17,8 @@ from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import OneClass
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
-from dask_odm.estimators.inputs.resolving import Given, is_xarray
+from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import KernelParameters

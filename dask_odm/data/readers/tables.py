@@ -179,6 +179,20 @@ class TableSource:
         at = self._columns.text
         return column_name(i, self._called) if at is None else self._columns.name(at)
 
+    def pick(self, names: Sequence[str]) -> None:
+        """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
+        place = {name: i for i, name in enumerate(self.feature_names or ())}
+        missing = [name for name in names if name not in place]
+        if missing:
+            called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
+            raise InputError(
+                f"{self.description} has no {called}, of which the model learned; if that encodes a "
+                "category that these rows lack, add a column of 0."
+            )
+        order = [place[name] for name in names]
+        self._features = [self._features[i] for i in order]
+        self._called = self.feature_names = tuple(names)
+
     @property
     def label_twins(self) -> list[str]:
         """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
@@ -238,7 +252,7 @@ class TableSource:
             rows = scipy.sparse.csr_array(batch.table.numbers(wanted, start, stop))
         else:
             rows = rows_between(batch.table.csr, start, stop)
-            rows = rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+            rows = rows if wanted == range(rows.shape[1]) else rows[:, list(wanted)]
         values = narrow(rows.data, self._reading.dtype)
         self.rounded.note(rows.data, values, rows.indices)
         if not batch.is_checked and np.isinf(values).any():
@@ -289,7 +303,8 @@ class ArrayTable:
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         rows = self._array[start:stop]
-        return dense(rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)])  # a few columns of sparse rows
+        whole = wanted == range(rows.shape[1])
+        return dense(rows if whole else rows[:, list(wanted)])  # a few columns of sparse rows
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(dense(self._array[:, [column]]))

@@ -231,7 +231,8 @@ def test_samples_are_along_the_dimension_of_y_else_sample_else_the_first(chunked
             {},
             r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
         ),
-        (_dataset().where(_dataset()["X"] < 9).assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
     ],
 )
 def test_objects_that_cannot_be_read(source, options, message):

@@ -16,6 +16,7 @@ from dask_odm import ODMClassifier, Store, open_store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.inputs import resolving as inputs
+from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
@@ -294,7 +295,7 @@ def test_a_dataset_says_which_way_its_rows_lie(rows, model):
 def test_resolve_leaves_the_rest_to_scikit_learn(rows):
     for X in (rows[0], rows[0].tolist(), pd.DataFrame(rows[0]), None):
         given = inputs.resolve(X, rows[1])
-        assert isinstance(given, inputs.Given)
+        assert isinstance(given, Given)
         assert given.X is X
 
 
