@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.rows.scaling import Scaling, load_scaling
 from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.data.storage.files import save_bytes
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
@@ -56,7 +57,7 @@ def ways(folder: Path) -> dict[str, Callable[[], Any]]:
     np.save(folder / "scaling.npy", X[:2])
     np.savetxt(names["csv"], np.column_stack([X, y]), delimiter=",")
     (folder / "a.libsvm").write_text("1 1:2 2:3\n0 1:1\n" * 10)
-    (folder / "state").write_bytes(pickle.dumps({"w": X}))
+    save_bytes(str(folder / "state"), pickle.dumps({"w": X}))
     store_of(names["zarr"], X, y, chunk_rows=8)
     storage = storage_of(names["zarr"])
     return {

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import IO, Any
-from uuid import uuid4
 
 import numpy as np
 from scipy.sparse import vstack
 
 from dask_odm.data.rows.stored import COLUMNS, StoredPartitions
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import load_array, make_folders, open_whole, save_array
+from dask_odm.data.storage.files import appearing, load_array, make_folders, open_whole, save_array
 from dask_odm.data.storage.staging import remove_folder
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
@@ -67,7 +66,7 @@ class DealtFile:
     @contextmanager
     def new(cls, partitions: StoredPartitions, folder: str, chunks: range) -> Iterator[DealtFile]:
         """Yield the file of a run in which `deal` writes its chunks. It appears when all are written."""
-        with _appearing(folder, _dealt(chunks)) as file:
+        with appearing(make_folders(folder, _dealt(chunks))) as file:
             dealt = cls(file, chunks, len(partitions.counts) * partitions.chunks_each)
             yield dealt
             file.seek(0)
@@ -145,7 +144,7 @@ def join(partitions: StoredPartitions, folder: str, runs: Sequence[range], i: in
     held = [X for X, _ in parts]
     X = (vstack(held, format="csr") if partitions.is_sparse else np.concatenate(held))[order]
     columns = [np.concatenate([each[name] for _, each in parts])[order] for name in COLUMNS]
-    with _appearing(partitions.path, partitions.piece_key(i)) as file:
+    with appearing(make_folders(partitions.path, partitions.piece_key(i))) as file:
         file.write(partitions.packed(X, columns))
 
 
@@ -177,18 +176,3 @@ def forget_dealt(folder: str) -> None:
 def _dealt(chunks: range) -> str:
     """Return the key of the file of a run."""
     return f"{_DEALT}/{chunks.start}"
-
-
-@contextmanager
-def _appearing(root: str, key: str) -> Iterator[IO[bytes]]:
-    """Yield a new file, of which a reader sees all or nothing, even if two workers write it at once."""
-    path = make_folders(root, key)
-    aside = f"{path}.{uuid4().hex}"
-    try:
-        with open(aside, "wb") as file:
-            yield file
-        os.replace(aside, path)
-    except BaseException:
-        with suppress(OSError):
-            os.remove(aside)
-        raise
