@@ -131,15 +131,6 @@ def test_balanced_classes_do_not_count_one_without_weight(rows, settings):
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
 
 
-def test_checkpoints_of_other_classes_are_refused(rows, tmp_path):
-    X, y = rows[0], LABELS[np.arange(120) % 3]
-    path = store_of(tmp_path / "a.zarr", X, y).path
-    more = {"checkpoint": tmp_path / "c", "resume": True}
-    stored(EXACT, path, class_weight={"ant": 0}, **more)
-    with pytest.raises(StoreError):
-        stored(EXACT, path, class_weight={"bee": 0}, **more)
-
-
 def test_machines_share_one_set_of_landmarks(rows, tmp_path):
     X, y = rows
     path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path

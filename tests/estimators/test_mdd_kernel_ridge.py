@@ -110,15 +110,3 @@ def test_a_store_gives_the_model_of_memory(rows, count, tmp_path):
 def test_factors_that_do_not_fit_are_refused(rows):
     with pytest.raises(MemoryLimitError, match=r"Factors of 1 shards of 240 rows needs .* n_landmarks="):
         MDDKernelRidge(memory_limit=400_000).fit(*rows)
-
-
-@pytest.mark.parametrize("changes", [{"lam": "loo"}, {"lam": [0.1, 1.0]}, {"loo": True}])
-def test_leaving_one_out_needs_landmarks(rows, changes):
-    with pytest.raises(InputError, match=r"leaving one out.* needs n_landmarks"):
-        MDDKernelRidge(**changes).fit(*rows)
-
-
-def test_a_lam_too_small_for_a_singular_matrix_is_refused(rows):
-    X = np.repeat(rows[0], 2, axis=0)
-    with pytest.raises(InputError, match=r"not positive definite, or overflows: choose a larger lam"):
-        MDDKernelRidge("linear", lam=1e-25).fit(X, np.repeat(rows[1], 2, axis=0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,12 +9,10 @@ import pytest
 
 import reference
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
-from dask_odm.kernels.blocks import Gram
-from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.papers.sodm.partition_solver import solve_features, solve_partition, solver_bytes
+from dask_odm.papers.sodm.partition_solver import solve_features, solve_partition
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -151,29 +148,12 @@ def test_never_ends_worse_than_it_starts(setting):
             assert solution.point.primal <= solution.start.primal * (1 + 1e-6)
 
 
-def test_seed_decides():
-    p = small_problem(300, SETTINGS[1])
-    limits = replace(TILED, direct_rows=0)  # Cholesky would end all seeds at the same solution
-    one, same, other = (solve(p, seed=seed, limits=limits).dual for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_memory_and_threads_change_no_bit(dtype):
     p = small_problem(1600, (1e5, 0.3, 0.1), dtype=dtype, kernel=RBF(1.0, 1.0))
     ways = ((0, 1), (0, 3), (1 << 30, 1), (1 << 30, 2))
     solutions = [solve(p, memory=memory, threads=threads).dual.tobytes() for memory, threads in ways]
     assert len(set(solutions)) == 1
-
-
-def test_rescaled_is_inversely_proportional_to_the_weight():
-    p = small_problem(30)
-    solution = solve(p)
-    np.testing.assert_allclose(solution.rescaled(4 * solution.weight), solution.dual / 4)
-    bare = solution.without_dual()
-    assert bare.dual.shape == (1, 0)
-    assert (bare.point, bare.weight, bare.rows) == (solution.point, solution.weight, 30)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -188,23 +168,6 @@ def test_one_class_only_is_still_a_problem():
     solution = solve(p)
     assert solution.point.gap < 1e-10
     assert (p.decision(solution.dual[0]) > 0).all()
-
-
-def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
-    seen = []
-
-    class Spy(Gram):
-        def __post_init__(self):
-            seen.append(self.budget)
-            super().__post_init__()
-
-    monkeypatch.setattr(products, "Gram", Spy)
-    p = small_problem(1100)
-    needed = solver_bytes(1100, 3, 8, 1, certify=True, kernel=RBF())
-    for memory, expected in ((needed - 1, 0), (needed + 12345, 12345)):
-        seen.clear()
-        solve_tiled(p, memory=memory)
-        assert seen[0] == expected
 
 
 def test_rows_from_elsewhere_are_only_read():
