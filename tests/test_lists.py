@@ -18,7 +18,7 @@ from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import _SUFFIXES
 from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
 from dask_odm.kernels import KERNELS
-from dask_odm.kernels.pivots import READS_ROWS
+from dask_odm.kernels.pivots import RACES
 from dask_odm.learning.parameters import solver_word
 from dask_odm.methods.recipes import PAPERS, RECIPES
 
@@ -61,11 +61,11 @@ def test_formats_are_told_in_python_in_the_shell_and_on_the_page() -> None:
 
 @pytest.mark.parametrize("name", WITH_CHOICE)
 def test_solver_objects_describe_every_way_of_drawing_landmarks(name: str) -> None:
-    assert lacking(getdoc(solver_class(name)) or "", READS_ROWS, '"') == []
+    assert lacking(getdoc(solver_class(name)) or "", RACES, '"') == []
 
 
 def test_the_benchmark_draws_landmarks_in_every_way() -> None:
-    assert set(landmarks.METHODS) == {"support", *READS_ROWS}
+    assert set(landmarks.METHODS) == {"support", *RACES}
 
 
 def test_every_solver_has_a_recipe_a_line_on_pages_and_the_tests_of_all() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -18,7 +18,7 @@ import dask_odm as odm
 from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.cubes import CubeOptions, cube_options
 from dask_odm.cli.options import SEARCHER, EstimatorCommand, parameters_of
-from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown
+from dask_odm.cli.shell import emit, json_option, overwrite_option, progress_shown, say
 from dask_odm.errors import InputError
 from dask_odm.estimators.registry import by_word
 from dask_odm.events import CheckpointOpened, listen
@@ -129,11 +129,21 @@ def _learn(
     text += search_text(facts, drawn=given.get("random_state") is None)
     gap = facts["dual_gap"]
     if gap is not None:
-        unknown = "unknown (of landmarks without --certify, of a tree that ended above one partition)"
-        text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else unknown}, "
+        text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else _unknown(facts['history'])}, "
     if facts["loo_score"] is not None:
         text += f"score of left-out rows {facts['loo_score']:.4f}, "
+    if given.get("solver") == "auto" and facts["solver"] is not None:
+        say(f"--solver auto took {facts['solver']}")
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {printable(model)}")
+
+
+def _unknown(history: Sequence[Mapping[str, Any]]) -> str:
+    """Return why the gap of a model is not known, by the ``history`` of its fit."""
+    if not history:
+        return "unknown"
+    if history[0].get("solver") == "landmark":
+        return "unknown without --certify"
+    return "unknown, as the tree ended above one partition" if "partitions" in history[-1] else "unknown"
 
 
 def _groups(path: str | None, blocks: str | None, source: tuple[Any, ...], learner: Any) -> Any:

@@ -141,8 +141,8 @@ def form_of(owner: type[Any], name: str) -> dict[str, Any] | None:
     if words and several:
         return {"type": OneOrMore(click.Choice(words)), "metavar": f"[{'|'.join(words)}],…"}
     if words:
-        hidden = None in constraints and signature(owner).parameters[name].default is not None
-        return {"type": WordOrNone([*words, "none"]) if hidden else click.Choice(words)}
+        named = None in constraints and (name == "scale" or signature(owner).parameters[name].default is not None)
+        return {"type": WordOrNone([*words, "none"]) if named else click.Choice(words)}
     return {"type": OneOrMore(click.FLOAT, listed=True)} if several else None
 
 
@@ -165,7 +165,7 @@ class OneOrMore(click.ParamType):
 
 
 class WordOrNone(click.Choice):
-    """Option type: one of some words, or "none" for None, which is not the default."""
+    """Option type: one of some words, or "none" for None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)

@@ -78,8 +78,8 @@ class RowOptions:
             yield replace(store, title="standard input" if source == "-" else f"'{source}'")
 
     def _ingested(self, source: str, store: str, model: Any, labels: bool) -> Any:
-        from dask_odm.data.ingest import ingest
-        from dask_odm.data.readers.formats import detect_format, find_files
+        from dask_odm.data.ingest import write_rows
+        from dask_odm.data.readers.formats import detect_format, find_files, open_source
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
@@ -89,12 +89,15 @@ class RowOptions:
             reading["text"] = recipe
         column, dropped = self._columns(files, reading, model, labels)
         support = getattr(model._model, "support", None)
-        is_double = support is not None and support.dtype.name == "float64"
-        return ingest(
-            files, store, **reading, label=column, drop=dropped, dtype="float64" if is_double else "float32",
+        dtype = "float64" if support is not None and support.dtype.name == "float64" else "float32"
+        rows = open_source(
+            files, **reading, label=column, drop=dropped, dtype=dtype, allow_large=True,
             n_features=model.n_features_in_ if kind == "libsvm" else None,
-            target="classes" if hasattr(model, "classes_") else "real", allow_large=True,
         )  # fmt: skip
+        known = list(map(str, getattr(model, "feature_names_in_", ())))
+        if known and rows.feature_names is not None and rows.text is None:
+            rows.pick(known)
+        return write_rows(rows, store, target="classes" if hasattr(model, "classes_") else "real", dtype=dtype)
 
     def _recipe(self, kind: str, model: Any) -> Any:
         """Return the recipe by which a model makes rows of the texts of files; None if they hold rows of numbers."""

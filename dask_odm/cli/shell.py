@@ -233,4 +233,6 @@ def _solver(found: re.Match[str]) -> str:
 def _given(name: str, value: str | None) -> str:
     if value in (None, "True"):
         return option(name)
+    if value == "None" and name == "scale":
+        return "--scale none"  # by default a scale may be chosen
     return f"no {option(name)}" if value == "None" else f"{option(name)} {str(value).strip(chr(39) + chr(34))}"

@@ -184,6 +184,13 @@ def ingest(
     return stores[0] if test_size is None else (stores[0], stores[1])
 
 
+def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:
+    """Write the rows of an open source, none of which may miss a value, as a store."""
+    with StoreWriter(store, dtype=dtype) as writer:
+        _fill([writer], CompleteRows(rows), None, target)
+        return publish_all([writer])[0]
+
+
 def _fill(
     writers: Sequence[StoreWriter],
     complete: CompleteRows,
@@ -418,7 +425,7 @@ class CompleteRows:
             if rows.any():
                 self._counts += missing.sum(axis=0)
         if block.y is not None:
-            labels = missing_labels(block.y)
+            labels = missing_labels(block.y, text=self.source.labels_are_text)
             self._labels += int(labels.sum())
             rows |= labels
         if block.weight is not None:

@@ -7,7 +7,6 @@ order. The area under the curve is exact except for pairs of rows within a bin, 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,14 +19,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 
-from dask_odm.data.readers.sources import is_of
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster, computed_in_order
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.resolving import resolve
+from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.events import Progress, report
 from dask_odm.models.classes import codes_of, require_common
@@ -142,9 +140,8 @@ def compare(model: Any, store: Store) -> Evaluation | Errors:
 
 def _store_of(given: Any) -> Store:
     """Return a store from any of its forms; raise InputError for anything else."""
-    known = isinstance(given, str | os.PathLike | Store) or is_of(given, "xarray", "Dataset")
-    found = resolve(given) if known else None
-    if isinstance(found, Store):
+    found = stored(given)
+    if found is not None:
         return found
     raise InputError(
         f"evaluate takes a store or its path. Got {type(given).__name__} instead; make one of rows and labels, as by "

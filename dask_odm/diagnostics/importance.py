@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
+from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.models import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
@@ -81,7 +81,8 @@ def permutation_importance(
     StoreError
         A damaged store.
     """
-    if not isinstance(store, Store | str | os.PathLike):
+    resolved = stored(store)
+    if resolved is None:
         raise InputError(
             f"permutation_importance takes a store. Got {type(store).__name__} instead; for rows in memory there is "
             "sklearn.inspection.permutation_importance."
@@ -91,7 +92,6 @@ def permutation_importance(
     if max_samples is not None and max_samples < 1:
         raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
     steps, model = last_step(model, "permutation_importance")
-    resolved = model._resolve(store)
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
         raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
@@ -111,10 +111,11 @@ def permutation_importance(
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
     share = 1.0 if max_samples is None else max_samples / resolved.rows
-    codes = None
+    codes: Array | None = None
     if classes is not None:
-        require_common(resolved.classes, classes.tolist(), resolved.name)
-        codes = np.array(codes_of(resolved.classes, classes.tolist()))
+        labels = resolved.classes or ()
+        require_common(labels, classes.tolist(), resolved.name)
+        codes = np.array(codes_of(labels, classes.tolist()))
     prepared = model._for_tasks(), steps.of_store(resolved)
     shared = *prepared, resolved, codes, near, drawn, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]

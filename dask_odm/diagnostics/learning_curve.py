@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,10 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing, check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
+from dask_odm.estimators.inputs.frames import as_pandas, labels_by_name
+from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -59,7 +59,8 @@ def learning_curve(
     model : ODMClassifier
         The model whose settings are used. It need not be fitted, and does not change.
     X, y : array-like of shape (n, d) and (n,), or a store or its path
-        Rows in memory, or a store, of which up to ``max_rows`` rows are drawn, whatever their weights.
+        Rows in memory, where y may name a column of a frame, or a store, of which up to ``max_rows`` rows are drawn,
+        whatever their weights.
     groups : array-like of shape (n,) or None
         Groups to leave out together, as `ODMClassifier.fit` takes them, for rows in memory only.
     scoring : str or callable
@@ -89,14 +90,16 @@ def learning_curve(
     if not len(shares) or not all(0.0 < a < b <= 1.0 for a, b in zip([1e-9, *shares], shares, strict=False)):
         raise InputError(f"shares must ascend in (0, 1]. Got {shares!r} instead.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
+    source = stored(X)
     if y is None:
         if groups is not None:
             raise InputError("groups are for rows in memory: draw them with Store.sample.")
-        if not isinstance(X, Store | str | os.PathLike):
+        if source is None:
             raise InputError("y is needed of rows in memory.")
-        X, y = (X if isinstance(X, Store) else Store.open(X)).sample(max_rows, seed)
-    elif isinstance(X, Store | str | os.PathLike):
+        X, y = source.sample(max_rows, seed)
+    elif source is not None:
         raise InputError("a store has its own labels; leave y out.")
+    X, y = labels_by_name(as_pandas(X), y)
     count = _num_samples(X)
     as_input_error(lambda: check_consistent_length(X, y, groups))
     order = np.argsort(uniforms_of(np.arange(count), seed), kind="stable")

@@ -266,6 +266,6 @@ def new_axes() -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlottingUnavailableError(
-            "Plotting needs matplotlib, which is not installed: pip install matplotlib."
+            "Plotting needs matplotlib, which is not installed: pip install 'dask-odm[plot]'."
         ) from error
     return Figure(figsize=(7.0, 4.0), layout="constrained").subplots()

@@ -41,7 +41,7 @@ from dask_odm.errors import InputError, StoreError
 from dask_odm.estimators.cards import facts_of
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolving import Given
+from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.html import MOST_LINES, heading, safe, table
 from dask_odm.printing import short
 from dask_odm.typing import Array
@@ -116,7 +116,7 @@ def report(
             with scratch_folder() as folder:
                 found = replace(_ingested(model, X, y, folder), title="the labelled cells of a cube")
                 beside += _of_rows(model, _Rows.of_store(model, found), importance)
-    parts = [*_learned(model, steps), *_of_search(model), *beside, *_steps(model)]
+    parts = [*_without_plots(), *_learned(model, steps), *_of_search(model), *beside, *_steps(model)]
     text = page(f"{_called(model)} on {source}", parts)
     try:
         with owned_file(path) as new:
@@ -127,6 +127,14 @@ def report(
             os.replace(new, path)
     except OSError as error:
         raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+
+
+def _without_plots() -> Iterable[str]:
+    """Yield what to install if there is nothing to draw with."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        yield "<p>Without plots, which need matplotlib: pip install 'dask-odm[plot]'.</p>"
 
 
 def _called(model: Any) -> str:
@@ -242,14 +250,15 @@ def _learned(model: Any, steps: Steps) -> Iterable[str]:
     given = model.get_params(deep=False)
     taken = {name: getattr(model, f"{name}_", given[name]) for name in ("lam", "scale") if name in given}
     given |= taken  # what "auto" chose
-    other = [
-        (name, value)
-        for name, value in given.items()
-        if name in ("kernel", "scale") or repr(value) != repr(defaults[name])
-    ]
-    if other:
-        yield "<p>Kernel and scaling, and other parameters that are not the defaults:</p>"
-        yield table(["parameter", "value"], other)
+    told = [name for name in ("kernel", "lam", "scale") if name in given]
+    other = [name for name in given if name not in told and repr(given[name]) != repr(defaults[name])]
+    if told:
+        rest = " Other parameters that are not the defaults follow." if other else " All others are the defaults."
+        yield f"<p>Parameters as the fit took them.{rest}</p>"
+    elif other:
+        yield "<p>Parameters that are not the defaults:</p>"
+    if told or other:
+        yield table(["parameter", "value"], [(name, given[name]) for name in (*told, *other)])
 
 
 def _of_search(model: Any) -> Iterable[str]:

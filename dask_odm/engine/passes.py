@@ -32,7 +32,7 @@ from dask_odm.engine.cluster import JOINED, Cluster, pickled, spread_task, while
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
-from dask_odm.kernels.pivots import READS_ROWS, Proposals, Race, most_proposals
+from dask_odm.kernels.pivots import RACES, Proposals, Race, most_proposals
 from dask_odm.linalg.row_passes import PASS, Node, PassBytes, RowBlock, tree_nodes
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
@@ -327,7 +327,7 @@ def _blocks(
 def proposal_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
     """Return the peak bytes of one task: a chunk with columns and keys; with its rows, row blocks and landmarks too."""
     chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
-    if not READS_ROWS[method]:
+    if not RACES[method].reads_rows:
         return chunk
     rows = store.chunk_rows * store.features * itemsize
     block = 8 * BLOCK * (3 * count + 5 * store.features)

@@ -42,16 +42,8 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.resolving import (
-    Given,
-    LargeCube,
-    LazyArrays,
-    Resolved,
-    is_xarray,
-    resolve,
-    resolve_training,
-    spooled,
-)
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, LazyArrays, Resolved, spooled
+from dask_odm.estimators.inputs.resolving import kind_of, resolve, resolve_training
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
 from dask_odm.events import CheckpointOpened, Event, interrupts_kept, listen
@@ -161,7 +153,7 @@ class StoreEstimator(RunParameters):
             the columns have other names. None if X has its own. For a cube, a DataArray, the name of a variable, or a
             frame of points: columns named like dimensions are the coordinates of the points, and the other column has
             their labels.
-        sample_weight : array-like of shape (n,), str or None
+        sample_weight : array-like of shape (n,), str, int or None
             Row weights ≥ 0. Weight 2 equals a repeated row, and weight 0 drops the row. A class of which all rows are
             dropped has no machine; it stays in ``classes_``, and is never predicted. For a frame, it may be the name
             of a column. For a cube, a DataArray over some or all dimensions of the rows, the name of a variable, or a
@@ -353,21 +345,12 @@ class StoreEstimator(RunParameters):
 
     def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
         """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
-        if not is_xarray(X):
-            return values
-        from dask_odm.estimators.inputs.xarray_inputs import like
-
-        found = like(X, values, name, self)
-        return found if classes is None else found.rename(target="class").assign_coords({"class": classes})
+        return kind_of(X, None, self).like(X, values, name, self, classes)
 
     def _cube_to_predict(self, X: Any) -> Any:
         """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
         check_is_fitted(self)
-        if not is_xarray(X):
-            return None
-        from dask_odm.estimators.inputs.cubes import cube_to_predict, is_cube
-
-        return cube_to_predict(X, self) if is_cube(X, None, self) else None
+        return kind_of(X, None, self).cube(X, self)
 
     def _mapped(
         self,

@@ -18,10 +18,12 @@ from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
-from dask_odm.estimators.inputs.resolving import BLOCK_BYTES, Given, resolve_training, spooled
+from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given, spooled
+from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
-from dask_odm.learning.parameters import with_parameters
+from dask_odm.kernels import KERNELS
+from dask_odm.learning.parameters import Registered, with_parameters
 from dask_odm.learning.training.recipe import Choice, Schema
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
@@ -267,7 +269,7 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
 
     Parameters
     ----------
-    kernel : {"rbf", "laplacian", "linear", "poly"} or callable, default="rbf"
+    kernel : {…} or callable, default="rbf"
         Kernel function. A callable takes rows (n, d) and (m, d) and returns values (n, m), for rows in memory only.
     lam : float, "loo" or array-like, default=1e-3
         Weight λ of ‖f‖² against the mean squared error. With ``n_landmarks``, there may be several values, and the one
@@ -323,7 +325,7 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), callable],
+        "kernel": [Registered(KERNELS), callable],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
     }
     _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "support_")

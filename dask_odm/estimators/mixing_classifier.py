@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.estimators.inputs.checks import check_senders
-from dask_odm.estimators.inputs.resolving import Given, Resolved
+from dask_odm.estimators.inputs.resolved import Given, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained

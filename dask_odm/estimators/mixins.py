@@ -30,7 +30,7 @@ from dask_odm.estimators.inputs.checks import (
     require_classes,
 )
 from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
 from dask_odm.learning.machines import Scheme, joined_attributes, require_few, train_machines
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Trained

@@ -13,15 +13,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
+    Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
@@ -35,13 +37,13 @@ from dask_odm.learning.training.recipe import (
     Trained,
     crowding_feature,
     learned_nothing,
-    warn_of_nothing,
+    warn_of_features,
 )
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
-from dask_odm.methods.odm_fit import LastFit, ODMFit
+from dask_odm.methods.odm_fit import AUTO_LAM, LastFit, ODMFit
 from dask_odm.methods.recipes import (
     choose_by_regions,
     choose_for_machines,
@@ -68,9 +70,9 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     Parameters
     ----------
-    kernel : {"rbf", "laplacian", "linear", "poly", "precomputed"} or callable, default="rbf"
-        Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁). With "precomputed", `fit` takes kernel values (n, n), and
-        `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
+    kernel : {…} or callable, default="rbf"
+        Kernel function, with a bias of 1 if ``fit_intercept``. {…} With "precomputed", `fit` takes kernel values
+        (n, n), and `predict` takes (rows, n). A callable takes rows (n, d) and (m, d) and returns values (n, m).
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value fits the training rows more closely. "auto" is twice the number of
         rows, or the sum of their weights, which is like C = 1 in scikit-learn's `SVC`.
@@ -87,7 +89,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         take stochastic steps for the linear kernel. "auto" chooses by the data and ``memory_limit``, and never by
         workers. For data too large for "exact", it chooses "cells" if these are more accurate than "landmark" in a few
         regions.
-    scale : {"auto", "minmax", "standard"} or None, default="auto"
+    scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for
         precomputed kernels, for callables, for the linear kernel without an intercept, and for sparse rows such as
         texts: more than 2,048 features, of which at most a twentieth is stored. With the linear kernel, "standard" does
@@ -147,12 +149,12 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly", "precomputed"}), callable],
+        "kernel": [Registered(KERNELS, "precomputed"), callable],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions(SOLVERS)],
-        "scale": [StrOptions({"auto", *METHODS}), None],
+        "scale": [Registered(SCALINGS, "auto"), None],
         "warm_start": ["boolean"],
     }
     _instead: ClassVar[dict[str, str]] = {
@@ -201,8 +203,8 @@ class ODMClassifier(KernelParameters, ODMEstimator):
 
     def _publish(self, trained: Trained, schema: Schema) -> None:
         super()._publish(trained, schema)
-        if len(self.classes_) == 2:
-            warn_of_nothing(trained, self.lam_, schema.feature_names)
+        nothing = len(self.classes_) == 2 and learned_nothing(trained.history, self.lam_)
+        warn_of_features(trained, self.lam_, AUTO_LAM * (schema.rows or 0), schema.feature_names, nothing=nothing)
 
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
@@ -249,10 +251,12 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             trained.attributes.update(group_scores(trained.attributes, fit.groups))
         for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
             each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-        if fit.kernel.is_named and learned_nothing(trained.history, fit.odm.lam):
+        nothing = learned_nothing(trained.history, fit.odm.lam)
+        dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
+        if fit.kernel.is_named and (nothing or dominates):
             statistics = data.statistics()
             variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-            return replace(trained, crowding=crowding_feature(variance))
+            return replace(trained, crowding=crowding_feature(variance, nothing=nothing))
         return trained
 
     def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:

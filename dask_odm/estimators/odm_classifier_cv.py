@@ -7,9 +7,9 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval
 
-from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
@@ -18,8 +18,9 @@ from dask_odm.estimators.odm_estimator import ODMEstimator
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
 from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
+from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import require_few
-from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, with_parameters
+from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
@@ -43,8 +44,8 @@ class ODMClassifierCV(ODMEstimator):
 
     Parameters
     ----------
-    kernel : {"rbf", "laplacian", "linear", "poly"}, or array-like of them, default="rbf"
-        Kernel, or kernels to choose from. "linear" has no γ.
+    kernel : {…}, or array-like of them, default="rbf"
+        Kernel, or kernels to choose from; "linear" has no γ. {…}
     gammas : array-like of float or None, default=None
         Values of γ to choose from. None: 2⁻⁴ … 2⁶ times the value of ``gamma="scale"``.
     lams : array-like of float or None, default=None
@@ -71,7 +72,7 @@ class ODMClassifierCV(ODMEstimator):
         then on cells if a narrower kernel gains there.
     tol : float, default=1e-3
         Relative duality gap of the last fit. Trials are solved to 1e-2.
-    scale : {"auto", "minmax", "standard"} or None, default="minmax"
+    scale : {…} or None, default="minmax"
         Scaling of the features. The model also applies it to new rows. "auto" is the default of `ODMClassifier`.
     multi_class : {"ovr", "ovo"} or None, default=None
         How the last fit learns more than two classes, see `ODMClassifier`. Trials use one-vs-rest.
@@ -120,7 +121,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         "is chosen from.",
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"}), "array-like"],
+        "kernel": [Registered(KERNELS), "array-like"],
         "solver": [SolverOptions(SEARCHED), "array-like"],
         **{name: ["array-like", None] for name in AXES},
         "cv": [
@@ -130,7 +131,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
             HasMethods(["split", "get_n_splits"]),
             None,
         ],
-        "scale": [StrOptions({"auto", *METHODS}), None],
+        "scale": [Registered(SCALINGS, "auto"), None],
         "scoring": [str, callable, "array-like", None],
         "refit": [str, None],
     }

@@ -23,13 +23,11 @@ from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import map_blocks
-from dask_odm.estimators.inputs.resolving import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters
-from dask_odm.learning.parameters import (
-    with_parameters,
-)
+from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS

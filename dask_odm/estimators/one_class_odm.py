@@ -13,15 +13,18 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.rows.targets import OneClass
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
-from dask_odm.estimators.inputs.resolving import Given, is_xarray
+from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
+    Registered,
     SolverClasses,
     SolverObject,
     SolverOptions,
@@ -58,8 +61,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     ----------
     nu : float, default=0.1
         In (0, 1): the share of normal rows that are predicted as outliers.
-    kernel : {"rbf", "laplacian", "linear", "poly"}, default="rbf"
-        Kernel function. "laplacian" is exp(−gamma ‖x − z‖₁).
+    kernel : {…}, default="rbf"
+        Kernel function, without a bias. {…}
     lam : float or "auto", default="auto"
         λ > 0, weight of the loss. A larger value brings the scores of training rows nearer to 1. "auto" is twice the
         number of rows, or the sum of their weights.
@@ -67,10 +70,10 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         υ in [0, 1], weight of the loss above the band of scores, relative to the loss below it.
     theta : float, default=0.2
         θ in [0, 1), half the width of the band around 1 in which scores cost nothing.
-    solver : {"auto", "exact", "landmark", "newton"} or solver object, default="auto"
+    solver : {…} or solver object, default="auto"
         As in `ODMClassifier`: "newton" for the linear kernel and up to 2,048 features, otherwise "exact" or "landmark".
         "auto" chooses by the number of rows.
-    scale : {"auto", "minmax", "standard"} or None, default="auto"
+    scale : {…} or None, default="auto"
         Scaling of the features, which the model also applies to new rows. "auto" is "standard", but None for the
         linear kernel, for which 0 is outside, and for sparse rows such as texts: more than 2,048 features, of which at
         most a twentieth is stored.
@@ -128,12 +131,12 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "nu": [Interval(Real, 0.0, 1.0, closed="neither")],
-        "kernel": [StrOptions({"rbf", "laplacian", "linear", "poly"})],
+        "kernel": [Registered(KERNELS)],
         "lam": [Interval(Real, 0.0, None, closed="neither"), StrOptions({"auto"})],
         "upsilon": [Interval(Real, 0.0, 1.0, closed="both")],
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "solver": [SolverOptions((Exact, Landmark, Newton))],
-        "scale": [StrOptions({"auto", *METHODS}), None],
+        "scale": [Registered(SCALINGS, "auto"), None],
         "tol": [Interval(Real, 0.0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
     }

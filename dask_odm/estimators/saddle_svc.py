@@ -14,7 +14,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.shared_parameters import KernelParameters
-from dask_odm.learning.parameters import SolverClasses, SolverObject, SolverOptions, solver_word, with_parameters
+from dask_odm.kernels import KERNELS
+from dask_odm.learning.parameters import (
+    Registered,
+    SolverClasses,
+    SolverObject,
+    SolverOptions,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.saddle.recipes import choose_hull_solver
@@ -35,10 +43,10 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     alpha : float or None, default=0.85
         In (0, 1]: each point of a hull is a mean of at least this share of the smaller class. A larger value makes the
         hulls smaller, and farther apart. None: the whole hulls, for the hard margin.
-    kernel : {"linear", "rbf", "laplacian", "poly"}, default="linear"
+    kernel : {…}, default="linear"
         Kernel function. Kernels other than "linear" need "mnp", which uses the projections of the rows on the span of
         landmarks. The gap is certified for these. Their hulls are at most as far apart as those of the rows.
-    solver : {"auto", "mnp", "saddle", "gilbert"} or solver object, default="auto"
+    solver : {…} or solver object, default="auto"
         Algorithm that finds the nearest points. A name uses the defaults of the solver. An object of `dask_odm.solvers`
         sets its parameters, such as ``Saddle(n_clients=20)``. "mnp", the choice of "auto", is Wolfe's nearest-point
         algorithm, with a pass over the rows per iteration. "saddle" is the paper's algorithm. "gilbert" takes more
@@ -111,7 +119,7 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     }
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "alpha": [Interval(Real, 0.0, 1.0, closed="right"), None],
-        "kernel": [StrOptions({"linear", "rbf", "laplacian", "poly"})],
+        "kernel": [Registered(KERNELS)],
         "solver": [SolverOptions(HULL_SOLVERS)],
         "offset": [StrOptions({"kkt", "midpoint"})],
         "tol": [Interval(Real, 0.0, 1.0, closed="neither")],

@@ -12,10 +12,17 @@ from typing import Any, ClassVar, Self
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions, validate_parameter_constraints
 
-from dask_odm.data.rows.scaling import METHODS
+from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.data.store.schemas import MAX_DEGREE
 from dask_odm.errors import InputError
-from dask_odm.learning.parameters import SolverClasses, SolverObject, moved_parameters, with_object, with_parameters
+from dask_odm.learning.parameters import (
+    Registered,
+    SolverClasses,
+    SolverObject,
+    moved_parameters,
+    with_object,
+    with_parameters,
+)
 
 PLAIN = frozenset({type(None), bool, int, float, str})  # immutable types, whose checks can be cached
 
@@ -26,8 +33,8 @@ class RunParameters(BaseEstimator):
 
     Parameters
     ----------
-    scale : {"minmax", "standard"} or None, default=None
-        Scaling of the features. The model also applies it to new rows.
+    scale : {…} or None, default=None
+        Scaling of the features. The model also applies it to new rows. {…}
     dtype : {"float32", "float64"} or None, default=None
         Number type of rows and kernel values. None: the type of the rows. Sums, factors and gaps are in float64.
     random_state : int, RandomState instance or None, default=None
@@ -46,7 +53,7 @@ class RunParameters(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "scale": [StrOptions(set(METHODS)), None],
+        "scale": [Registered(SCALINGS), None],
         "dtype": [StrOptions({"float32", "float64"}), None],
         "random_state": ["random_state"],
         "memory_limit": [Interval(Integral, 1, None, closed="left"), str, None],
@@ -170,8 +177,8 @@ class KernelParameters(PolynomialParameters):
     Parameters
     ----------
     gamma : {"scale", "auto"} or float, default="scale"
-        Coefficient of the kernels "rbf", "laplacian" and "poly". ``"scale"`` is 1 / (n_features · variance of scaled
-        rows), and ``"auto"`` is 1 / n_features.
+        Coefficient of the kernel; "linear" has none. ``"scale"`` is 1 / (n_features · variance of scaled rows), and
+        ``"auto"`` is 1 / n_features.
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -7,6 +7,7 @@ from typing import Any
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.named import RBF, Laplacian, Linear, Polynomial
 
+# Constraints, options of the shell and lists of docstrings are made from these, in this order.
 KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (RBF, Laplacian, Linear, Polynomial)}
 
 

@@ -73,6 +73,7 @@ class Kernel(ABC):
     bias: float = 0.0
     name: ClassVar[str]
     takes_csr: ClassVar[bool] = False  # whether rows may be `CSRRows`, on both sides of a tile
+    of_distances: ClassVar[bool] = False  # whether only the difference of two rows matters, so that any may be 0
 
     def makes_panels(self, d: int) -> bool:
         """Return whether rows of ``d`` features are packed in `Panels` for the right, instead of in a matrix."""

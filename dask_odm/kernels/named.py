@@ -83,6 +83,7 @@ class _Radial(Kernel):
     """Base of both kernels: packing for the loop, and the loop itself."""
 
     gamma: float = 1.0
+    of_distances: ClassVar[bool] = True
     _manhattan: ClassVar[bool]
 
     def makes_panels(self, d: int) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.typing import Array
 
-READS_ROWS = {"uniform": False, "rp": True}  # ways of drawing landmarks: whether they depend on the features
 _FIRST = 64  # pivots of the first block if ``trace`` decides on their number; each block doubles it
 _PANEL = 128  # proposals that are decided on before the residuals of the others are updated
 
@@ -63,26 +62,21 @@ class Proposals:
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """One block of at most ``most`` proposals, drawn chunk by chunk.
+    """One block of at most ``most`` proposals, drawn chunk by chunk; a subclass is a way of drawing landmarks.
 
-    ``landmarks`` are those chosen so far. ``method`` "uniform" draws all rows with equal probability, "rp" in
-    proportion to their residuals, of which those up to ``floor`` count as rounding. Proposals are drawn from the same
-    ``share`` of all rows in every turn; it is below 1 only for "rp".
+    ``landmarks`` are those chosen so far. Rows are drawn in proportion to their weights, of which those up to ``floor``
+    count as rounding. Proposals are drawn from the same ``share`` of all rows in every turn.
     """
 
+    word: ClassVar[str]  # that names it in a solver object's ``choice``
+    reads_rows: ClassVar[bool]  # whether weights depend on the features; if not, rows have none of them, (n, 0)
     kernel: Kernel
     landmarks: Landmarks | None
-    method: str
     most: int
     floor: float
     seed: int
     turn: int
     share: float = 1.0
-
-    @property
-    def reads_rows(self) -> bool:
-        """Whether probabilities depend on the features. If not, `chunk` takes rows without features, (n, 0)."""
-        return READS_ROWS[self.method]
 
     def random(self, *key: int) -> np.random.Generator:
         """Return the random generator of this turn and ``key``; shuffles and stochastic steps use other streams."""
@@ -96,19 +90,56 @@ class Race:
             here = np.flatnonzero(part.random(seen) < self.share)
             X = X[here]
             numbers = numbers[here]
-        weight = self._weight(X, threads)
+        weight = self.weights(X, threads)
         open_to = np.flatnonzero(weight > self.floor)
         with np.errstate(over="ignore"):  # an infinite key comes last of all
             keys = self.random(chunk).standard_exponential(len(X))[open_to] / weight[open_to]
         first = np.argsort(keys, kind="stable")[: self.most]
         return Proposals(keys[first], numbers[open_to[first]], seen, (float(weight.sum()),))
 
-    def _weight(self, X: Any, threads: int) -> Array:
-        if not self.reads_rows:
-            return np.ones(len(X))
-        if self.landmarks is None:
-            return self.kernel.diagonal(X)
-        return self.landmarks.residual(X, threads)
+    def weights(self, X: Any, threads: int) -> Array:
+        """Return a weight ≥ 0 of every row of ``X`` (n, d), (n,)."""
+        raise NotImplementedError
+
+    @classmethod
+    def choose(
+        cls, kernel: Kernel, source: PivotRows, count: int, seed: int, trace: float, rows: int | None
+    ) -> Landmarks:
+        """Choose landmarks as `choose` does: by one race, without the rows that depend on others."""
+        numbers = np.sort(_drawn(source, cls(kernel, None, count, 0.0, seed, 0)).numbers)
+        return Landmarks.of(kernel, source.take(numbers), numbers, trace=trace)
+
+
+class UniformRace(Race):
+    """All rows have the same probability."""
+
+    word = "uniform"
+    reads_rows = False
+
+    def weights(self, X: Any, threads: int) -> Array:
+        return np.ones(len(X))
+
+
+class ResidualRace(Race):
+    """Randomly pivoted Cholesky among twenty times as many rows, by what earlier landmarks leave of each κ(x, x)."""
+
+    word = "rp"
+    reads_rows = True
+
+    def weights(self, X: Any, threads: int) -> Array:
+        return self.kernel.diagonal(X) if self.landmarks is None else self.landmarks.residual(X, threads)
+
+    @classmethod
+    def choose(
+        cls, kernel: Kernel, source: PivotRows, count: int, seed: int, trace: float, rows: int | None
+    ) -> Landmarks:
+        wanted = source.n if rows is None else max(rows, count)
+        share = min(1.0, wanted / max(1, source.n))
+        return _by_residual(cls(kernel, None, 0, 0.0, seed, 0, share), source, count, trace, wanted)
+
+
+# Constraints, options of the shell and lists of docstrings are made from these, in this order.
+RACES: dict[str, type[Race]] = {race.word: race for race in (UniformRace, ResidualRace)}
 
 
 class PivotRows(Protocol):
@@ -170,21 +201,15 @@ def choose(
 ) -> Landmarks:
     """Choose at most ``count`` landmarks, at least one, with ascending index; fewer if the numerical rank is reached.
 
-    ``method`` "uniform" draws rows with equal probability and leaves dependent ones out; with ``trace``, only as many
-    are kept as leave at most this share of their own trace. "rp" is randomly pivoted Cholesky; with ``trace``, it stops
-    after the first block that leaves at most this share of the kernel's trace.
+    ``method`` is a word of `RACES`. With ``trace``, only as many landmarks are kept as leave at most this share of
+    their own trace; "rp" stops after the first block that leaves at most this share of the kernel's trace.
 
     About ``rows`` uniformly drawn rows are candidates of "rp", but at least ``count``; by default all are. Twenty
     candidates per landmark leave hardly more of the trace than all rows, and a pass costs O(rows · count²). Raises
     InputError if there are no rows, or if the kernel overflows or is zero.
     """
     with single_threaded_blas:
-        if method == "uniform":
-            numbers = np.sort(_drawn(source, Race(kernel, None, method, count, 0.0, seed, 0)).numbers)
-            return Landmarks.of(kernel, source.take(numbers), numbers, trace=trace)
-        wanted = source.n if rows is None else max(rows, count)
-        share = min(1.0, wanted / max(1, source.n))
-        return _by_residual(Race(kernel, None, method, 0, 0.0, seed, 0, share), source, count, trace, wanted)
+        return RACES[method].choose(kernel, source, count, seed, trace, rows)
 
 
 def most_proposals(count: int) -> int:

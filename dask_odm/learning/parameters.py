@@ -8,10 +8,11 @@ scikit-learn's `get_params` and `set_params`, so that searches reach its paramet
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc, signature
 from numbers import Integral
+from textwrap import fill
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import numpy as np
@@ -20,6 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
 
+_LIST = "{…}"  # in a docstring, stands for the words that a parameter takes
 _SECTION = re.compile(r"^Parameters\n-+\n(.*?)\n*(?=^\S[^\n]*\n-+$|\Z)", re.M | re.S)
 C = TypeVar("C")
 COUNT = [Interval(Integral, 1, None, closed="left")]  # the constraint of a number of things
@@ -32,7 +34,8 @@ def with_parameters(cls: type[C]) -> type[C]:
 
     Parameters of a base are documented and constrained there, unless the class does it anew: its docstring gets their
     entries, and `_parameter_constraints` theirs. In the signature those of the class come first. A `fit` of its own
-    gets the entries of a base's `fit`, too.
+    gets the entries of a base's `fit`, too. ``{…}`` in the first line of an entry becomes the words that the parameter
+    takes, and below it what a `Registered` says of each.
     """
     made: Any = dataclass(eq=False, repr=False)(cls)
     bases = made.__mro__
@@ -49,7 +52,8 @@ def with_parameters(cls: type[C]) -> type[C]:
     entries: dict[str, str] = {}
     for base in reversed(bases):
         constraints |= vars(base).get("_parameter_constraints", {})
-        entries |= parameter_entries(vars(base).get("__doc__"))
+        own = parameter_entries(vars(base).get("__doc__"))
+        entries |= {name: _with_words(entry, constraints.get(name, ())) for name, entry in own.items()}
     made._parameter_constraints = {name: constraints[name] for name in names if name in constraints}
     made.__doc__ = _with_entries(cleandoc(cls.__doc__ or ""), [entries[name] for name in names if name in entries])
     fit = vars(made).get("fit")
@@ -60,6 +64,19 @@ def with_parameters(cls: type[C]) -> type[C]:
         taken = [told[name] for name in signature(fit).parameters if name in told]
         fit.__doc__ = _with_entries(cleandoc(fit.__doc__ or ""), taken)
     return made
+
+
+def _with_words(entry: str, constraints: Sequence[Any]) -> str:
+    """Return the entry of a parameter with the words that it takes, and what they mean, in place of ``{…}``."""
+    words = next((each for each in constraints if isinstance(each, StrOptions)), None)
+    if words is None or _LIST not in entry:
+        return entry
+    first, _, text = entry.partition("\n")
+    first = first.replace(_LIST, "{" + ", ".join(f'"{word}"' for word in words.options) + "}")
+    if _LIST in text:
+        whole = " ".join(text.replace(_LIST, words.meanings).split())
+        text = fill(whole, 116, initial_indent="    ", subsequent_indent="    ")
+    return f"{first}\n{text}"
 
 
 def _with_entries(docstring: str, entries: list[str]) -> str:
@@ -100,11 +117,23 @@ class SolverObject(BaseEstimator):
 SolverClasses = Sequence[type[SolverObject]]
 
 
+class Registered(StrOptions):
+    """The constraint of a parameter that takes the words of a registry, and perhaps others before them.
+
+    The first line of the docstring of what a word names says what the word means.
+    """
+
+    def __init__(self, registry: Mapping[str, Any], *others: str) -> None:
+        super().__init__(dict.fromkeys([*others, *registry]).keys())  # keys are a set in order
+        lines = {word: (each.__doc__ or word).partition("\n")[0] for word, each in registry.items()}
+        self.meanings = " ".join(f'"{word}": {line}' for word, line in lines.items())
+
+
 class SolverOptions(StrOptions):
     """The constraint of a ``solver`` parameter: "auto", the word of one of the solver objects, or such an object."""
 
     def __init__(self, classes: SolverClasses) -> None:
-        super().__init__({"auto", *(each.word for each in classes)})
+        super().__init__(dict.fromkeys(["auto", *(each.word for each in classes)]).keys())
         self.classes = tuple(classes)
 
     def is_satisfied_by(self, val: Any) -> bool:

@@ -112,7 +112,7 @@ def choose_by_regions(
     gain, deviation = _gain_in_regions(data, fit, pairs=pairs)
     least = 2.0 * deviation - WORTH if len(data.class_weights) > 2 else max(WORTH, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
-    why = f"{choice.why}; in some regions, cells get {gain:.2%} ± {deviation:.2%} more of all rows right than landmarks"
+    why = f"{choice.why}; in some regions, cells get {_told(gain, deviation)}, and are taken from {least:+.2%} on"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
@@ -134,8 +134,7 @@ def suits_narrow_cells(
         gain, deviation = _gain_in_regions(data, fit, pairs=pairs, narrower=NARROWER)
         if gain < max(WORTH, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
-        more = f"with {NARROWER:g} times the γ, cells get {gain:.2%} ± {deviation:.2%} more of all rows right"
-        why = f"{choice.why}; in some regions, {more} than landmarks"
+        why = f"{choice.why}; in some regions, with {NARROWER:g} times the γ, cells get {_told(gain, deviation)}"
     logger.info("solver='cells': %s", why)
     return why
 
@@ -145,6 +144,11 @@ def _gain_in_regions(data: TrainingData, fit: ODMFit, *, pairs: bool, narrower: 
     times = 0.5 * len(data.class_weights) if pairs else 1.0
     with single_threaded_blas:
         return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
+
+
+def _told(gain: float, deviation: float) -> str:
+    """Return how many rows cells get right beside landmarks."""
+    return f"{abs(gain):.2%} ± {deviation:.2%} of all rows {'more' if gain >= 0 else 'fewer'} right than landmarks"
 
 
 def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, SolverObject, with_parameters
+from dask_odm.kernels.pivots import RACES
+from dask_odm.learning.parameters import COUNT, COUNT_OR_NONE, Registered, SolverObject, with_parameters
 
 
 class Exact(SolverObject):
@@ -31,12 +31,10 @@ class Landmark(SolverObject):
     ----------
     n_landmarks : int, default=1000
         Number of landmarks. More landmarks come closer to the optimum, but time grows with the square of their number.
-    choice : {"support", "uniform", "rp"}, default="support"
+    choice : {…}, default="support"
         How landmarks are drawn. "support": a quarter of them uniformly, and the others in proportion to the dual
-        variables of the rows in a rough solution over this quarter. "uniform": all rows have the same probability.
-        "rp": by randomly pivoted Cholesky among twenty times as many rows. The probability of a row is then
-        proportional to the part of its κ(x, x) that earlier landmarks do not explain. Machines of many classes share
-        one set of landmarks, unless they are certified, and "support" then means "uniform".
+        variables of the rows in a rough solution over this quarter. {…} Machines of many classes share one set of
+        landmarks, unless they are certified, and "support" then means "uniform".
     certify : bool, default=False
         Compute ``dual_gap_`` after the fit, by a pass over all pairs of rows. This computes the kernel values of all
         active rows in float64, O(n²), spread over the workers. All other solvers compute the gap anyway.
@@ -44,7 +42,7 @@ class Landmark(SolverObject):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": COUNT,
-        "choice": [StrOptions({"support", *READS_ROWS})],
+        "choice": [Registered(RACES, "support")],
         "certify": ["boolean"],
     }
 

@@ -135,14 +135,25 @@ def test_fit_writes_what_the_classifier_learns(made, tmp_path):
     assert result["seconds"] > 0
 
 
+def test_fit_says_which_solver_was_taken(made, tmp_path):
+    result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json")
+    assert result.stderr == "dask-odm: --solver auto took exact: 300 rows of 2 features are few\n"
+    result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json", "--solver", "exact", "--overwrite")
+    assert result.stderr == ""
+
+
+def test_the_gap_of_landmarks_is_unknown_without_a_certificate(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("dask_odm.methods.landmark.recipe.is_cheap", lambda *_: False)
+    options = ("--solver", "landmark", "--n-landmarks", 10)
+    assert "\ngap unknown without --certify, " in run("fit", made / "train.zarr", tmp_path / "m.zarr", *options).stdout
+
+
 def test_fit_shows_the_levels(made, tmp_path):
     model = tmp_path / "m.zarr"
     lines = run("fit", made / "train.zarr", model, *PARTS, 4, "--fan-in", 2, "--stop-at", 2).stdout.splitlines()
     assert lines[0].split()[:2] == ["level", "partitions"]
     assert [line.split()[1] for line in lines[1:3]] == ["4", "2"]
-    assert lines[-1].startswith(
-        "gap unknown (of landmarks without --certify, of a tree that ended above one partition), "
-    )
+    assert lines[-1].startswith("gap unknown, as the tree ended above one partition, ")
     assert run_json("info", model)["dual_gap"] is None
 
 

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import ClassVar
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -237,6 +238,9 @@ def test_every_parameter_has_an_option_or_a_reason(name):
     assert set(parameters) - set(options) <= set(WITHOUT_OPTION)
     assert set(options) - set(parameters) == {each for solver in solvers for each in signature(solver).parameters}
     assert set(options) & {param.name for param in main.commands["fit"].params} == set()
+    if "scale" in options:
+        assert "none" in options["scale"].make_metavar(click.Context(main))
+        assert options["scale"].type_cast_value(click.Context(main), "none") is None
     for each, option in options.items():
         assert each not in parameters or option.default == parameters[each].default or option.multiple
         assert option.help, each

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
@@ -91,13 +93,32 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     short, missing, labels = (tmp_path / name for name in ("short.csv", "missing.csv", "labels.csv"))
     frame.iloc[:, 1:].to_csv(short, index=False)
     line = run("predict", model, short, "-", "--no-label", status=2).stderr
-    assert line.endswith(f"Feature names seen at fit time, yet now missing: - {frame.columns[0]}\n")
+    assert line == (
+        f"dask-odm: {short} has no column '{frame.columns[0]}', of which the model learned; if that encodes a category "
+        "that these rows lack, add a column of 0.\n"
+    )
     frame.iloc[0, 0] = np.nan
     frame.to_csv(missing, index=False)
     assert run("predict", model, missing, "-", status=2).stderr.endswith("fill them in, or leave those rows out.\n")
     assert run("evaluate", model, bare, status=2).stderr == f"dask-odm: '{bare}' has no labels to compare with.\n"
     line = run("predict", model, labels, "-", status=2).stderr
     assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet", "jsonl"])
+def test_columns_in_another_order_are_picked_by_name(rows, tmp_path, end):
+    folder, labels = rows
+    model, frame = folder / "model.zarr", pd.read_csv(folder / "labelled.csv").iloc[:, ::-1]
+    path = tmp_path / f"a.{end}"
+    write = {
+        "csv": frame.to_csv,
+        "parquet": frame.to_parquet,
+        "jsonl": partial(frame.to_json, orient="records", lines=True),
+    }
+    write[end](path, **({"index": False} if end != "jsonl" else {}))
+    assert run("predict", model, path, "-").stdout.split() == labels
+    expected = run("evaluate", model, folder / "labelled.csv", "--json").stdout
+    assert json.loads(run("evaluate", model, path, "--json").stdout)["confusion"] == json.loads(expected)["confusion"]
 
 
 def test_columns_that_are_no_features_are_told(rows, tmp_path):
@@ -161,7 +182,7 @@ def test_errors_speak_to_a_shell(rows, tmp_path):
         ("classes with target='classes' (--target classes).", "classes with --target classes."),
         ("has no decision function (--decision-function)", "has no decision function (--decision-function)"),
         ("give n_features=7 (--n-features 7) or", "give --n-features 7 or"),
-        ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or no --scale; gamma=0.5."),
+        ("scale='minmax', or scale=None; gamma=0.5.", "--scale minmax, or --scale none; gamma=0.5."),
         ("'a=b'", "'a=b'"),
         ("by pandas.get_dummies(f(x), scale=1), or scale=2", "by pandas.get_dummies(f(x), scale=1), or --scale 2"),
         ("as by frame.drop(scale=['x']).", "as by frame.drop(scale=['x'])."),

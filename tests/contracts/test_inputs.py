@@ -234,3 +234,7 @@ def test_labels_that_are_no_text_are_refused(case):
     X = case.rows()[0]
     with pytest.raises(InputError, match=r"^y, row 1: the label '\\ud800' has half of a surrogate pair"):
         case.fit(X[:20], np.where(np.arange(20) % 2, "\ud800", "b"))
+    labels = ["b", "b\0"] * 10  # NumPy's strings of fixed width are equal
+    for y in (labels, np.array(labels, dtype=object), pd.Series(labels)):
+        with pytest.raises(InputError, match=r"^y, row 1: the label 'b\\x00' ends in a NUL character"):
+            case.fit(X[:20], y)

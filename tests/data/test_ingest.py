@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from dask_odm import ODMClassifier
 from dask_odm.data.ingest import RandomSplit, ingest
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.store.store import Store
@@ -173,7 +175,6 @@ def test_labels_of_arrays(tmp_path, labels):
     [
         ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
         (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
-        (np.array(["a", " "], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
         (np.array([1.0, np.inf]), "X, row 1: .*inf.* is not a label"),
         (np.array([(1,), 2], dtype=object), r"X, row 0: \(1,\) is not a label"),
         (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
@@ -245,7 +246,7 @@ def test_whole_numbers_that_are_rounded_are_told(tmp_path, caplog):
     if "parquet" in doors:
         frame.to_parquet(tmp_path / "a.parquet")
     doors.pop("folders", None)
-    names, column = {"array": "column 1", "sparse": "column 1", "libsvm": "index 1"}, "column 'id'"
+    names, column = {"array": "column 0", "sparse": "column 0", "libsvm": "index 1"}, "column 'id'"
     for door, source in doors.items():
         for options in ({}, {"sparse": True}, {"block_bytes": 500}, {"dtype": "float64"}):
             caplog.clear()
@@ -274,6 +275,35 @@ def test_bytes_that_are_no_text_are_no_label(tmp_path):
         ingest((np.zeros((3, 1)), labels), tmp_path / "a.zarr")
     store = ingest((np.zeros((3, 1)), [label.hex() for label in labels]), tmp_path / "a.zarr")
     assert store.classes == ("78", "fe", "ff")
+
+
+@pytest.mark.parametrize("nul", ["\0", b"\0"])
+@pytest.mark.parametrize("door", [list, lambda y: np.array(y, dtype=object), pd.Series])
+def test_labels_that_numpy_would_merge_are_refused(tmp_path, door, nul):
+    with pytest.raises(InputError, match=r"row 1: the label b?'\\x00' ends in a NUL .* label\.rstrip\(b?'\\x00'\)"):
+        ingest((np.zeros((3, 1)), door([nul[:0], nul, nul])), tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_empty_string_is_a_label_as_in_a_fit_and_an_empty_field_of_csv_is_missing(tmp_path, blank):
+    frame = pd.DataFrame({"x": np.arange(20.0), "y": [blank, "a"] * 10})
+    rows = frame[["x"]].to_numpy()
+    sources = [
+        frame,
+        (rows, frame["y"].tolist()),
+        (rows, frame["y"].to_numpy(object)),
+        dd.from_pandas(frame, npartitions=2),
+    ]
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for source in [*sources, tmp_path / "a.jsonl"]:
+        store = ingest(source, tmp_path / "a.zarr", overwrite=True)
+        assert store.classes == (blank, "a")
+    for lazy in (rows, da.from_array(rows, chunks=5)):
+        model = ODMClassifier(solver="newton", kernel="linear").fit(lazy, frame["y"].to_numpy(object))
+        assert model.classes_.tolist() == [blank, "a"]
+    with pytest.raises(InputError, match=r"missing values in the label, column 'y' \(10 rows\)"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr", overwrite=True)
 
 
 def test_a_measurement_is_no_label(tmp_path):
@@ -502,7 +532,7 @@ def test_real_data(tmp_path, data_dir, load_svm, name):
     ("text", "options", "warned"),
     [
         ("u,v,w\n1,2,3\n3,4,5\n5,6,7\n", {}, "the last column, column 'w', which holds 3 different values;"),
-        ("1,2,3\n3,4,3\n", {}, "the last column, column 3, which holds 1 different value;"),
+        ("1,2,3\n3,4,3\n", {}, "the last column, column 2, which holds 1 different value;"),
         (
             "u,k_no,k_yes\n1,0,1\n3,1,0\n",
             {},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -37,6 +38,13 @@ def test_lam_of_the_rows_is_in_proportion_to_them(rows):
         learning_curve(model, *rows, shares=(0.25, 1.0)) for model in (clone(MODEL).set_params(lam="auto"), same)
     )
     assert by_rows.scores.tolist() == given.scores.tolist()
+
+
+@pytest.mark.parametrize("label", ["label", -1])
+def test_a_column_of_a_frame_may_be_the_labels(rows, label):
+    frame = pd.DataFrame(rows[0], columns=["a", "b", "c"]).assign(label=rows[1])
+    found = learning_curve(MODEL, frame, label, shares=[0.25])
+    np.testing.assert_array_equal(found.scores, learning_curve(MODEL, *rows, shares=[0.25]).scores)
 
 
 def test_new_rows_are_predicted_as_promised():

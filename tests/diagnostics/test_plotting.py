@@ -52,7 +52,7 @@ def test_bad_input_is_named(margins, theta, message) -> None:
 
 def test_without_matplotlib_the_error_says_so(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PlottingUnavailableError, match="pip install matplotlib") as caught:
+    with pytest.raises(PlottingUnavailableError, match="pip install 'dask-odm\\[plot\\]'") as caught:
         plot_margin_distribution(MARGINS, 0.1)
     assert isinstance(caught.value, DaskODMError)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from html import unescape
 from pathlib import Path
 
 import dask.array as da
@@ -258,6 +259,18 @@ def test_importance_is_that_of_some_of_many_rows(store, tmp_path, monkeypatch):
     assert "drawn rows" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [({}, "All others are the defaults."), ({"gamma": 0.5}, "Other parameters that are not the defaults follow.")],
+)
+def test_parameters_that_are_the_defaults_are_not_said_to_be_others(store, tmp_path, parameters, said):
+    page = reported(odm.ODMClassifier(**parameters).fit(*rows()), store, tmp_path)
+    assert f"Parameters as the fit took them. {said}" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    names = ["kernel", "lam", "scale", *parameters]
+    at = page.cells.index("kernel")
+    assert page.cells[at : at + 2 * len(names) : 2] == names
+
+
 def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):
     model = odm.ODMClassifier().fit(*rows())
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -265,6 +278,7 @@ def test_without_matplotlib_tables_are_left(store, tmp_path, monkeypatch):
     assert "Sets of classes" not in page.headings  # there are no rows left out
     assert "svg" not in page.tags
     assert "Accuracy" in page.cells
+    assert "pip install 'dask-odm[plot]'" in unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
 def test_in_the_shell_and_what_it_refuses(store, tmp_path):

@@ -31,7 +31,7 @@ from dask_odm.engine.cluster import USABLE, Cluster, _facts_of_worker, active_cl
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base
-from dask_odm.estimators.inputs import resolving
+from dask_odm.estimators.inputs import dask_inputs, resolving
 from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.losses import ODMSettings
@@ -127,7 +127,7 @@ def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, row
 
     monkeypatch.setattr(Client, "gather", watched)
     X, y = da.from_array(rows[0], chunks=(300, 4)), da.from_array(rows[1], chunks=300)
-    monkeypatch.setattr(resolving, "BLOCK_BYTES", 2 * X.blocks[0].nbytes)
+    monkeypatch.setattr(dask_inputs, "BLOCK_BYTES", 2 * X.blocks[0].nbytes)
     found = resolving.resolve_training(X, y, None)
     np.testing.assert_array_equal(found.X, rows[0])
     np.testing.assert_array_equal(found.y, rows[1])

@@ -18,14 +18,14 @@ from dask_odm.errors import InputError, MemoryLimitError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, Race, choose, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots, choose, choosing_bytes
 from small_problems import blobs, matrix
 from small_stores import store_of
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 GAUSS = RBF(1.0, 0.4)
 SCALING = Scaling(np.array([0.5, -0.1, 0.2]), np.array([1.0, 0.5, 2.0]))
-EVERY_METHOD = pytest.mark.parametrize("method", READS_ROWS)
+EVERY_METHOD = pytest.mark.parametrize("method", RACES)
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +80,14 @@ def test_seed_decides_and_threads_do_not(store, method):
 
 @pytest.mark.slow
 def test_same_bits_on_any_number_of_workers_and_when_one_is_killed(store, start_workers, scale_workers, killer):
-    here = [bits(chosen(store, method)) for method in READS_ROWS]
+    here = [bits(chosen(store, method)) for method in RACES]
     with start_workers(1) as client:
         for count in (1, 3):
             scale_workers(client, count)
-            assert [bits(chosen(store, method, cluster=Cluster.current())) for method in READS_ROWS] == here
+            assert [bits(chosen(store, method, cluster=Cluster.current())) for method in RACES] == here
         kill = killer(client, lambda event: isinstance(event, Progress) and event.done > 0)
         with listen(kill):
-            assert bits(chosen(store, "rp", cluster=Cluster.current())) == here[list(READS_ROWS).index("rp")]
+            assert bits(chosen(store, "rp", cluster=Cluster.current())) == here[list(RACES).index("rp")]
         assert kill.killed
 
 
@@ -122,7 +122,7 @@ def test_no_row_and_no_kernel_are_told_apart(tmp_path):
     bare = store_of(tmp_path / "a.zarr", X, y, weight=np.zeros(40), chunk_rows=10)
     zero = store_of(tmp_path / "b.zarr", np.zeros((40, 3)), y, chunk_rows=10)
     plain = Scaling(np.zeros(3), np.ones(3))
-    for method in READS_ROWS:
+    for method in RACES:
         with pytest.raises(InputError, match="no row has both a label and a positive weight"):
             chosen(bare, method)
         with pytest.raises(InputError, match="overflows or is zero"):
@@ -181,8 +181,8 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
     source = StorePivots(store, TwoClasses(), scaling, HERE, "float32")
     landmarks = choose(kernel, source, count, method="uniform")
     chunks = list(range(store.n_chunks))
-    for method in READS_ROWS:
-        race = Race(kernel, Landmarks(kernel, landmarks.rows, landmarks.index), method, 8192, 0.0, 0, 1)
+    for method in RACES:
+        race = RACES[method](kernel, Landmarks(kernel, landmarks.rows, landmarks.index), 8192, 0.0, 0, 1)
         tracemalloc.start()
         try:
             propose(store, TwoClasses(), scaling, "float32", race, chunks)

@@ -90,7 +90,22 @@ def test_a_column_that_hides_the_others_is_named(caplog, tmp_path):
     assert "Column 'id' has nearly all" in caplog.text
     caplog.clear()
     ODMClassifier(lam=1e-3, scale="standard").fit(frame, y)
-    assert "Choose a larger lam" in caplog.text
+    assert "Choose a larger lam, such as 'auto', which is 800, twice the number of rows" in caplog.text
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_column_that_hides_the_others_is_named_whatever_was_learned(caplog, classes):
+    """Rows that are sorted are learned by their numbers."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 2)), columns=["a", "b"])
+    y = np.arange(90) * classes // 90
+    ODMClassifier(scale=None).fit(frame.assign(b=5 * frame["b"]), y)
+    ODMClassifier(scale="standard").fit(frame.assign(id=np.arange(90), c=1.0), y)
+    ODMClassifier("linear", scale=None).fit(frame.assign(id=np.arange(90)), y)
+    ODMClassifier(scale=None).fit(frame[["a"]].assign(c=1.0), y)
+    assert not caplog.messages
+    ODMClassifier(scale=None).fit(frame.assign(id=np.arange(90)), y)
+    (message,) = caplog.messages
+    assert re.match("Column 'id' has nearly all of the variance", message)
 
 
 def test_what_was_asked_for_is_not_commented(rows, caplog):

@@ -14,7 +14,8 @@ from dask_odm.estimators import mdd_ridge
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.mdd import moments
-from dask_odm.papers.mdd.moments import Embedding, MomentQuery, MomentSums
+from dask_odm.papers.mdd.moments import Embedding, MomentQuery
+from dask_odm.papers.mdd.sum_tree import MomentSums
 from small_stores import store_of
 
 N = 4000

@@ -26,6 +26,7 @@ from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.solvers import DSVRG
+from small_problems import blobs
 
 N = 600
 SETTINGS = {"kernel": "linear", "solver": "newton", "lam": 10, "tol": 1e-9, "scale": None}
@@ -84,6 +85,20 @@ def test_the_model_is_that_of_dense_rows(stores, features, scale):
     np.testing.assert_allclose(found, np.asarray(model.decision_function(dense)), rtol=1e-12, atol=1e-12)
     assert model.score(sparse) == model.score(dense)
     assert evaluate(model, sparse).accuracy == evaluate(model, dense).accuracy
+
+
+@pytest.mark.parametrize("solver", ["newton", "dsvrg"])
+def test_rows_of_which_most_entries_are_stored_are_shifted_as_dense_ones(tmp_path, solver):
+    """Of columns far from 0 next to nothing is learned without a shift."""
+    X, y = blobs(200, 3, seed=0)
+    X = X * [0.01, 1, 1] + 100
+    model = ODMClassifier(kernel="linear", solver=solver, tol=1e-6, random_state=0)
+    dense = model.fit(X, y).decision_function(X)
+    ingest((csr_array(X), y), tmp_path / "s.zarr", sparse=True, dtype="float64", chunk_rows=64)
+    for source, tolerance in (((csr_array(X), y), 1e-6), ((tmp_path / "s.zarr",), 1e-3)):
+        np.testing.assert_allclose(model.fit(*source).decision_function(csr_array(X)), dense, atol=tolerance)
+    thin = X * (np.random.default_rng(0).random(X.shape) < 0.4)
+    assert not np.allclose(model.fit(csr_array(thin), y).coef_, model.fit(thin, y).coef_), "zeros stay zeros"
 
 
 def test_the_gap_is_that_of_the_model(stores):

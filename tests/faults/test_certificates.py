@@ -76,7 +76,7 @@ def test_rounding_that_nothing_mends_is_said():
 def test_a_kernel_matrix_that_is_not_positive_semidefinite_certifies_nothing(solver, kernel):
     """Values of a wide kernel in float32: ‖w‖² is negative where coefficients are large.
 
-    What rounding leaves of the smallest eigenvalues depends on the processor, so more than that is taken off.
+    Rounding, and so the processor, decides whether the last model's is, which the message names; none is certified.
     """
     problem = Problem.drawn(147, generator(10, "certificates", 147))
 
@@ -90,3 +90,20 @@ def test_a_kernel_matrix_that_is_not_positive_semidefinite_certifies_nothing(sol
     with pytest.warns(ConvergenceWarning, match=r"not positive semidefinite|at a relative gap of"):
         model.fit(given if kernel == "precomputed" else problem.X, problem.y, sample_weight=problem.weight)
     assert model.dual_gap_ > 0.9
+
+
+@pytest.mark.parametrize("solver", ["exact", "sodm"])
+def test_a_function_that_no_step_goes_along_leaves_a_zero_model(solver):
+    """All curvature is negative along the labels; the rows that a check looks at have zeros only."""
+    n = 511
+    y = np.where(np.arange(n) % 4 < 2, 1, -1)
+    X = np.c_[y * (np.arange(n) % 2), np.arange(n)].astype(float)
+
+    def attracting(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        return -np.outer(A[:, 0], B[:, 0]) * (A[:, 1, None] != B[None, :, 1])
+
+    model = ODMClassifier(attracting, solver=solver)
+    with pytest.warns(ConvergenceWarning, match="relative gap of 1"):
+        model.fit(X, y)
+    assert model.dual_gap_ == pytest.approx(1.0)
+    np.testing.assert_array_equal(model.decision_function(X), 0.0)

@@ -13,12 +13,12 @@ from dask_odm.errors import InputError
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, Proposals, Race, accepted, choose
+from dask_odm.kernels.pivots import RACES, MemoryPivots, Proposals, Race, ResidualRace, accepted, choose
 from small_problems import matrix
 
 KERNELS = [RBF(gamma=0.8), RBF(1.0, 0.8), Laplacian(1.0, 0.5), Linear(1.0), Polynomial(1.0, 0.3, 1.0, 2)]
 EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=str)
-EVERY_METHOD = pytest.mark.parametrize("method", READS_ROWS)
+EVERY_METHOD = pytest.mark.parametrize("method", RACES)
 
 
 def rows(n: int, d: int = 3, seed: int = 0) -> np.ndarray:
@@ -84,7 +84,8 @@ def test_the_first_of_a_race_is_drawn_in_proportion(held):
     landmarks = Landmarks.of(kernel, X[:1]) if held else None
     chance = left_of(matrix(kernel, X), [0] if held else []).diagonal()
     first = [
-        int(Race(kernel, landmarks, "rp", 1, 1e-9, seed, 1).chunk(X, np.arange(5), 0).numbers[0]) for seed in range(800)
+        int(ResidualRace(kernel, landmarks, 1, 1e-9, seed, 1).chunk(X, np.arange(5), 0).numbers[0])
+        for seed in range(800)
     ]
     expected = 800 * chance / chance.sum()
     deviation = np.sqrt(expected * (1 - expected / 800))
@@ -95,7 +96,7 @@ def test_the_first_of_a_race_is_drawn_in_proportion(held):
 def test_chunks_and_turns_have_random_numbers_of_their_own(method):
     X = rows(6)
     keys = {
-        Race(RBF(), None, method, 6, 0.0, seed, turn).chunk(X, np.arange(6), chunk).keys.tobytes()
+        RACES[method](RBF(), None, 6, 0.0, seed, turn).chunk(X, np.arange(6), chunk).keys.tobytes()
         for seed in range(2)
         for turn in range(2)
         for chunk in range(2)
@@ -183,7 +184,7 @@ def test_it_ends_at_the_first_block_that_leaves_no_more():
 def test_a_share_of_the_rows_takes_part_the_same_in_every_turn():
     X, kernel, seen = rows(2000, 2), RBF(gamma=1e6), set()
     for turn in range(3):
-        race = Race(kernel, None, "rp", 2000, 0.0, 7, turn, share=0.2)
+        race = ResidualRace(kernel, None, 2000, 0.0, 7, turn, share=0.2)
         proposals = Proposals.merged(
             [race.chunk(X[i : i + 400], np.arange(i, i + 400), i) for i in range(0, 2000, 400)], 2000
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 
 from dask_odm.data.cubes.cube import Cube, listed, texts
-from dask_odm.data.cubes.points import is_points
+from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.errors import InputError
 
 
@@ -33,6 +33,22 @@ def variable_beside(X: Any, column: Any, what: str) -> tuple[Any, Any]:
         held = f"; its variables are {listed(X.data_vars)}" if isinstance(X, xr.Dataset) else ""
         raise InputError(f"X has no variable {column!r}, which {what} names{held}.")
     return X.drop_vars(column), X[column]
+
+
+def beside_rows(X: Any, y: Any, columns: Mapping[str, Any], what: str = "y") -> tuple[Any, Any, dict[str, Any]]:
+    """Return a cube without its labels ``y`` and further columns, these, and the columns by name.
+
+    Labels and columns may be named as variables of X. With a table of points, the cube is that of the cells at these
+    points, see `at_points`. Messages call the labels ``what``.
+    """
+    X, y = variable_beside(X, y, what)
+    held = {}
+    for name, column in columns.items():
+        X, held[name] = variable_beside(X, column, name)
+    if is_points(X, y):
+        X, y = at_points(X, y)
+        held = {name: along_points(column) for name, column in held.items()}
+    return X, y, held
 
 
 def row_dimensions(X: xr.DataArray | xr.Dataset, labels: xr.DataArray, what: str = "y") -> tuple[Hashable, ...]:

@@ -104,10 +104,15 @@ class LabelledCube:
     def beside(cls, cube: Cube, y: Any, columns: Mapping[str, Any], compute: Compute) -> LabelledCube:
         """Find the rows of a cube that have a label in ``y``; y and ``columns``, or None, are DataArrays.
 
+        A column "sample_weight" is called "weight".
+
         Raises InputError if their dimensions or coordinates do not match, and if there is no label.
         """
-        said = {"weight": "sample_weight"}
-        held = {name: beside(cube, v, said.get(name, name)) for name, v in columns.items() if v is not None}
+        held = {
+            name.removeprefix("sample_"): beside(cube, column, name)
+            for name, column in columns.items()
+            if column is not None
+        }
         found = cls.of(cube, beside(cube, y, "y"), nodata_of(y), held, compute)
         if y.dtype.kind in "iu" and nodata_of(y) is None and "flag_values" not in y.attrs:
             found._warn_of_zeros()

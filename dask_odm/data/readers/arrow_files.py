@@ -33,14 +33,15 @@ class ArrowTable:
 
     csr = None
 
-    def __init__(self, batch: Any, library: str = "pandas") -> None:
+    def __init__(self, batch: Any, library: str = "pandas", otherwise: str = "") -> None:
         self._batch = batch
         self._library = library
+        self._otherwise = f"{otherwise}; or name the label by label= (--label)"
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         kinds = [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted]
-        refuse_kinds(where, kinds, library=self._library)
+        refuse_kinds(where, kinds, self._otherwise, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))
@@ -59,6 +60,8 @@ class ArrowTable:
 def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSource:
     """Return the rows of Parquet or Arrow files (``kind``) with the same columns as a source."""
     read = _parquet_batches if kind == "parquet" else _ipc_batches
+    reader = "read_parquet" if kind == "parquet" else "read_feather"
+    way_out = f", with frame = pandas.{reader}(path); or leave columns out by drop= (--drop)"
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
@@ -77,7 +80,7 @@ def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSourc
                 raise InputError(f"{path}: the columns are not those of {paths[0]}.")
             first = 0
             for batch, share in found:
-                table = folders.beside(ArrowTable(batch.select(held)), path)
+                table = folders.beside(ArrowTable(batch.select(held), otherwise=way_out), path)
                 yield Batch(table, path, begin + int(size * share), first)
                 first += batch.num_rows
             begin += size
@@ -194,8 +197,8 @@ def _kind(dtype: Any) -> tuple[str, str]:
         return "boolean", str(dtype)
     if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
         return "number", str(dtype)
-    if types.is_temporal(dtype) and not types.is_time(dtype):  # times of day have no differences
-        return "date", str(dtype)
+    if types.is_temporal(dtype) and not types.is_interval(dtype):
+        return "time" if types.is_time(dtype) else "span" if types.is_duration(dtype) else "date", str(dtype)
     if types.is_dictionary(dtype):
         return "string", "dictionary, that is categorical"
     text = types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype)

@@ -7,9 +7,8 @@ from typing import Any
 
 import xarray as xr
 
-from dask_odm.data.cubes.beside import row_dimensions, variable_beside
+from dask_odm.data.cubes.beside import beside_rows, row_dimensions
 from dask_odm.data.cubes.cube import cube_of
-from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
 from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
 from dask_odm.data.readers.sources import Columns, Reading, computed
@@ -25,12 +24,8 @@ def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> Table
     """
     where = f"the {type(X).__name__}"
     label_name = f"'{y}'" if isinstance(y, str) else "y"
-    X, y = variable_beside(X, y, "label")
-    X, weight = variable_beside(X, reading.weight, "weight")
-    if is_points(X, y):
-        X, y = at_points(X, y)
-        weight = along_points(weight)
-    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, {"weight": weight}, computed)
+    X, y, columns_of_rows = beside_rows(X, y, {"weight": reading.weight}, "label")
+    labelled = LabelledCube.beside(cube_of(X, row_dimensions(X, y)), y, columns_of_rows, computed)
     names = labelled.cube.feature_names
     columns = Columns(None if names is None else tuple(names.tolist()), labelled.cube.features, None, None)
 

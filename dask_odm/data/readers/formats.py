@@ -23,7 +23,14 @@ from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_byte
 from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, held_source, is_arrow_frame, refuse_lazy_frame
+from dask_odm.data.readers.tables import (
+    ArrayTable,
+    Batch,
+    TableSource,
+    held_source,
+    is_arrow_frame,
+    refuse_unreadable_frame,
+)
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.manifest import other_zarr
@@ -163,7 +170,7 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
         return partial(lazy_source, X, y)
     if is_of(X, "xarray", "Dataset", "DataArray"):
         return partial(_of_xarray, X, y)
-    refuse_lazy_frame(X)
+    refuse_unreadable_frame(X)
     if is_arrow_frame(X):
         return partial(_arrow("an Arrow table").arrow_source, X, y)
     return None

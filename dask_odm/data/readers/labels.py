@@ -68,13 +68,8 @@ class LabelEncoder:
                     f"{place(int(np.argmax(local == i)))}: {_shown(value)} is not a label; use numbers, strings or "
                     "booleans, or another column by label= (--label)."
                 )
-            if isinstance(value, bytes) and not is_text(label):
-                raise InputError(
-                    f"{place(int(np.argmax(local == i)))}: the label {_shown(value)} is bytes that are no UTF-8 text; "
-                    "make text of the labels, as by label.hex()."
-                )
             if not is_text(label):
-                raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(label)}")
+                raise InputError(f"{place(int(np.argmax(local == i)))}: {not_text(_item(value))}")
             table[i] = self._codes.setdefault(label, len(self._codes))
             if self._auto and self._found_real(label):
                 break
@@ -124,7 +119,12 @@ class LabelEncoder:
 
 
 def is_text(label: Any) -> bool:
-    """Return whether a label is a number or text that UTF-8 can write: half of a surrogate pair is none."""
+    """Return whether a label is a number or text that UTF-8 and NumPy can hold.
+
+    UTF-8 cannot write half of a surrogate pair, and NumPy drops NUL characters at the end.
+    """
+    if _ends_in_nul(label):
+        return False
     if not isinstance(label, str) or label.isascii():
         return True
     try:
@@ -136,17 +136,35 @@ def is_text(label: Any) -> bool:
 
 def not_text(label: Any) -> str:
     """Return the message for a label that is no text, after the place where it is."""
+    if _ends_in_nul(label):
+        return (
+            f"the label {quoted(label)} ends in a NUL character, which NumPy drops; strip it, as by "
+            f"label.rstrip({label[-1:]!r})."
+        )
+    if isinstance(label, bytes):
+        return f"the label {quoted(label)} is bytes that are no UTF-8 text; make text of the labels, as by label.hex()."
     return (
         f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
         "as by label.encode(errors='replace').decode()."
     )
 
 
+def _ends_in_nul(label: Any) -> bool:
+    return isinstance(label, str | bytes) and label[-1:] in ("\0", b"\0")
+
+
 def plain_labels(y: Any) -> npt.NDArray[Any]:
-    """Return labels of any array-like as an array of its shape. Missing ones are None, NaN or NA."""
+    """Return labels of any array-like as an array of its shape. Missing ones are None, NaN or NA.
+
+    Raises InputError for lists of strings that NumPy would change.
+    """
     if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
         y = y.to_numpy(dtype=object)
     values = np.asarray(unmasked(y, labels=True))
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        for row, label in enumerate(np.asarray(y, dtype=object).flat):
+            if _ends_in_nul(label):
+                raise InputError(f"y, row {row}: {not_text(label)}")
     return values.astype(object) if values.dtype.kind == "T" else values  # NumPy's strings of any length
 
 
@@ -156,14 +174,14 @@ def are_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return np.array_equal(missing, pd.isna(b)) and np.array_equal(a[~missing], b[~missing])
 
 
-def missing_labels(labels: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return a mask (rows,) of the labels that are None, NaN, NA or blank."""
+def missing_labels(labels: npt.NDArray[Any], *, text: bool) -> npt.NDArray[np.bool_]:
+    """Return a mask (rows,) of the labels that are None, NaN or NA, or blank fields of a ``text``."""
     if labels.dtype.kind in "biu":
         return np.zeros(len(labels), dtype=bool)
     if labels.dtype.kind == "f":
         return np.isnan(labels)
     local, distinct = _distinct(labels)
-    blank = [isinstance(value, str | bytes) and not value.strip() for value in distinct]
+    blank = [text and isinstance(value, str) and not value.strip() for value in distinct]
     missing: npt.NDArray[np.bool_] = (pd.isna(distinct) | np.array(blank, dtype=bool))[local]
     return missing
 
@@ -213,11 +231,9 @@ def plain_label(value: Any) -> Label | None:
     item = _item(value)
     if isinstance(item, bytes):
         item = item.decode("utf-8", errors="surrogateescape")  # bytes that are no text stay apart, and are no label
-    if isinstance(item, str):
-        return item if item.strip() else None
     if isinstance(item, Decimal) and item.is_finite():
         item = int(item) if item == int(item) else float(item)
-    if isinstance(item, bool | int):
+    if isinstance(item, str | bool | int):
         return item
     return item if isinstance(item, float) and math.isfinite(item) else None
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import xarray as xr
 import zarr
 
+from dask_odm.data.cubes.tables import oriented, sample_dimension
 from dask_odm.data.readers.sources import Reading, computed
 from dask_odm.data.readers.tables import (
     ArrayTable,
@@ -66,8 +67,8 @@ def lazy_source(
 def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -> TableSource:
     """Return the rows of a Dataset with ``X``, ``y`` and ``weight``, or of a DataArray X and perhaps y, as a source.
 
-    X has two dimensions, in any order. Samples are along the dimension of y, else the one named ``sample``, else the
-    first; the coordinate of the other one names the features. Label and weight may name variables of a Dataset.
+    X has two dimensions, in any order, see `sample_dimension`; the coordinate of the one of the features names them.
+    Label and weight may name variables of a Dataset.
     """
     where = f"the {type(source).__name__}"
     label = reading.label
@@ -86,20 +87,16 @@ def xarray_source(source: xr.Dataset | xr.DataArray, y: Any, reading: Reading) -
         X = source
     if isinstance(weight, str | int):
         raise InputError(f"{where}: weight={weight!r}; give the weights, or a Dataset with a variable of that name.")
-    if X.ndim != 2:
-        raise InputError(f"{where}: X must have two dimensions. Got {X.dims} instead.")
     y = None if label is False else y
-    rows = "sample" if "sample" in X.dims else X.dims[0]
-    if isinstance(y, xr.DataArray) and y.ndim == 1 and y.dims[0] in X.dims:
-        rows = y.dims[0]
-    X = X.transpose(rows, ...)
-    features = X.dims[1]
-    step = reading.block_rows(X.shape[1])
-    data = X.data if X.chunks is not None else X.chunk({rows: step, features: -1}).data
-    names = [str(each) for each in X.coords[features].values] if features in X.coords else None
-    label_name = f"'{name}'" if is_set and y is not None else None
     labels = getattr(y, "name", None)
-    y, weight = (each.data if isinstance(each, xr.DataArray) else each for each in (y, weight))
+    label_name = f"'{name}'" if is_set and y is not None else None
+    try:
+        X, y, weight = oriented(X, y, weight, sample_dimension(X, y, weight))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    rows, features = X.dims
+    data = X.data if X.chunks is not None else X.chunk({rows: reading.block_rows(X.shape[1]), features: -1}).data
+    names = [str(each) for each in X.coords[features].values] if features in X.coords else None
     reading = replace(reading, label=None, weight=weight)
     return lazy_source(data, y, reading, where=where, names=names, label_name=label_name, labels=labels)
 

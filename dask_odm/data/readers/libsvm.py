@@ -9,14 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from dask_odm.data.readers.libsvm_rows import largest_index, parse_rows
+from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
 from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
@@ -150,14 +149,32 @@ def _labelled(text: TextBlock) -> TextBlock:
 
 def _largest_index(text: TextBlock) -> tuple[int, int, int, int]:
     """Return the largest last index of all lines, that of the other lines, the number of its line, and of rows."""
-    largest, second, before, rows = largest_index(text.data, MAX_FEATURES)
-    number, line = next(islice(text.lines(), before, None))
+    data = re.sub(rb"#[^\n]*", b"", text.data) if b"#" in text.data else text.data
+    letters = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
+    stops = np.flatnonzero(letters == ord("\n"))
+    starts = np.append(0, stops[:-1] + 1)
+    rows = np.count_nonzero(np.logical_or.reduceat(letters > ord(" "), starts))
+    colons = np.append(-1, np.flatnonzero(letters == ord(":")))
+    last = colons[np.searchsorted(colons, stops) - 1]  # of each line, or of one before it
+    index = np.zeros(len(stops))
+    lines = np.flatnonzero(last > starts)
+    digits = 0
+    while len(lines):
+        digits += 1
+        digit = letters[last[lines] - digits] - ord("0")  # what is below "0" wraps
+        lines, digit = lines[digit < 10], digit[digit < 10]
+        index[lines] += digit * 10.0 ** (digits - 1)
+        lines = lines[last[lines] - digits > starts[lines]]
+    line = int(index.argmax())
+    largest = index[line]
     if largest > MAX_FEATURES:
-        index = _content(line).rpartition(b":")[0].split()[-1].lstrip(b"+0").decode()
+        found = data[: last[line]].split()[-1].lstrip(b"+0").decode()
         raise InputError(
-            f"{text.path}, line {number}: index {_digits(index)}; at most {MAX_FEATURES} features can be stored."
+            f"{text.path}, line {text.first_line + line}: index {_digits(found)}; at most {MAX_FEATURES} features can "
+            "be stored."
         )
-    return largest, second, number, rows
+    index[line] = 0.0
+    return int(largest), int(index.max()), text.first_line + line, int(rows)
 
 
 def explain(text: TextBlock, n_features: int) -> InputError:

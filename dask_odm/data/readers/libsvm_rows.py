@@ -41,47 +41,6 @@ def parse_rows(text: bytes, n_features: int) -> tuple[Any, Array] | None:
     return csr_array((values, columns[:entries], ends[: rows + 1]), shape=(rows, n_features)), numbers[:rows]
 
 
-def largest_index(text: bytes, most: int) -> tuple[int, int, int, int]:
-    """Return the largest last index of whole lines, that of the other lines, how many lines are before its line, and
-    the number of rows.
-
-    Indices are taken to ascend, which `parse_rows` checks. One that is larger than ``most`` ends the search.
-    """
-    text = text if text.endswith(b"\n") else text + b"\n"
-    largest, second, line, rows = _scan(frozen(np.frombuffer(text, np.uint8)), most)
-    return largest, second, line, rows
-
-
-@compiled_in_order
-def _scan(text: Array, most: int) -> tuple[int, int, int, int]:
-    largest = 0
-    second = 0
-    where = 0
-    rows = 0
-    line = 0
-    at = 0
-    while at < text.size and largest <= most:
-        at = _next_word(text, at)
-        rows += text[at] != 10
-        colon = -1
-        while text[at] != 10 and text[at] != 35:
-            colon = at if text[at] == 58 else colon
-            at += 1
-        if colon >= 0:
-            start = colon
-            while start > 0 and not _ends_word(text[start - 1]):
-                start -= 1
-            stop, index = _index(text, start, most)
-            if stop == colon + 1 and index > second:
-                second = min(index, largest)
-                if index > largest:
-                    largest = index
-                    where = line
-        at = _next_word(text, at) + 1
-        line += 1
-    return largest, second, where, rows
-
-
 def _read_others(text: bytes, others: Array, numbers: Array, step: int = 1 << 12) -> bool:
     """Read the numbers that are left to Python, few at a time; return False if a word is no number."""
     for first in range(0, len(others), step):

@@ -151,8 +151,8 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
 
 
 def column_name(column: int, names: Sequence[str | int] | None) -> str:
-    """Return a column's name in messages, or its number counted from 1."""
-    return f"column {column + 1}" if names is None else f"column {quoted(names[column])}"
+    """Return a column's name in messages, or its number, from 0 as parameters take it."""
+    return f"column {column}" if names is None else f"column {quoted(names[column])}"
 
 
 def shown(text: str | bytes, most: int = 60) -> str:
@@ -211,9 +211,11 @@ class Columns:
 
     @property
     def called(self) -> Sequence[str | int] | None:
-        """What messages call the features; None if by their number."""
+        """Names of the features, or the numbers of their columns, for messages; None if all columns are features."""
         names = self.names or self.numbers
-        return None if names is None else [names[i] for i in self.features]
+        if names is None:
+            return None if len(self.features) == self.count else self.features
+        return [names[i] for i in self.features]
 
     def name(self, i: int) -> str:
         """Return a column's name in messages."""
@@ -287,7 +289,7 @@ def _check(where: str, columns: Columns) -> None:
     if columns.names is not None and "" in columns.names and columns.names.index("") not in columns.dropped:
         at = columns.names.index("")
         raise InputError(
-            f"{where}: column {at + 1} has no name; if it is a row number, leave it out with drop={at} (--drop {at})."
+            f"{where}: column {at} has no name; if it is a row number, leave it out with drop={at} (--drop {at})."
         )
     if {columns.label, columns.weight} & set(columns.dropped):
         raise InputError(f"{where}: a column that is dropped cannot be that of the labels or weights.")

@@ -45,7 +45,11 @@ _HINTS = {
     "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
     "categories, as by {encode}, columns=[{names}], dtype=float)",
     "boolean": "make booleans 0 and 1, as by {frame}[{first}].astype('float32')",
-    "date": "make dates numbers, as by ({frame}[{first}] - {frame}[{first}].min()) / pandas.Timedelta('1D')",
+    "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
+    "tz='UTC')) / pandas.Timedelta('1D')",
+    "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",
+    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str), errors='coerce') / "
+    "pandas.Timedelta('1D')",
     "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
     "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
     "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
@@ -175,6 +179,20 @@ class TableSource:
         at = self._columns.text
         return column_name(i, self._called) if at is None else self._columns.name(at)
 
+    def pick(self, names: Sequence[str]) -> None:
+        """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
+        place = {name: i for i, name in enumerate(self.feature_names or ())}
+        missing = [name for name in names if name not in place]
+        if missing:
+            called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
+            raise InputError(
+                f"{self.description} has no {called}, of which the model learned; if that encodes a "
+                "category that these rows lack, add a column of 0."
+            )
+        order = [place[name] for name in names]
+        self._features = [self._features[i] for i in order]
+        self._called = self.feature_names = tuple(names)
+
     @property
     def label_twins(self) -> list[str]:
         """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
@@ -234,7 +252,7 @@ class TableSource:
             rows = scipy.sparse.csr_array(batch.table.numbers(wanted, start, stop))
         else:
             rows = rows_between(batch.table.csr, start, stop)
-            rows = rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)]
+            rows = rows if wanted == range(rows.shape[1]) else rows[:, list(wanted)]
         values = narrow(rows.data, self._reading.dtype)
         self.rounded.note(rows.data, values, rows.indices)
         if not batch.is_checked and np.isinf(values).any():
@@ -285,7 +303,8 @@ class ArrayTable:
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         rows = self._array[start:stop]
-        return dense(rows if len(wanted) == rows.shape[1] else rows[:, list(wanted)])  # a few columns of sparse rows
+        whole = wanted == range(rows.shape[1])
+        return dense(rows if whole else rows[:, list(wanted)])  # a few columns of sparse rows
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(dense(self._array[:, [column]]))
@@ -326,14 +345,15 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
 
 
 def pandas_kind(column: Any) -> tuple[str, str]:
-    """Return what a column has (``number``, string, boolean, date or other), and the name of its type.
+    """Return what a column has (``number``, string, boolean, date, span, time or other), and the name of its type.
 
     An object column has what its values are; without rows, nobody knows.
     """
     dtype = column.dtype
     if types.is_object_dtype(dtype):
         found = types.infer_dtype(column, skipna=True)
-        known = {"string": "string", "boolean": "boolean", "datetime": "date", "date": "date", "timedelta": "date"}
+        known = {each: each for each in ("string", "boolean", "date", "time")}
+        known |= {"datetime": "date", "datetime64": "date", "timedelta": "span", "timedelta64": "span"}
         if len(column):
             known |= dict.fromkeys(_NUMBERS, "number")
         return known.get(found, "other"), f"object, {found}"
@@ -342,8 +362,10 @@ def pandas_kind(column: Any) -> tuple[str, str]:
         kind = "boolean"
     elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         kind = "number"
-    elif types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+    elif types.is_datetime64_any_dtype(dtype):
         kind = "date"
+    elif types.is_timedelta64_dtype(dtype):
+        kind = "span"
     elif isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
         kind = "string"
     return kind, str(dtype)
@@ -373,7 +395,8 @@ def refuse_kinds(
             held = ", ".join(names[:most])
             encode = _ENCODE[library].format(names=held)
             frame = "frame.to_pandas()" if library == "arrow" else "frame"
-            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame))
+            module = "dask.dataframe" if library == "dask" else "pandas"
+            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame, library=module))
     many = "hold" if len(bad) > 1 else "holds"
     raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
 
@@ -393,13 +416,20 @@ def is_arrow_frame(X: Any) -> bool:
     return hasattr(X, "__arrow_c_stream__") and not columns and not others
 
 
-def refuse_lazy_frame(X: Any) -> None:
-    """Raise InputError for a lazy frame of polars, which has no rows yet."""
+def refuse_unreadable_frame(X: Any) -> None:
+    """Raise InputError for a lazy frame of polars, which has no rows yet, or one of integers that Arrow lacks."""
     if is_of(X, "polars", "LazyFrame"):
         raise InputError(
             "a LazyFrame of polars has no rows yet: pass frame.collect(), or, if these are too large for memory, write "
             "them by frame.sink_parquet('rows.parquet') and ingest this file."
         )
+    if is_of(X, "polars", "DataFrame"):
+        for name, dtype in X.schema.items():
+            if str(dtype) in ("Int128", "UInt128"):
+                raise InputError(
+                    f"column {quoted(name)} ({dtype}) holds integers of 128 bits, which cannot be read; make them "
+                    f"floats, as by frame.cast({{{name!r}: polars.Float64}})."
+                )
 
 
 def require_matrix(where: str, shape: tuple[Any, ...]) -> None:

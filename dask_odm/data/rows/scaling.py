@@ -20,9 +20,22 @@ from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.linalg.rows import RowsOfMatrix
 from dask_odm.typing import Array
 
-METHODS = ("minmax", "standard")
 NUMPY_ENTRIES = 1 << 17  # matrix entries up to which NumPy is faster than loading Numba and the compiled loop
 COPIED_BYTES = 64 << 20  # rows up to this size are scaled once, as a copy, which saves time in every pass
+
+
+def _minmax(statistics: Statistics) -> tuple[Array, Array]:
+    """To the range [0, 1]."""
+    return statistics.minimum, statistics.maximum - statistics.minimum
+
+
+def _standard(statistics: Statistics) -> tuple[Array, Array]:
+    """To mean 0 and variance 1."""
+    return statistics.mean, np.sqrt(statistics.variance)
+
+
+# What is subtracted from features, and what they are divided by. Constraints and docstrings are made from these.
+SCALINGS = {"minmax": _minmax, "standard": _standard}
 
 
 @compiled_in_order
@@ -45,7 +58,7 @@ class Scaling:
     @classmethod
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # callers check that it is finite
     def from_statistics(cls, statistics: Statistics, method: str | None, *, centre: bool) -> Scaling:
-        """Return the scaling that ``method`` asks for: None, "minmax" to [0, 1] or "standard" to unit variance.
+        """Return the scaling that ``method`` names, a word of `SCALINGS` or None.
 
         A constant feature becomes 0. With ``centre``, scaled features have mean 0 whatever the method. That does not
         change a kernel of distances, and loses fewer digits.
@@ -54,10 +67,9 @@ class Scaling:
         shift = np.zeros(d)
         factor = np.ones(d)
         if method is not None:
-            width = statistics.maximum - statistics.minimum if method == "minmax" else np.sqrt(statistics.variance)
+            shift, width = SCALINGS[method](statistics)
             constant = statistics.maximum == statistics.minimum
             factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, width))
-            shift = statistics.minimum if method == "minmax" else statistics.mean
         return cls(statistics.mean if centre else shift, factor)
 
     @classmethod

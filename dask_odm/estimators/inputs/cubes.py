@@ -1,7 +1,4 @@
-"""Cubes that users pass to `fit`, `score` and `predict`: when an xarray X is one, and which dimensions are features.
-
-An X of two dimensions is a table (`xarray_inputs`), unless labels run along both, or the model was fitted on a cube.
-"""
+"""Cubes that users pass to `fit`, `score` and `predict`: which dimensions and variables are features."""
 
 from __future__ import annotations
 
@@ -11,24 +8,12 @@ from typing import Any
 
 import xarray as xr
 
-from dask_odm.data.cubes.beside import is_labelled_cube, row_dimensions, variable_beside
+from dask_odm.data.cubes.beside import beside_rows, row_dimensions
 from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
-from dask_odm.data.cubes.points import along_points, at_points, is_points
 from dask_odm.data.cubes.reading import LabelledCube
 from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
-
-
-def is_cube(X: Any, y: Any, model: Any) -> bool:
-    """Return whether the xarray ``X`` is a cube, given labels ``y`` or a fitted estimator ``model``, or both."""
-    if is_labelled_cube(X, y):
-        return True
-    if model is None or not (y is None or isinstance(y, xr.DataArray)):
-        return False
-    if isinstance(X, xr.Dataset):
-        return "X" not in X.data_vars
-    return X.ndim != 2 or model._cube is not None
 
 
 def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_limit: int | str | None) -> LabelledCube:
@@ -39,19 +24,14 @@ def labelled_cube(X: Any, y: Any, weight: Any, groups: Any, model: Any, memory_l
     Raises InputError if what is beside the cube has other dimensions or coordinates, and if there is no label;
     MemoryLimitError if a block of a lazy cube does not fit.
     """
-    X, y = variable_beside(X, y, "y")
-    X, weight = variable_beside(X, weight, "sample_weight")
-    X, groups = variable_beside(X, groups, "groups")
-    if is_points(X, y):
-        X, y = at_points(X, y)
-        weight, groups = along_points(weight), along_points(groups)
+    X, y, columns = beside_rows(X, y, {"sample_weight": weight, "groups": groups})
     if model is not None:
         X = with_features_of(X, model)
     _require_words(X)
     cube = cube_of(X, row_dimensions(X, y), () if model is None else _of_fit(X, model) or ())
     if model is not None:
         check_features(model, cube)
-    found = LabelledCube.beside(cube, y, {"weight": weight, "groups": groups}, computed)
+    found = LabelledCube.beside(cube, y, columns, computed)
     if cube.is_lazy:
         require_blocks(cube, found.task_bytes, Cluster.current(memory_limit))
     return found

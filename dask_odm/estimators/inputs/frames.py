@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from dask_odm.data.readers.tables import (
     numbers_of,
     pandas_kind,
     refuse_kinds,
-    refuse_lazy_frame,
+    refuse_unreadable_frame,
 )
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
@@ -44,9 +45,9 @@ def is_frame(X: Any) -> bool:
 def as_pandas(X: Any) -> Any:
     """Return a frame of polars, Arrow or any library with an Arrow stream as one of pandas, and all else as it is.
 
-    Raises InputError for a lazy frame of polars.
+    Raises InputError for a frame of polars that is lazy, or holds integers of 128 bits.
     """
-    refuse_lazy_frame(X)
+    refuse_unreadable_frame(X)
     if is_of(X, "polars", "DataFrame"):  # without pyarrow, which polars does not need
         values = {each.name: each.to_numpy() for each in X.get_columns()}
         return pd.DataFrame({name: held if held.ndim == 1 else list(held) for name, held in values.items()})
@@ -127,6 +128,13 @@ def refuse_labels_inside(X: Any, frame: str = "frame") -> None:
         raise InputError(
             f"y is missing. Did you mean fit(frame, {name!r}), or fit({frame}.drop(columns={name!r}), frame[{name!r}])?"
         )
+
+
+def labels_by_name(X: Any, y: Any) -> tuple[Any, Any]:
+    """Split the column ``y`` off the frame ``X`` if it is one's name or number, see `column_by_name`."""
+    if isinstance(y, str) or (isinstance(y, Integral) and not isinstance(y, bool) and is_frame(X)):
+        return column_by_name(X, y if isinstance(y, str) else int(y), "y")
+    return X, y
 
 
 def column_by_name(X: Any, name: str | int, what: str) -> tuple[Any, Any]:

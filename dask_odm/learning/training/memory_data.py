@@ -22,7 +22,7 @@ from dask_odm.engine.cluster import Cluster, active_client
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
-from dask_odm.kernels.pivots import READS_ROWS, MemoryPivots, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
@@ -83,7 +83,8 @@ class MemoryData(TrainingData):
 
     @property
     def density(self) -> float:
-        return self.given.nnz / (self.given.shape[0] * self.features) if issparse(self.given) else 1.0
+        rows = self.given if issparse(self.given) else self.X
+        return rows.nnz / (rows.shape[0] * self.features) if issparse(rows) else 1.0
 
     @property
     def features(self) -> int:
@@ -243,7 +244,7 @@ class MemoryData(TrainingData):
         if choice.kernel == "precomputed":
             return self._looked_up(choice)
         statistics = self.statistics()
-        scaling = choice.scaling(statistics, sparse=issparse(self.X)) if scaling is None else scaling
+        scaling = choice.scaling(statistics, sparse=self.keeps_zeros) if scaling is None else scaling
         kernel = choice.make(statistics)
         with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large for it are refused elsewhere
             square = float(((statistics.variance + statistics.mean**2) * scaling.factor**2).sum())
@@ -282,7 +283,7 @@ class MemoryKernelData(KernelData):
         return MemoryPivots(self.scaled, CPU_COUNT)
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
-        if READS_ROWS[method]:
+        if RACES[method].reads_rows:
             needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
             advice = "Use a smaller n_landmarks, or more memory."
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)

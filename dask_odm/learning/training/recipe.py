@@ -39,7 +39,8 @@ logger = logging.getLogger("dask_odm")
 F = TypeVar("F")
 Machines = Sequence[OneOfMany]  # the targets of each
 Chosen = Callable[[Array], tuple[Any, Array]]
-CROWDING_SHARE = 0.9  # of the variance of all features, above which distances say little of the others
+CROWDING_SHARE = 0.99  # of the variance of all features, above which distances say next to nothing of the others
+SUSPECT_SHARE = 0.9  # the same, if next to nothing was learned
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose a smaller lam."
 
 
@@ -52,7 +53,7 @@ class Trained:
     warning: str | None = None  # given if the solver stopped short of the tolerance
     path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
     was_finite: bool = False  # whether the model's values are known to be finite for all training rows
-    crowding: int | None = None  # number of the feature that hides the others, looked for if nothing was learned
+    crowding: int | None = None  # number of the feature that hides the others, by `crowding_feature`
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -294,26 +295,40 @@ def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
     return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
-def crowding_feature(variance: Array) -> int | None:
-    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides the others."""
+def crowding_feature(variance: Array, *, nothing: bool) -> int | None:
+    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides others that vary.
+
+    A smaller share is suspect if next to ``nothing`` was learned.
+    """
     feature = int(np.argmax(variance))
-    return feature if len(variance) > 1 and variance[feature] > CROWDING_SHARE * variance.sum() else None
+    others = np.count_nonzero(variance) > 1
+    share = SUSPECT_SHARE if nothing else CROWDING_SHARE
+    return feature if others and variance[feature] > share * variance.sum() else None
 
 
-def warn_of_nothing(trained: Trained, lam: float, names: Sequence[Any] | Array | None) -> None:
-    """Log a warning if next to nothing was learned; ``names`` are those of the features, or None."""
-    if not learned_nothing(trained.history, lam):
-        return
+def warn_of_features(
+    trained: Trained, lam: float, usual: float, names: Sequence[Any] | Array | None, *, nothing: bool
+) -> None:
+    """Log a warning if a feature hides the others, or next to ``nothing`` was learned.
+
+    ``names`` are those of the features, or None, and ``usual`` is the λ of lam="auto".
+    """
+    way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
     if trained.crowding is not None:
         name = trained.crowding if names is None else str(names[trained.crowding])
         way_out = (
             f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: scale "
             "them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of ingest."
         )
-    elif lam < 1e4:
-        way_out = "Choose a larger lam, such as 1e4, unless the features say nothing of the labels."
-    else:
-        way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
+        if not nothing:
+            logger.warning("%s", way_out)
+    elif lam < usual:
+        way_out = (
+            f"Choose a larger lam, such as 'auto', which is {usual:g}, twice the number of rows, unless the features "
+            "say nothing of the labels."
+        )
+    if not nothing:
+        return
     logger.warning(
         "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
         lam, way_out

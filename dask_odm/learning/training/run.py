@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from numbers import Integral
 from typing import Any
@@ -21,7 +21,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.kernels import KERNELS, from_parameters
+from dask_odm.kernels import KERNELS
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.named import Linear
 from dask_odm.kernels.user_kernels import CallableKernel
@@ -126,10 +126,10 @@ class KernelChoice:
     @property
     def of_distances(self) -> bool:
         """Whether the kernel depends on the difference of two rows alone, so that any rows may be taken for 0."""
-        return self.kernel in ("rbf", "laplacian")
+        return self.is_named and self.alike.of_distances
 
     def scaling(self, statistics: Statistics, *, sparse: bool = False) -> Scaling:
-        """Return the scaling of rows. ``sparse`` rows of the linear kernel are not centred by "standard".
+        """Return the scaling of rows. ``sparse`` rows of the linear kernel are not shifted by "standard".
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
@@ -149,14 +149,13 @@ class KernelChoice:
             )
         if callable(self.kernel):
             return CallableKernel(self.bias, self.kernel)
-        parameters: dict[str, Any] = {"name": self.kernel, "bias": self.bias}
-        if self.kernel != "linear":
+        kind = KERNELS[self.kernel]
+        parameters = {each.name: getattr(self, each.name) for each in fields(kind)}
+        if "gamma" in parameters:
             parameters["gamma"] = gamma = self._gamma(scaling, statistics)
             if not float(np.finfo(np.float32).tiny) <= gamma <= float(np.finfo(np.float32).max):
                 raise InputError(f"gamma={gamma:.3g} is out of range: scale the features, with scale='minmax'.")
-        if self.kernel == "poly":
-            parameters |= {"degree": self.degree, "coef0": self.coef0}
-        return from_parameters(parameters)
+        return kind(**parameters)
 
     def _gamma(self, scaling: Scaling, statistics: Statistics) -> float:
         d = len(statistics.mean)

@@ -207,7 +207,7 @@ class StoredData(TrainingData):
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")
         statistics = self.statistics()
-        return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics, sparse=self.is_sparse))
+        return StoredKernelData(self, choice.make(statistics), choice.scaling(statistics, sparse=self.keeps_zeros))
 
     @cached_property
     def taking_part(self) -> tuple[Array, Array, Array]:

@@ -96,6 +96,12 @@ class TrainingData(ABC):
         return 1.0
 
     @property
+    def keeps_zeros(self) -> bool:
+        """Whether zeros of the rows stay zeros if it costs a shift: these are CSR arrays, smaller than dense ones."""
+        itemsize = self.raw_dtype.itemsize
+        return self.is_sparse and self.density * (itemsize + 4) < itemsize
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all rows in memory."""
         return self.rows * self.features * self.raw_dtype.itemsize

@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import taken
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import UniformRace
 from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
@@ -194,7 +195,7 @@ def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) 
 
 def _landmarks(seen: KernelData, count: int, fit: ODMFit) -> Landmarks:
     """Draw landmarks for all machines. Those drawn with equal probability include some rows of every class."""
-    if fit.own.choice == "rp":
+    if fit.own.choice not in ("support", UniformRace.word):
         return first_landmarks(seen, count, fit)
     numbers = _drawn_by_class(seen, count, fit)
     return Landmarks.of(seen.kernel, seen.pivots(count, "uniform").take(numbers), numbers)

@@ -103,7 +103,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
         return None
     statistics = data.statistics()
     fit.kernel.make(statistics)  # raises an error if features or gamma are out of range
-    scaling = fit.kernel.scaling(statistics, sparse=data.is_sparse)
+    scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
     forms = data.features < EXACT_FEATURES  # a Hessian, of which a few suffice for any λ
     if data.is_sparse and not forms and fit.odm.lam * length > LARGE_LAM * data.total_weight:

@@ -12,7 +12,8 @@ from scipy.sparse import csr_array, issparse
 
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.papers.mdd.moments import ORIGIN_ROWS, Embedding, MomentQuery, MomentSums, Tail, joined, point_near
+from dask_odm.papers.mdd.moments import ORIGIN_ROWS, Embedding, MomentQuery, joined, point_near
+from dask_odm.papers.mdd.sum_tree import MomentSums, Tail
 from dask_odm.typing import Array
 
 

@@ -8,12 +8,10 @@ numbers for a linear model and a number a row for a kernel model. Every shard an
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,17 +23,14 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.engine.partitioners import EvenDealer, RandomPartitioner, require_rows
 from dask_odm.engine.rounds import Rounds
 from dask_odm.errors import InputError
-from dask_odm.kernels.landmarks import cholesky
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
-from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     NOT_FINITE,
     Choice,
     Recipe,
     Trained,
-    report_step,
     require_finite_solution,
     rescaling_advised,
 )
@@ -43,25 +38,23 @@ from dask_odm.learning.training.training_data import KernelData, PartitionedRows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel
-from dask_odm.papers.mdd.fixed_point import ExchangeState, LinearSystem, ShardSystem, coupling_radius, solve_exchange
+from dask_odm.papers.mdd.exchange import Attributes, Exchanged, run_exchange
+from dask_odm.papers.mdd.fixed_point import ShardSystem
 from dask_odm.papers.mdd.kept_moments import KeptMoments
+from dask_odm.papers.mdd.least_squares import learn
 from dask_odm.papers.mdd.moments import (
     ORIGIN_ROWS,
     Embedding,
-    LeaveOutQuery,
     MomentQuery,
-    MomentSums,
-    ShardMoments,
     centred,
     point_near,
 )
 from dask_odm.papers.mdd.settings import CONSENSUS, MDDFit
+from dask_odm.papers.mdd.sum_tree import MomentSums
 from dask_odm.papers.mdd.workers import hold_shard
 from dask_odm.typing import Array
 
 ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
-Attributes = dict[str, Any]
-Exchanged = tuple[list[Array], Attributes, str | None]
 EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
@@ -222,53 +215,6 @@ def _trained(
     return Trained(model, attributes | {"support_": numbers}, warning)
 
 
-# Moments, then small systems ------------------------------------------------------------------------------------------
-
-
-def learn(
-    data: TrainingData | None, fit: MDDFit, embedding: Embedding, moments: ShardMoments, name: str, *, intercept: bool
-) -> tuple[Array, tuple[Attributes, str | None]]:
-    """Learn the weights of embedded rows, (width, t), the mean of the shards', for centred and scaled features.
-
-    Returns them with the fitted attributes, and a warning perhaps. ``name`` is that of the checkpoint. ``data`` may be
-    None if there is neither a checkpoint nor leaving one out. Raises InputError if the discrepancy is beyond its
-    threshold.
-    """
-    if not (moments.spread > 0).all():
-        warnings.warn(
-            "y is constant: the model is that value, whatever the features are. Check which column y is.",
-            UserWarning,
-            stacklevel=2,
-        )
-    lam, loo = (fit.lams[0], {}) if data is None else _choose_lam(data, fit, embedding, moments, intercept=intercept)
-    systems = [_system(moments, fit, lam, i) for i in range(fit.n_partitions)]
-    shares = [system.share for system in systems]
-
-    def mix(solutions: Array) -> Array:
-        """Sum ``share_i w_i`` (d, t) in the order of the shards."""
-        total = np.zeros((embedding.width, solutions.shape[1]))
-        for share, w in zip(shares, solutions.reshape(len(shares), *total.shape), strict=True):
-            total += share * w
-        return total
-
-    here = fit.run.here()
-    parts, attributes, warning = run_exchange(
-        data,
-        fit,
-        name,
-        [system.base.shape for system in systems],
-        partial(Rounds, here, systems, ShardSystem.begin, name="shards"),
-        mix,
-        pull=systems[0].pull,
-        bound=_contraction_bound(moments, systems) if fit.exchanges else 0.0,
-        weight=math.fsum(system.weight for system in systems),
-        passes=2.0 if loo else 1.0,
-    )
-    w = mix(np.concatenate(parts)) / math.fsum(shares)
-    require_finite_solution(w)
-    return w, (loo | {"lam_": lam} | attributes, warning)
-
-
 def _sums(data: TrainingData, fit: MDDFit, embedding: Embedding, y_origin: Array) -> tuple[MomentQuery, MomentSums]:
     """Sum the moments of all shards in one pass.
 
@@ -299,148 +245,6 @@ def _require_sums(total: Array) -> None:
             f"shard {empty[0]} of {len(total)} has no row with a target and a positive weight; use a smaller "
             "n_partitions."
         )
-
-
-def _choose_lam(
-    data: TrainingData, fit: MDDFit, embedding: Embedding, moments: ShardMoments, *, intercept: bool
-) -> tuple[float, dict[str, Any]]:
-    """Choose λ by the leave-one-out error of ridge regression on all rows, whatever the shards.
-
-    Returns it with the fitted attributes of the error. There is no such pass, and no attribute, for a single λ without
-    ``loo``.
-    """
-    if len(fit.lams) == 1 and not fit.loo:
-        return fit.lams[0], {}
-    query = LeaveOutQuery.of(moments, embedding, np.array(fit.lams), intercept=intercept)
-    data.require_pass(query.pass_bytes(), "A pass that leaves every row out")
-    total = moments.weight.sum()
-    errors = data.passes(len(fit.lams)).run(query, LeaveOutQuery.sums) / total
-    if np.isnan(errors).all():
-        raise InputError(
-            f"leaving one row out leaves nothing to learn from, with n_samples = {data.rows}; give more rows, or one "
-            "lam without loo."
-        )
-    best = int(np.nanargmin(errors.mean(axis=1)))
-    spread = moments.spread / total
-    score = float(np.mean([1.0 - e / s if s > 0 else 0.0 for e, s in zip(errors[best], spread, strict=True)]))
-    # the effective number of parameters is the sum of all leverages
-    freedom = float((1.0 - query.penalties[best] * query.inverse[:, best]).sum()) + intercept
-    if freedom > 0.5 * total:
-        warnings.warn(
-            f"leaving one out is too hopeful here: {freedom:.0f} effective parameters for rows of weight "
-            f"{total:g}. Choose larger values of lam.",
-            UserWarning,
-            stacklevel=2,
-        )
-    return fit.lams[best], {"loo_score_": score, "loo_errors_": np.sqrt(errors.mean(axis=1))}
-
-
-def _system(moments: ShardMoments, fit: MDDFit, lam: float, i: int) -> LinearSystem:
-    """Return the factored system of shard ``i``."""
-    m = fit.n_partitions
-    n = float(moments.weight[i])
-    rows = float(moments.weight.sum())
-    strength = lam * fit.discrepancy if m > 1 else 0.0
-    if fit.mode == CONSENSUS:
-        # with this pull, n_i times shard i's pull towards j is n_j times j's towards i: the mean tends to ridge on all
-        pull = strength * m / max(1, m - 1) * (1.0 - n / rows)
-        shift = lam + pull
-        share = n
-        rest = rows - n or 1.0
-    else:
-        pull = -strength
-        shift = lam
-        share = 1.0
-        rest = max(1.0, m - 1.0)
-    d = len(moments.factor)
-    return LinearSystem(
-        factor=cholesky(moments.scatter[i] / n + shift * np.eye(d)),
-        base=moments.covariance[i] / n,
-        pull=pull,
-        rest=rest,
-        first=i * d,
-        square=float(moments.square[i].sum() / n),
-        weight=n,
-        shift=shift,
-        share=share,
-    )
-
-
-def _contraction_bound(moments: ShardMoments, systems: list[LinearSystem]) -> float:
-    """Return a bound of the factor by which a round shrinks the error, from the least eigenvalues of the systems."""
-    found = []
-    for i, system in enumerate(systems):
-        values = np.linalg.eigvalsh(moments.scatter[i] / system.weight)
-        rounding = 1e-15 * len(values) * float(values[-1])
-        found.append(abs(system.pull) / (system.shift + max(0.0, float(values[0]) - rounding)))
-    return max(found)
-
-
-# Rounds to the fixed point --------------------------------------------------------------------------------------------
-
-
-def run_exchange(
-    data: TrainingData | None,
-    fit: MDDFit,
-    name: str,
-    shapes: Sequence[tuple[int, int]],
-    rounds_of: Callable[..., Rounds],
-    mix: Callable[[Array], Array],
-    *,
-    pull: float,
-    bound: float,
-    weight: float,
-    passes: float = 1.0,
-) -> Exchanged:
-    """Run the rounds to their fixed point, with checkpoints.
-
-    Returns the shards' solutions, the estimator's attributes, and a warning perhaps.
-    ``name`` is that of the checkpoint, and ``shapes`` (k_i, t) are those of the shards' solutions.
-    ``rounds_of(states=…)`` makes the rounds, from the shards' states of a checkpoint or from None, and ``mix`` their
-    messages. ``pull`` is what all shards have in common, and ``bound`` that of the factor by which a round shrinks the
-    error, 0 if nothing is exchanged. ``weight`` is that of all rows, and ``passes`` over them were made before.
-    """
-    resume, save = open_steps(name, str if data is None else data.fingerprint, fit, ExchangeState)
-    bounds = np.cumsum([0, *(k for k, _ in shapes)])
-    all_numbers = int(bounds[-1]), shapes[0][1]
-    require_state(fit, resume is None or resume.solutions.shape == resume.sides.shape == all_numbers)
-    states = None
-    if resume is not None:
-        states = [{"w": resume.solutions[a:b], "side": resume.sides[a:b]} for a, b in pairwise(bounds)]
-    rounds = rounds_of(states=states)
-    q = bound
-    if fit.exchanges and fit.mode != CONSENSUS and fit.discrepancy >= 1.0:
-        # below, and by consensus, a shard's regularised system dominates what it takes from the others
-        q = abs(pull) * coupling_radius(rounds, mix, np.random.default_rng(fit.run.seed).normal(size=bounds[-1]))
-        if q >= 1.0:
-            raise InputError(
-                f"discrepancy={fit.discrepancy:g} is beyond the threshold of these shards, {fit.discrepancy / q:.6g}, "
-                "above which the rounds diverge; choose a smaller one. Below 1 it always converges."
-            )
-    parts, history = solve_exchange(
-        rounds,
-        mix,
-        q,
-        weight,
-        tol=fit.tol,
-        max_iter=fit.max_iter,
-        resumed=() if resume is None else resume.history,
-        passes=passes,
-        on_step=report_step,
-        on_state=save,
-    )
-    gap = history[-1]["gap"]
-    warning = None
-    if not gap <= fit.tol:
-        warning = (
-            f"The rounds stopped at a relative distance of at most {gap:.1e} from their fixed point, above "
-            f"tol={fit.tol:g}. Increase max_iter ({fit.max_iter}), choose a smaller discrepancy, or dtype='float64'."
-        )
-    attributes = {"gap_": gap, "contraction_": q, "n_iter_": max(1, len(history) - 1), "history_": history}
-    return parts, attributes, warning
-
-
-# The choice -----------------------------------------------------------------------------------------------------------
 
 
 MOMENTS: Choice[MDDFit] = Choice(

@@ -6,10 +6,10 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 
-from dask_odm.kernels.pivots import READS_ROWS
-from dask_odm.learning.parameters import SolverClasses, SolverObject, solver_object, with_parameters
+from dask_odm.kernels.pivots import RACES
+from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_object, with_parameters
 from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -24,9 +24,8 @@ class MNP(SolverObject):
     ----------
     n_landmarks : int, default=1000
         Number of landmarks, for kernels other than "linear".
-    choice : {"rp", "uniform"}, default="rp"
-        How landmarks are drawn. "rp": by randomly pivoted Cholesky among twenty times as many rows. "uniform": all
-        rows with the same probability.
+    choice : {…}, default="rp"
+        How landmarks are drawn. {…}
 
     References
     ----------
@@ -35,7 +34,7 @@ class MNP(SolverObject):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_landmarks": _COUNT,
-        "choice": [StrOptions({*READS_ROWS})],
+        "choice": [Registered(RACES)],
     }
 
     n_landmarks: int = 1000

@@ -74,7 +74,7 @@ def test_csv_header_and_label_are_found(tmp_path, text, options, names, X, y):
 
 
 CSV_ERRORS = [
-    ("1,2,a\n3,x,b\n", "line 2: column 2: 'x' is not a number; choose the label"),
+    ("1,2,a\n3,x,b\n", "line 2: column 1: 'x' is not a number; choose the label"),
     ("p,q,y\n1,2,a\n3,x,b\n", "line 3: column 'q': 'x' is not a number"),
     ("1,2,a\n\n3,4,b,5\n", "line 3: 4 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a,\n", "line 2: 4 fields, but there are 3 columns"),
@@ -82,7 +82,7 @@ CSV_ERRORS = [
     ("1,2,a\nTRUE,b\n", "line 2: 2 fields, but there are 3 columns"),
     pytest.param("1,2,a\n" + "1," * 200_000, "line 2: 200001 fields, but there are 3 columns", id="wide line"),
     pytest.param("1," * 100_001, "line 1: 100002 columns; at most 100000 can be read as CSV. Write", id="wide"),
-    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"line 2: column 2: '{'x' * 60}'… \(70 characters\) is", id="long"),
+    pytest.param("1,2,a\n3," + "x" * 70 + ",b", rf"line 2: column 1: '{'x' * 60}'… \(70 characters\) is", id="long"),
     ("1,2,a\n,4,b\n3,4\n", "line 3: 2 fields, but there are 3 columns"),
     ("y,p,q\na,2,3\nb,2,?\nb,2\n", "line 4: 2 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a\n3,-inf,b\n", "line 3, column 'q': infinity"),
@@ -92,17 +92,17 @@ CSV_ERRORS = [
         "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; choose the label",
     ),
     ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 'r': 'c' and 4 more columns are not numbers"),
-    ("1,2,a\n3,True,b\n", "line 2: column 2: 'True' is not a number"),
+    ("1,2,a\n3,True,b\n", "line 2: column 1: 'True' is not a number"),
     ('1,2,a\n3,4,"b\n5,6,c\n', "line 2: .*a field may not hold a line break"),
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
     ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
     ("1,2,a\n\x0c\n", "line 2: 1 fields, but there are 3 columns"),
-    ("1,2,a\n3\xa0,4,b\n", "line 2: column 1: '3.*' is not a number"),
+    ("1,2,a\n3\xa0,4,b\n", "line 2: column 0: '3.*' is not a number"),
     (b"1,2,a\n3,4,\xff\n", "line 2: not UTF-8"),
     ("1,2\x00,a\n", "line 1: "),
     ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'"),
-    (",a,y\n0,2,3\n", "line 1: column 1 has no name; if it is a row number"),
+    (",a,y\n0,2,3\n", "line 1: column 0 has no name; if it is a row number"),
 ]
 
 
@@ -162,6 +162,14 @@ def test_csv_words_are_no_numbers_beside_missing_values(tmp_path):
 def test_csv_options_that_do_not_fit(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         open_source(write_file(tmp_path / "a.csv", "a,b,y\n1,2,3\n"), **options)
+
+
+@pytest.mark.parametrize("value", ["x", "inf"])
+def test_a_number_of_a_column_in_a_message_is_one_that_parameters_take(tmp_path, value):
+    path = write_file(tmp_path / "a.csv", f"1,2,3\n0,4,{value}\n")
+    with pytest.raises(InputError, match=r"column 2\b"):
+        read_all(path, label=0)
+    assert read_all(path, label=0, drop=2)[0].tolist() == [[2], [4]]
 
 
 def test_csv_bad_weights(tmp_path):

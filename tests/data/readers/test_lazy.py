@@ -135,7 +135,7 @@ def test_masked_and_sparse_chunks():
 
     masked = np.ma.masked_array(X, mask=False)
     masked[3, 1] = np.ma.masked
-    with pytest.raises(InputError, match=r"the dask array: missing values in column 2 \(1 row\), first at row 3;"):
+    with pytest.raises(InputError, match=r"the dask array: missing values in column 1 \(1 row\), first at row 3;"):
         read_all(da.from_array(masked, chunks=(20, 3)))
     pieces = da.from_array(np.where(X > 0, X, 0), chunks=(20, 3)).map_blocks(scipy.sparse.csr_array)
     np.testing.assert_array_equal(read_all(pieces, dtype="float64", block_bytes=100)[0], np.where(X > 0, X, 0))
@@ -158,7 +158,7 @@ ARRAYS = da.from_array(X, chunks=(30, 3))
         (ARRAYS, {"n_features": 5}, "3 features, but n_features is 5"),
         (dd.from_pandas(FRAME, npartitions=2), {}, r"the dask DataFrame: column 'kind' .*columns=\['kind'\]"),
         (dd.from_pandas(FRAME, npartitions=2), {"label": "z"}, "no label column 'z'; the columns are a, b, c, kind, w"),
-        (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 2: infinity"),
+        (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 1: infinity"),
     ],
 )
 def test_what_cannot_be_read(source, options, message):
@@ -231,7 +231,8 @@ def test_samples_are_along_the_dimension_of_y_else_sample_else_the_first(chunked
             {},
             r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
         ),
-        (_dataset().where(_dataset()["X"] < 9).assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
     ],
 )
 def test_objects_that_cannot_be_read(source, options, message):

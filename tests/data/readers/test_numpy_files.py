@@ -72,7 +72,7 @@ def test_masked_entries_are_missing():
     X[2, 1] = np.ma.masked
     y = np.ma.masked_array([0, 1, 0, 1, 0, 1], mask=[0, 0, 0, 0, 0, 1])
     with pytest.raises(
-        InputError, match=r"X: missing values in the label, y \(1 row\) and column 2 \(1 row\), first at row 2"
+        InputError, match=r"X: missing values in the label, y \(1 row\) and column 1 \(1 row\), first at row 2"
     ):
         read_all((X, y))
     rows, labels, _ = read_all((X, y), drop_missing=True)
@@ -104,9 +104,9 @@ def test_arrays_in_memory():
         (np.zeros((3, 1)), {"label": 0}, "X: no feature columns beside label"),
         (np.zeros((3, 2)), {"label": "y"}, "X: no label column 'y'; the columns have no names"),
         (np.zeros((3, 2)), {"n_features": 3}, "2 features, but n_features is 3"),
-        (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, r"X: missing values in column 2 \(1 row\), first at row 1; fill"),
-        (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 1: infinity"),
-        (np.array([[1.0, 1e300]]), {}, r"X, row 0, column 2: 1e\+300 is too large for float32"),
+        (np.array([[1.0, 2.0], [3.0, np.nan]]), {}, r"X: missing values in column 1 \(1 row\), first at row 1; fill"),
+        (np.array([[1.0, 2.0], [np.inf, 3.0]]), {}, "X, row 1, column 0: infinity"),
+        (np.array([[1.0, 1e300]]), {}, r"X, row 0, column 1: 1e\+300 is too large for float32"),
         (np.zeros((3, 1)), {"weight": [1.0, -1.0, 1.0]}, "X, row 1: weight -1.0"),
         (np.zeros((3, 1)), {"weight": ["a", "b", "c"]}, "weight must be numbers"),
         (np.zeros((3, 2)), {"block_bytes": 0}, "block_bytes must be positive"),

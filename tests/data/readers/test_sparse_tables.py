@@ -57,8 +57,8 @@ def test_sparse_rows_are_never_dense_as_a_whole():
     [
         (scipy.sparse.csr_array(X > 0), "X: features must be integers or floats. Got bool instead; convert it with"),
         ((scipy.sparse.csr_array(X), Y[:5]), "X: y has 5 rows where X has 200"),
-        (scipy.sparse.csr_array([[1.0, np.nan]]), r"X: missing values in column 2 \(1 row\), first at row 0"),
-        (scipy.sparse.csr_array([[1.0, np.inf]]), "X, row 0, column 2: infinity"),
+        (scipy.sparse.csr_array([[1.0, np.nan]]), r"X: missing values in column 1 \(1 row\), first at row 0"),
+        (scipy.sparse.csr_array([[1.0, np.inf]]), "X, row 0, column 1: infinity"),
     ],
 )
 def test_sparse_rows_that_cannot_be_read(source, message):

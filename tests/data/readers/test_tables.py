@@ -123,7 +123,7 @@ WORDS = pd.DataFrame(
         (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\);"),
         (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
         (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
-        (["span"], r"column 'span' \(timedelta.*\) .*make dates numbers"),
+        (["span"], r"column 'span' \(timedelta.*\) .*make time spans numbers"),
         (["born"], r"column 'born' \(object, date\) .*make dates numbers"),
         (["odd"], r"column 'odd' \(object, mixed\) .*frame\.drop\(columns=\['odd'\]\)"),
         (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from dask_odm.data.rows.scaling import METHODS, NUMPY_ENTRIES, Scaling
+from dask_odm.data.rows.scaling import NUMPY_ENTRIES, SCALINGS, Scaling
 from dask_odm.data.store.statistics import Statistics
 
 
@@ -43,7 +43,7 @@ def test_none_changes_nothing():
     np.testing.assert_array_equal(Scaling.from_statistics(statistics(X), None, centre=False)(X), X)
 
 
-@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("method", [None, *SCALINGS])
 def test_centred_rows_have_mean_zero_and_the_same_distances(method):
     X = rows()
     plain, centred = (Scaling.from_statistics(statistics(X), method, centre=c)(X) for c in (False, True))
@@ -53,7 +53,7 @@ def test_centred_rows_have_mean_zero_and_the_same_distances(method):
 
 
 @pytest.mark.parametrize("centre", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SCALINGS)
 def test_a_constant_feature_becomes_zero(method, centre):
     X = np.column_stack([rows()[:, 0], np.full(500, 0.1), np.zeros(500)])
     scaled = Scaling.from_statistics(statistics(X), method, centre=centre)(X)
@@ -61,7 +61,7 @@ def test_a_constant_feature_becomes_zero(method, centre):
     np.testing.assert_array_equal(scaled[:, 1:], 0.0)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SCALINGS)
 def test_a_feature_far_from_zero_keeps_its_digits_in_float32(method):
     X = (np.random.default_rng(1).integers(0, 64, (300, 2)) + 2**20).astype(np.float32)
     scaled = Scaling.from_statistics(statistics(X), method, centre=True)(X)
@@ -79,7 +79,7 @@ def test_dtype_order_and_input_are_kept(dtype):
     assert scaled.flags.c_contiguous
 
 
-@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("method", [None, *SCALINGS])
 @pytest.mark.parametrize("centre", [False, True])
 def test_variance_is_that_of_all_scaled_entries(method, centre):
     X = rows()
@@ -93,7 +93,7 @@ def test_many_rows_are_scaled_in_steps():
     np.testing.assert_allclose(scaling(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-10)
 
 
-@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("method", [None, *SCALINGS])
 def test_features_at_rest_become_zero(method):
     X = rows()
     X[: 4 * len(X) // 5 : 2, 1], X[: 4 * len(X) // 5 : 2, 2] = X[:, 1].min(), X[:, 2].max()  # in two of five rows

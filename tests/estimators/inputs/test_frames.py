@@ -122,6 +122,36 @@ def test_encoding_as_the_message_says_helps(frame, rows):
     assert ODMClassifier().fit(encoded, rows[1]).score(encoded, rows[1]) == 1.0
 
 
+MOMENTS = [datetime.datetime(2020, 1, 1, 6) + datetime.timedelta(days=i) for i in range(90)]
+TIMES = {
+    "dates": [each.date() for each in MOMENTS],
+    "moments": pd.Series(MOMENTS),
+    "moments as objects": pd.Series(MOMENTS, dtype=object),
+    "moments with a zone": pd.Series(MOMENTS).dt.tz_localize("Europe/Rome"),
+    "spans": pd.Series(MOMENTS) - MOMENTS[0],
+    "spans as objects": pd.Series([each - MOMENTS[0] for each in MOMENTS], dtype=object),
+    "times": [each.time() for each in MOMENTS],
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("kind", TIMES)
+def test_what_the_message_says_makes_numbers_of_times(frame, rows, tmp_path, kind, missing):
+    whole = frame.assign(odd=TIMES[kind], y=rows[1])
+    if missing:
+        whole["odd"] = whole["odd"].where(whole.index > 0)
+    whole.to_parquet(tmp_path / "a.parquet")
+    for frame, source in ((whole, whole), (pd.read_parquet(tmp_path / "a.parquet"), tmp_path / "a.parquet")):
+        with pytest.raises(InputError, match=r"column 'odd' .* numbers, as by ") as error:
+            ingest(source, tmp_path / "a.zarr")
+        way_out = r"as by (.*?)(, with frame = pandas\.read_parquet\(path\); .*--drop\))?; or name"
+        hint = re.search(way_out, str(error.value))
+        assert (hint[2] is None) == (source is whole)
+        numbers = eval(hint[1], {"pandas": pd, "frame": frame})
+        assert np.isnan(numbers[0]) == missing
+        np.testing.assert_allclose(np.diff(numbers[1:5]), 0.0 if kind == "times" else 1.0)
+
+
 def test_numbers_held_as_objects_are_numbers(frame, rows):
     fitted = ODMClassifier(**SETTINGS).fit(frame.astype(object), rows[1])
     expected = ODMClassifier(**SETTINGS).fit(*rows).decision_function(rows[0])
@@ -283,6 +313,9 @@ def test_sample_weight_names_a_column(rows, frame, backend):
     assert model.score(whole, "outcome", sample_weight="weight") == pytest.approx(plain.score(X, y, weight))
     with pytest.raises(InputError, match="X has no column 'wait', which sample_weight names"):
         model.fit(whole, "outcome", sample_weight="wait")
+    for name in (7, np.int64(7)):
+        numbered = ODMClassifier(**SETTINGS).fit(whole.rename(columns={"weight": 7}), "outcome", sample_weight=name)
+        np.testing.assert_array_equal(numbered.decision_function(frame), plain.decision_function(X))
 
 
 def test_predictions_are_written_as_the_pages_say(tmp_path):
@@ -308,7 +341,9 @@ POLARS_COLUMNS = {
     "Enum": (lambda pl, y: pl.Series(["a"] * len(y), dtype=pl.Enum(["a"])), "get_dummies"),
     "Struct": (lambda pl, y: pl.Series([{"a": 1}] * len(y)), "leave them out"),
     "List": (lambda pl, y: pl.Series([[1]] * len(y)), "leave them out"),
-    "Time": (lambda pl, y: pl.Series([datetime.time(1)] * len(y)), "leave them out"),
+    "Time": (lambda pl, y: pl.Series([datetime.time(1)] * len(y)), "make times of day numbers"),
+    "Duration": (lambda pl, y: pl.Series([datetime.timedelta(1)] * len(y)), "make time spans numbers"),
+    "Int128": (lambda pl, y: pl.Series(range(len(y)), dtype=pl.Int128), r"cast\(\{'odd': polars.Float64\}\)"),
     "Int64, null": (lambda pl, y: pl.Series([None, *range(1, len(y))]), "missing values"),
     "Null": (lambda pl, y: pl.Series([None] * len(y)), "missing values"),
 }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import reference
 from dask_odm.learning.problem.losses import ODMSettings, RowLosses, own_gap
+from dask_odm.learning.training.recipe import stopped_at
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -82,6 +83,15 @@ def test_without_an_upper_side_a_negative_s_has_no_dual_value():
     assert point.dual == -np.inf
     assert point.gap == np.inf
     assert np.isfinite(point.primal)
+
+
+def test_a_negative_square_norm_certifies_nothing():
+    """A model that is the best of its own objective, by a matrix that is no kernel's: D bounds nothing there."""
+    p = small_problem(20, (10.0, 0.2, 0.1))
+    coefficients = 0.1 * p.y
+    assert own_gap(p.losses, coefficients, coefficients).gap < np.inf
+    assert own_gap(p.losses, coefficients, -coefficients).gap == np.inf
+    assert stopped_at(np.inf, 1e-3).startswith("‖w‖² is negative, so that no gap is known")
 
 
 @EVERY_SETTING

@@ -13,6 +13,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.errors import InputError
 from dask_odm.events import IterationFinished
+from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.methods.landmark import many_classes
 from dask_odm.methods.landmark.descent import FeatureDescent
 from dask_odm.solvers import Landmark
@@ -78,6 +79,20 @@ def test_landmarks_are_of_every_class(rows, count, tmp_path):
     np.testing.assert_array_equal(
         stored(path, solver=Landmark(count)).support_, model(count).fit(X[:203], y[:203]).support_
     )
+
+
+def test_a_way_of_drawing_landmarks_of_one_s_own_is_not_taken_for_the_uniform_one(rows, monkeypatch):
+    class AboveTheMean(UniformRace):
+        reads_rows = True
+
+        def weights(self, X: np.ndarray, threads: int) -> np.ndarray:
+            return (X[:, 0] > 0.0).astype(float)  # rows are centred
+
+    X, y = rows
+    monkeypatch.setitem(RACES, "above", AboveTheMean)
+    monkeypatch.setattr(Landmark, "_parameter_constraints", {})
+    found = model(solver=Landmark(20, choice="above")).fit(X, y)
+    assert (found.support_vectors_[:, 0] > X[:, 0].mean() - 0.2).all()
 
 
 @pytest.mark.parametrize("scheme", ["ovo", "ovr"])
