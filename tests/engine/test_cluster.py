@@ -14,7 +14,6 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from dask.delayed import delayed
 from distributed import Client, get_client, get_task_stream, secede, wait
@@ -132,34 +131,6 @@ def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, row
     np.testing.assert_array_equal(found.X, rows[0])
     np.testing.assert_array_equal(found.y, rows[1])
     assert taken == [2 * (X.blocks[0].nbytes + y.blocks[0].nbytes)] * 4
-
-
-def test_rows_in_memory_keep_their_feature_names(client, rows):
-    X, y = pd.DataFrame(rows[0][:300], columns=list("abcd")), rows[1][:300]
-    assert ODMClassifier(**SETTINGS).fit(X, y).feature_names_in_.tolist() == list("abcd")
-
-
-@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["a", "b"], object)], ids=lambda a: a.dtype.str)
-def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
-    y = labels[(rows[1][:300] == "yes").astype(int)]
-    fitted = ODMClassifier(**SETTINGS | {"solver": SODM(2)}).fit(rows[0][:300], y)
-    assert fitted.classes_.tolist() == labels.tolist()
-    assert fitted.classes_.dtype == fitted.predict(rows[0]).dtype == labels.dtype
-
-
-def test_checkpoints_and_resume_on_workers(client, path, rows, tmp_path, in_process):
-    class InterruptError(Exception):
-        pass
-
-    def stop(event):
-        if isinstance(event, LevelFinished) and event.partitions == 2:
-            raise InterruptError
-
-    checkpoint = str(tmp_path / "c.zarr")
-    with pytest.raises(InterruptError):
-        ODMClassifier(**SETTINGS, checkpoint=checkpoint, callbacks=[stop]).fit(path)
-    resumed = ODMClassifier(**SETTINGS, checkpoint=checkpoint, resume=True).fit(path)
-    assert bits(resumed, rows[0]) == in_process
 
 
 def test_fit_leaves_nothing_behind(client, on_workers):

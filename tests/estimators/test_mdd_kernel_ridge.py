@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dask
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dask_odm import InputError, MDDKernelRidge, MemoryLimitError, ingest, load_model
+from dask_odm import InputError, MDDKernelRidge, MemoryLimitError
 from estimators.mdd_problems import shards_of
 
 N, M, GAMMA, LAM = 240, 3, 0.3, 1e-2
@@ -91,20 +90,6 @@ def test_landmarks_are_ridge_in_their_span_and_lam_is_that_of_least_error(rows):
     np.testing.assert_allclose(ours.predict(X), theirs.predict(phi), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(ours.loo_errors_**2, theirs.cv_results_.mean(axis=0), rtol=1e-6)
     assert ours.lam_ * N == pytest.approx(theirs.alpha_)
-
-
-@pytest.mark.parametrize("count", [None, N])
-def test_a_store_gives_the_model_of_memory(rows, count, tmp_path):
-    X, y = rows[0], rows[1][:, 0]
-    model = MDDKernelRidge(**SHARDED, discrepancy=0.5, n_landmarks=count, scale="standard")
-    ingest((X, y), tmp_path / "a.zarr", dtype="float64", chunk_rows=41, target="real")
-    here = model.fit(X, y).predict(X)
-    with dask.config.set({"dask_odm.read-into-memory": 0, "temporary-directory": str(tmp_path)}):
-        there = model.fit(tmp_path / "a.zarr")
-    np.testing.assert_allclose(there.predict(X), here, rtol=1e-5, atol=1e-6)
-    there.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(load_model(tmp_path / "m.zarr").predict(X), there.predict(X))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "m.zarr"]
 
 
 def test_factors_that_do_not_fit_are_refused(rows):
