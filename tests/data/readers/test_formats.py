@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import lzma
 import sys
 import tarfile
 import tracemalloc
@@ -222,22 +221,6 @@ def test_nearly_right_text_is_the_same_in_any_blocks(tmp_path_factory, text, blo
         assert type(small) is type(large)
     else:
         assert small == large
-
-
-def test_positions_reach_the_size(tmp_path):
-    """Progress ends at a hundred per cent, for every kind of source."""
-    np.save(tmp_path / "a.npy", np.ones((100, 3)))
-    sources = [
-        write_file(tmp_path / "a.svm.xz", lzma.compress(libsvm_bytes())),
-        [write_file(tmp_path / "a.csv", "1,2\n" * 500), write_file(tmp_path / "b.csv", "1,2\n" * 70)],
-        tmp_path / "a.npy",
-        np.ones((100, 3)),
-    ]
-    for item in sources:
-        source = open_source(item, block_bytes=400)
-        positions = [block.position for block in source.blocks()]
-        assert positions == sorted(positions)
-        assert positions[-1] == source.size
 
 
 @pytest.mark.slow
