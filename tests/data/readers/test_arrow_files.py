@@ -203,7 +203,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_all([one, two])
     with pytest.raises(InputError, match=r"1\.parquet: no label column 'z'; the columns are a, target"):
         read_all(one, label="z")
-    with pytest.raises(InputError, match="header is for CSV text, not for parquet"):
+    with pytest.raises(InputError, match="header is for CSV, not Parquet"):
         read_all(one, header=True)
 
 
@@ -216,4 +216,4 @@ def test_without_pyarrow(tmp_path):
         f"open_source({str(tmp_path / 'a.parquet')!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "a Parquet file needs pyarrow; pip install pyarrow, or dask-odm[parquet]." in done.stderr
+    assert "Parquet files need pyarrow; pip install pyarrow, or dask-odm[parquet]." in done.stderr

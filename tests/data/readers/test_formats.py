@@ -174,11 +174,11 @@ def test_formats_that_do_not_fit(tmp_path):
     svm, csv = write_file(tmp_path / "a.svm", "1 1:1\n"), write_file(tmp_path / "a.csv", "1,2\n")
     with pytest.raises(InputError, match="files of different formats"):
         open_source([svm, csv])
-    with pytest.raises(InputError, match="format must be one of libsvm, csv, jsonl, numpy, parquet, arrow"):
+    with pytest.raises(InputError, match="format must be one of jsonl, libsvm, csv, numpy, parquet, arrow"):
         open_source(svm, format="excel")
-    with pytest.raises(InputError, match="drop names columns of CSV, JSON lines, Parquet or Arrow files, not of numpy"):
+    with pytest.raises(InputError, match="drop is for columns of JSON lines, CSV, Parquet or Arrow, not NumPy"):
         open_source(tmp_path / "a.npy", drop=0)
-    with pytest.raises(InputError, match="header is for CSV"):
+    with pytest.raises(InputError, match="header is for CSV, not"):
         open_source(svm, header=True)
     for options in ({"label": "y"}, {"weight": 1}):
         with pytest.raises(InputError, match="leave label and weight out"):

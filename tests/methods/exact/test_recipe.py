@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import dask_odm as odm
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.events import IterationFinished
+from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.exact import recipe as exact
 
 SETTINGS = {"gamma": 0.5, "lam": 1e4, "random_state": 0, "solver": "exact", "scale": None}
@@ -81,7 +82,7 @@ def test_so_many_rows_that_it_takes_hours_are_warned_of(monkeypatch, caplog, tmp
     store = odm.ingest((X, y), tmp_path / "a.zarr")
     ODMClassifier(**SETTINGS).fit(X, y)
     assert caplog.messages == []
-    monkeypatch.setattr(exact, "MANY_ENTRIES", 300 * 301 // 2 - 1)
+    monkeypatch.setattr(exact, "AUTO", AutoLimits(many_entries=300 * 301 // 2 - 1))
     ODMClassifier(**SETTINGS).fit(X[1:], y[1:])
     assert caplog.messages == []
     ODMClassifier(**SETTINGS).fit(X, y)
