@@ -15,7 +15,7 @@ from tries.things import ALL_FAMILIES
 from contracts.cases import CASES, CHECKED
 from dask_odm.cli import main, warmup
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import _SUFFIXES
+from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.pivots import RACES
@@ -52,11 +52,10 @@ def test_the_guide_has_every_kernel_and_estimator() -> None:
 
 
 def test_formats_are_told_in_python_in_the_shell_and_on_the_page() -> None:
-    assert lacking(getdoc(ingest) or "", _SUFFIXES, "``") == []
+    assert lacking(getdoc(ingest) or "", FORMATS, "``") == []
     (option,) = [each for each in main.commands["ingest"].params if each.name == "format"]
-    assert set(option.type.choices) == set(_SUFFIXES)
-    told = [{"jsonl": "json lines"}.get(word, word) for word in _SUFFIXES]
-    assert lacking(page("data.md").lower(), told) == []
+    assert set(option.type.choices) == set(FORMATS)
+    assert lacking(page("data.md"), [each.title for each in FORMATS.values()]) == []
 
 
 @pytest.mark.parametrize("name", WITH_CHOICE)

@@ -26,7 +26,8 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.papers.sodm.recipe import TreeRule, at_random, by_clusters, by_means, by_strata, tree_recipe
+from dask_odm.methods.recipes import ODMFamily
+from dask_odm.papers.sodm.recipe import TreeRecipe, TreeRule, at_random, by_clusters, by_means, by_strata
 from dask_odm.typing import Array
 
 Settings = dict[str, float]
@@ -38,13 +39,14 @@ LEAVES = 16  # partitions that every tree starts from
 PUBLISHED: Settings = {"lam": 64.0, "gamma": 0.5, "upsilon": 0.5, "theta": 0.5}
 
 
-class RuledClassifier(ODMClassifier):
-    """An `ODMClassifier` that is trained by a tree of a given rule."""
+class RuledFamily(ODMFamily):
+    """The family whose recipe is a tree of a given rule."""
 
-    rule: TreeRule
+    def __init__(self, rule: TreeRule) -> None:
+        self.rule = rule
 
-    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return Choice(self.rule.name, "asked for", tree_recipe(self.rule))
+    def choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+        return Choice(self.rule.name, "asked for", TreeRecipe(self.rule))
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,8 @@ def _tree(
     own = clone(solver).set_params(n_partitions=min(leaves, most))
     if rule is None:
         return _odm(kernel, settings, rows, seed, solver=own, **more)
-    model = RuledClassifier(**odm_parameters(kernel, settings, rows, seed), solver=own, **more)
-    model.rule = rule
-    return model
+    ruled = type("RuledClassifier", (ODMClassifier,), {"_family": RuledFamily(rule)})
+    return ruled(**odm_parameters(kernel, settings, rows, seed), solver=own, **more)
 
 
 class RoundRobin(EvenDealer):

@@ -72,11 +72,10 @@ def ingest(
 ) -> None:
     """Read data files once and write them as a STORE.
 
-    SRC are files of one format, one after another, a folder or quoted patterns of such, a store, or - for text on
-    standard input: LIBSVM or CSV text or JSON lines, plain, .gz, .bz2, .xz, .zst, .zip or .tar, NumPy .npy or .npz,
-    Parquet, Arrow (Feather). With --labels, SRC is a cube, zarr or NetCDF as xarray writes them, of which pixels with a
-    label are stored. With --text, rows are made of the words of a column, hashed and weighted by how few rows hold
-    them.
+    SRC are files of one --format, one after another, a folder or quoted patterns of such, a store, or - for text on
+    standard input. Texts may be .gz, .bz2, .xz, .zst, .zip or .tar. With --labels, SRC is a cube, zarr or NetCDF as
+    xarray writes them, of which pixels with a label are stored. With --text, rows are made of the words of a column,
+    hashed and weighted by how few rows hold them.
     """
     from dask_odm.diagnostics.summaries import listing, store_facts
 

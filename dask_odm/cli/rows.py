@@ -17,6 +17,7 @@ import click
 
 from dask_odm.cli.cluster import Place, place_options
 from dask_odm.cli.shell import gathered, option_field, say
+from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.errors import InputError, StoreError
 
 _OPTIONS = "--format, --label, --no-label, --drop, --weight, --header and --text"
@@ -29,7 +30,7 @@ class RowOptions:
 
     format: str | None = option_field(
         "Format of files; by default told by the file.",
-        type=click.Choice(["libsvm", "csv", "jsonl", "numpy", "parquet", "arrow"]),
+        type=click.Choice(list(FORMATS)),
     )
     label: str | None = option_field("Label column by name or number, or array of an archive.", metavar="COLUMN")
     no_label: bool = option_field("The data have no labels.", default=False, is_flag=True)
@@ -92,7 +93,7 @@ class RowOptions:
         dtype = "float64" if support is not None and support.dtype.name == "float64" else "float32"
         rows = open_source(
             files, **reading, label=column, drop=dropped, dtype=dtype, allow_large=True,
-            n_features=model.n_features_in_ if kind == "libsvm" else None,
+            n_features=model.n_features_in_ if "n_features" in FORMATS[kind].options else None,
         )  # fmt: skip
         known = list(map(str, getattr(model, "feature_names_in_", ())))
         if known and rows.feature_names is not None and rows.text is None:
@@ -104,7 +105,7 @@ class RowOptions:
         recipe = getattr(model, "text_recipe_", None)
         if recipe is None and self.text is not None:
             raise InputError(f"--text: this {type(model).__name__} did not learn from texts, but from rows of numbers.")
-        if recipe is None or kind in ("libsvm", "numpy"):
+        if recipe is None or "text" not in FORMATS[kind].options:
             return None
         return recipe if self.text is None else replace(recipe, column=self.text)
 
@@ -115,7 +116,7 @@ class RowOptions:
         """
         named = False if self.no_label else self.label
         known = set(map(str, getattr(model, "feature_names_in_", ())))
-        if reading["format"] == "libsvm":
+        if "label" not in FORMATS[reading["format"]].options:
             return (named if wanted else False), list(self.drop)
         if named is None and wanted and str(files[0]).endswith(".npz"):
             return None, list(self.drop)  # labels are an array beside X

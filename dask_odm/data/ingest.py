@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
+from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source, weighted_counts
 from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
 from dask_odm.data.readers.lines import is_number
@@ -75,9 +76,8 @@ def ingest(
         - a path, a list of paths of one format, a folder, a glob pattern, or ``-`` for text on standard input.
           Files are read in the order of their names; hidden ones, ``_SUCCESS`` and the like are left out.
           Names of folders such as ``year=2024`` tell columns, which come last.
-          Formats are LIBSVM or CSV text and JSON lines, plain, .gz, .bz2, .xz, .zst (needs pyarrow), or one file in
-          .zip or .tar; NumPy .npy or .npz; Parquet; Arrow IPC (Feather). All but NumPy files may be objects,
-          ``s3://BUCKET/NAME``: one, or those directly below a name
+          Texts may be .gz, .bz2, .xz or .zst (needs pyarrow), or one file in .zip or .tar. All but NumPy files may be
+          objects, ``s3://BUCKET/NAME``: one, or those directly below a name
         - X of shape (rows, d), or (X, y): NumPy array, SciPy sparse matrix or array (filled block by block),
           dask array, zarr array (chunk by chunk)
         - DataFrame of pandas, Dask or polars, pyarrow Table, RecordBatchReader or any object with an Arrow stream, or
@@ -91,7 +91,7 @@ def ingest(
 
         Lazy objects are computed one partition at a time, on the active client if there is one
     store : folder to write, or an address such as ``s3://BUCKET/NAME``; the store appears only when it is complete
-    format : ``libsvm``, ``csv``, ``jsonl``, ``numpy``, ``parquet`` or ``arrow``; by default told by name or content
+    format : {formats}; by default told by name or content
     n_features : number of features to which the words of texts are hashed, see ``text``. For LIBSVM text, the number of
         its features, without which a first pass looks for the largest index. It must be given for standard input, or if
         another file (a test set) has larger indices
@@ -182,6 +182,11 @@ def ingest(
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
+
+
+ingest.__doc__ = (ingest.__doc__ or "").replace(
+    "{formats}", ", ".join(f"``{word}`` ({', '.join(each.suffixes)})" for word, each in FORMATS.items())
+)
 
 
 def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dask_odm.engine.tasks import this_task, this_worker
 from dask_odm.errors import ASYNCHRONOUS, ClusterError
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def active_client() -> Client | None:
         return None
     if found.asynchronous:
         raise ClusterError(ASYNCHRONOUS)
-    if _worker() is not None:
+    if this_worker() is not None:
         return found if _has_seceded() else None
     return None if found.id.startswith("Client-worker-") else found  # so Dask names a worker's own
 
 
 def worker_of_task() -> Any:
     """Return the Dask worker whose thread the task that calls this takes; None without one."""
-    worker = _worker()
+    worker = this_worker()
     is_running = worker is not None and threading.get_ident() in worker.active_threads
     return worker if is_running and not _has_seceded() else None
 
@@ -54,15 +54,6 @@ def _has_seceded() -> bool:
     return not getattr(thread_state, "proceed", True)  # `secede` unsets it
 
 
-def _worker() -> Any:
-    """Return the Dask worker that runs this, or None."""
-    distributed: Any = sys.modules.get("distributed")
-    if distributed is not None:
-        with suppress(ValueError):  # there is none
-            return distributed.get_worker()
-    return None
-
-
 def watch_of(client: Client, preferring: Sequence[str] = ()) -> Watch:
     """Return the `Watch` of a client. It loads `distributed`, which whoever has a client has loaded already."""
     from dask_odm.engine.watch import Watch
@@ -72,8 +63,7 @@ def watch_of(client: Client, preferring: Sequence[str] = ()) -> Watch:
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
     """Yield the ``items`` of a task, and end a task that was cancelled meanwhile: Dask would let it run to its end."""
-    worker = _worker()
-    task = None if worker is None else worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
+    task = this_task()
     for item in items:
         if task is not None and task.state == "cancelled":
             from distributed import Reschedule

@@ -114,6 +114,7 @@ class Cluster(Runs, PinnedTasks):
         """
         available, _ = self.share(tasks)
         if nbytes <= available:
+            self.told.append((what, int(nbytes)))
             return
         together = min(self.threads, tasks)
         if not isinstance(advice, str):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import dask
 from dask._task_spec import Task, TaskRef
-from dask.base import compute, normalize_token, persist
+from dask.base import annotate, compute, normalize_token, persist
 from dask.callbacks import Callback as Callbacks
 from dask.delayed import Delayed
 
 from dask_odm.engine.client import watch_of
-from dask_odm.engine.tasks import aligned, worker_task
+from dask_odm.engine.tasks import TOLD, aligned, worker_task
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +31,8 @@ class Tasks:
     client: Client | None  # None runs tasks on threads of this process
     workers: int
     threads: int  # of each worker
+    # what tasks were said to need bytes for, and how many
+    told: list[tuple[str, int]] = field(default_factory=list, kw_only=True)
 
     @property
     def slots(self) -> int:
@@ -50,7 +53,7 @@ class Tasks:
             keys = {task.key for task in tasks}
             with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
                 return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with self._sending([task.key for task in tasks]), _large_graphs():
+        with self._sending([task.key for task in tasks]), self._sent():
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -79,6 +82,16 @@ class Tasks:
                 self._cancel([Future(key, self.client) for key in keys])
                 raise
 
+    @contextmanager
+    def _sent(self) -> Iterator[None]:
+        """Send tasks with what was told of their memory; Dask does not warn of large graphs meanwhile."""
+        told = {}
+        if self.told:
+            told[TOLD] = (*self.told[-1], max(nbytes for _, nbytes in self.told), os.getpid())
+        # weights of millions of features are no mistake
+        with annotate(**told), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            yield
+
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
             with suppress(Exception):  # the client may have lost its scheduler
@@ -93,14 +106,14 @@ class Tasks:
         if self.client is None:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
-        with self._sending([task.key for task in tasks]), _large_graphs():
+        with self._sending([task.key for task in tasks]), self._sent():
             futures = self.client.compute(list(tasks))
         yield from self.done(futures)
 
     def started(self, graph: dict[str, Any], keys: Sequence[str]) -> list[Any]:
         """Start the tasks of a Dask graph on a client's workers, and return the futures of ``keys``."""
         assert self.client is not None
-        with self._sending(keys), _large_graphs():
+        with self._sending(keys), self._sent():
             return list(self.client.get(NamedGraph(graph), list(keys), sync=False))
 
     def done(self, futures: Sequence[Any], *, valued: bool = True) -> Iterator[tuple[int, Any]]:
@@ -137,7 +150,7 @@ class Tasks:
         worker is gone.
         """
         assert self.client is not None
-        with self._sending([key]), _large_graphs():
+        with self._sending([key]), self._sent():
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
@@ -200,11 +213,6 @@ def pickled(value: Any) -> bytes:
 
     found: bytes = dumps(value)
     return found
-
-
-def _large_graphs() -> Any:
-    """Return a context in which Dask does not warn of large graphs: weights of millions of features are no mistake."""
-    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
 
 @worker_task

@@ -125,13 +125,17 @@ class StorePasses:
         return len(groups_of(self.store))
 
     def task_bytes(self, needed: PassBytes) -> int:
-        """Return the peak bytes of one task: a chunk with its columns, sums, and the query's buffers."""
+        """Return the peak bytes of one task: of one that sums a run of chunks, or of one that joins others' sums."""
+        groups = self.groups
+        chunks = -(-groups // min(groups, self.cluster.slots)) * -(-self.store.n_chunks // groups)
+        run = min(self.rows, chunks * self.store.chunk_rows)
         # one per level of the tree, and those of blocks; a drawn row is in one, and in two more while these are joined
-        sums = needed.of_sums(max(10, self.groups.bit_length() + 3), 3 * self.rows)
+        sums = max(10, groups.bit_length() + 3)
+        summing = self.store.chunk_nbytes + needed.row * self.store.chunk_rows + needed.work
         kept = 0
         if needed.kept_bits:  # of the last pass as well, with its nodes
             kept = 2 * needed.kept_bits * self.rows // (8 * self.cluster.slots) + needed.of_sums(RUN_NODES, self.rows)
-        return self.store.chunk_nbytes + sums + needed.row * self.store.chunk_rows + needed.work + kept
+        return kept + max(summing + needed.of_sums(sums, 3 * run), needed.of_sums(sums, 3 * self.rows))
 
     def fits(self, needed: PassBytes) -> bool:
         """Return whether the tasks of such a pass fit the workers' memory."""

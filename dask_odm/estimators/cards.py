@@ -1,4 +1,4 @@
-"""Summary of a fitted estimator for its card in a notebook and its report, and the place of its page."""
+"""What a notebook shows of an estimator: its diagram, its page, and a card of what was learned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
-from dask_odm.html import MOST_LINES
+from sklearn.base import BaseEstimator
+
+from dask_odm.html import MOST_LINES, card
 from dask_odm.models.models import KernelModel
 from dask_odm.printing import short
 
@@ -58,3 +60,28 @@ def _certificate(gap: float, solver: str | None) -> str:
         return f"none: the solver does not know how far the optimum is{asked}"
     of_regions = ", each region for its own rows" if solver == "cells" else ""
     return f"the objective is at most {gap:.1e} of itself above the least that any model of this kind has{of_regions}"
+
+
+class NotebookCard(BaseEstimator):
+    """Mixin of estimators: scikit-learn's diagram, and below it a card of what was learned."""
+
+    _doc_link_module = "dask_odm"
+
+    @property
+    def _doc_link_template(self) -> str:
+        """Address of this estimator's page in the reference, to which scikit-learn's diagram links."""
+        pages = documentation()
+        return f"{pages}reference/generated/dask_odm.{type(self).__name__}.html" if pages else ""
+
+    def _repr_html_inner(self) -> str:
+        """Return scikit-learn's diagram; below it, of a fitted estimator, a card of what was learned."""
+        return str(super()._repr_html_inner()) + self._card()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        found: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in found:
+            found["text/html"] += self._card()
+        return found
+
+    def _card(self) -> str:
+        return card("What was learned", facts_of(self)) if hasattr(self, "_model") else ""

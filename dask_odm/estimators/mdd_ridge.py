@@ -22,13 +22,15 @@ from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given, spooled
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, with_parameters
-from dask_odm.learning.training.recipe import Choice, Schema
+from dask_odm.learning.training.family import Family, OnlyRecipe
+from dask_odm.learning.training.recipe import Schema
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.mdd.kept_moments import KeptMoments
-from dask_odm.papers.mdd.recipe import MOMENTS, choose_kernel_ridge, update_ridge
+from dask_odm.papers.mdd.recipe import MOMENTS, KernelRidgeFamily, update_ridge
 from dask_odm.papers.mdd.settings import CONSENSUS, DISCREPANCY, MDDFit
 from dask_odm.typing import Array
 
@@ -62,7 +64,7 @@ class ShardRegressor(StoreRegressor):
     _saved: ClassVar[tuple[str, ...]] = (
         "gap_", "contraction_", "lam_", "loo_score_", "loo_errors_", "history_", "n_iter_",
     )  # fmt: skip
-    _takes_many_targets: ClassVar[bool] = True
+    _targets: ClassVar[RealTargets] = RealTargets(several=True)
 
     _: KW_ONLY
     lam: Any = 1e-3
@@ -161,6 +163,7 @@ class MDDRidge(ShardRegressor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {"fit_intercept": ["boolean"]}
+    _family: ClassVar[Family[Any]] = OnlyRecipe(MOMENTS)
     _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "moments_", "moments_layout_")
 
     lam: Any = 1e-3
@@ -211,7 +214,7 @@ class MDDRidge(ShardRegressor):
             self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube,
             text=getattr(self, "text_recipe_", None),
         )  # fmt: skip
-        with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._target) as rows:
+        with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._targets.name) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
             new = rows.rows if isinstance(rows, Store) else rows.X.shape[0]
         schema = replace(schema, rows=None if self._rows is None else self._rows + new)
@@ -222,7 +225,7 @@ class MDDRidge(ShardRegressor):
         """Yield checked rows as the fit took them, block by block."""
         if isinstance(rows, Given):
             check_rows(self, rows.X, **self._reading())
-            checked = self._check_targets(rows)
+            checked = self._targets.checked(self, rows)
             y = checked.y.reshape(len(checked.y), -1)
             found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, y, checked.weight)])
         else:
@@ -245,9 +248,6 @@ class MDDRidge(ShardRegressor):
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         return MDDFit.of(self, run, fit_intercept=bool(self.fit_intercept))
-
-    def _choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
-        return MOMENTS
 
 
 def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
@@ -328,6 +328,7 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
         "kernel": [Registered(KERNELS), callable],
         "n_landmarks": [Interval(Integral, 1, None, closed="left"), None],
     }
+    _family: ClassVar[Family[Any]] = KernelRidgeFamily()
     _saved: ClassVar[tuple[str, ...]] = (*ShardRegressor._saved, "support_")
 
     kernel: str | Callable[[Array, Array], Array] = "rbf"
@@ -338,6 +339,3 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         count = None if self.n_landmarks is None else int(self.n_landmarks)
         return MDDFit.of(self, run, kernel=KernelChoice.of(self), n_landmarks=count)
-
-    def _choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
-        return choose_kernel_ridge(fit)

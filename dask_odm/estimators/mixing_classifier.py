@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.estimators.inputs.checks import check_senders
-from dask_odm.estimators.inputs.resolved import Given, Resolved
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.training.recipe import Choice, Recipe, Schema, Trained
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
 from dask_odm.papers.mixing.online_passes import LOCALS
-from dask_odm.papers.mixing.recipe import MixingFit, train_mixing
+from dask_odm.papers.mixing.recipe import MixingFamily, MixingFit
 
 
 @with_parameters
@@ -135,6 +132,7 @@ class MixingClassifier(StoreClassifier):
         "theta": [Interval(Real, 0.0, 1.0, closed="left")],
         "fit_intercept": ["boolean"],
     }
+    _family: ClassVar[Family[Any]] = MixingFamily()
     _saved: ClassVar[tuple[str, ...]] = (
         "history_", "n_iter_", "shards_", "shard_weights_", "shard_errors_", "suspects_",
     )  # fmt: skip
@@ -174,22 +172,6 @@ class MixingClassifier(StoreClassifier):
         self._publish(*self._train(X, y, sample_weight, shard=shard))
         return self
 
-    def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
-        names = getattr(resolved.X, "columns", None) if isinstance(resolved, Given) else resolved.feature_names
-        return super()._learn(resolved, more | {"names": None if names is None else list(names)})
-
-    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        suspected = {name for each in machines for name in each["suspects_"]}
-        shards: list[Any] = machines[0]["shards_"]
-        return super()._joined(machines) | {
-            "shards_": shards,
-            "shard_weights_": np.concatenate([each["shard_weights_"] for each in machines]),
-            "shard_errors_": np.mean([each["shard_errors_"] for each in machines], axis=0),
-            "suspects_": [name for name in shards if name in suspected],
-        }
-
     def _settings(self, run: FitRun, **more: Any) -> MixingFit:
-        return MixingFit.of(self, run, check_senders(more.get("shard")), more.get("names"))
-
-    def _choose(self, fit: MixingFit, rows: int, features: int) -> Choice[MixingFit]:
-        return Choice(self.local, "asked for", Recipe(train_mixing, sparse=True))
+        names = more.get("names")
+        return MixingFit.of(self, run, check_senders(more.get("shard")), None if names is None else list(names))

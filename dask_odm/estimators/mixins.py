@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from operator import add
 from typing import Any, ClassVar
@@ -14,34 +13,20 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
-from dask_odm.data.rows.targets import ManyClasses, RealValues, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.engine.client import active_client
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import StoreEstimator, map_blocks
-from dask_odm.estimators.inputs.checks import (
-    CheckedRows,
-    as_input_error,
-    check_classification,
-    check_features,
-    check_regression,
-    class_weights,
-    require_classes,
-)
+from dask_odm.estimators.base import StoreEstimator
+from dask_odm.estimators.inputs.checks import as_input_error, check_features
 from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
 from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
-from dask_odm.learning.machines import Scheme, joined_attributes, require_few, train_machines
-from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Trained
-from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.estimators.lazy_values import map_blocks
+from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.models.classes import RightCount, codes_of, codes_of_rows, count_block, count_right, require_common
-from dask_odm.models.models import Model
 from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
@@ -50,7 +35,7 @@ from dask_odm.typing import Array
 class StoreClassifier(ClassifierMixin, StoreEstimator):
     """Mixin of classifiers: labels of any type, scores, accuracy."""
 
-    _learns_pairs: ClassVar[bool] = True  # learns two classes, so that more are learned by several machines
+    _targets: ClassVar[TargetKind] = Classes()
 
     def decision_function(self, X: Any) -> Any:
         """Return a score of every row, like a signed distance; for two classes, positive means ``classes_[1]``.
@@ -189,7 +174,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
             return label_block(scores, names)
-        return map_blocks(label_block, scores, names.dtype, names)
+        return map_blocks("label", label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
@@ -207,7 +192,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
         else:
             counts = predicted.map_blocks(
-                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+                count_block,
+                *resolved.columns[1:],
+                classes=classes,
+                chunks=(1,),
+                dtype=object,
+                meta=np.empty(0, object),
+                token="score",
             )
             found = reduce(add, computed(counts)[0])
         found.require_common(classes)
@@ -228,57 +219,15 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
                 found = reduce(add, run_threads(lambda i: query.of_chunk(i, each), range(store.n_chunks), CPU_COUNT))
         return float(found.right), float(found.total)
 
-    def _of_classes(self, fit: Any, classes: Array | None) -> Any:
-        if classes is not None and self._learns_pairs:
-            require_few(len(classes), self._scheme)
-        return super()._of_classes(fit, classes)
-
-    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """Train, by several machines of two classes if there are more than two."""
-        if len(data.class_weights) > 2 and self._learns_pairs:
-            return train_machines(choice, data, fit, self._scheme, self._joined)
-        return super()._trained(choice, data, fit)
-
-    @property
-    def _scheme(self) -> Scheme:
-        """Scheme for more than two classes: ``multi_class``, or one against the rest."""
-        return getattr(self, "multi_class", "ovr")
-
-    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Join the fitted attributes of several machines to those of the whole, except their support."""
-        return joined_attributes(machines)
-
-    def _check_targets(self, given: Given) -> CheckedRows:
-        rows = check_classification(self, given.X, given.y, given.weight, **self._reading())
-        assert rows.classes is not None
-        assert rows.codes is not None
-        totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
-        return rows.with_weight(class_weights(getattr(self, "class_weight", None), rows.classes, totals))
-
-    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        assert rows.codes is not None
-        y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
-        return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
-
-    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
-        store.require_classes()
-        classes = np.array(store.classes)
-        require_classes(classes)
-        factors = class_weights(getattr(self, "class_weight", None), classes, store.class_weights_total())
-        weights = tuple(factor for factor in factors if factor > 0)
-        targets = TwoClasses(weights) if len(weights) == 2 else ManyClasses(weights)
-        return StoredData(run, store.of_classes(np.flatnonzero(factors)), targets)
-
 
 class StoreRegressor(RegressorMixin, StoreEstimator):
     """Mixin of regressors: real targets, R²."""
 
-    _target: ClassVar[str] = "real"
-    _takes_many_targets: ClassVar[bool] = False  # whether y in memory may have shape (n, t)
+    _targets: ClassVar[RealTargets] = RealTargets()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = self._takes_many_targets
+        tags.target_tags.multi_output = self._targets.several
         return tags
 
     def predict(self, X: Any) -> Any:
@@ -330,27 +279,6 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
         known = ~np.isnan(values.reshape(len(values), -1)).any(axis=1)  # rows without a target do not count
         weights = None if weight is None else np.asarray(weights_of(weight), dtype=np.float64)[known]
         return float(as_input_error(lambda: r2_score(values[known], predicted[known], sample_weight=weights)))
-
-    def _check_targets(self, given: Given) -> CheckedRows:
-        options = {"multi_output": self._takes_many_targets, **self._reading()}
-        return check_regression(self, given.X, given.y, given.weight, **options)
-
-    def _of_model(self, model: Model) -> dict[str, Any]:
-        """Return a model's attributes in scikit-learn's shapes: of one target, a 1-D `coef_` and a float."""
-        found = super()._of_model(model)
-        if "dual_coef_" in found:
-            found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
-        if model.outputs > 1:
-            return found
-        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
-        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
-
-    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
-
-    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
-        store.require_targets("a regression")
-        return StoredData(run, store, RealValues())
 
 
 def _count_in_memory(predicted: Array, y: Any, weight: Any, classes: list[Any]) -> RightCount:

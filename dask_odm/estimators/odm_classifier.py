@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -14,14 +14,12 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS
-from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
-from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
 from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import (
     Registered,
     SolverClasses,
@@ -31,28 +29,12 @@ from dask_odm.learning.parameters import (
     solver_word,
     with_parameters,
 )
-from dask_odm.learning.training.recipe import (
-    Choice,
-    Schema,
-    Trained,
-    crowding_feature,
-    learned_nothing,
-    warn_of_features,
-)
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.stored_data import StoredData
-from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE, group_scores, joined_left_out
-from dask_odm.methods.odm_fit import AUTO_LAM, LastFit, ODMFit
-from dask_odm.methods.recipes import (
-    choose_by_regions,
-    choose_for_machines,
-    choose_solver,
-    is_linear,
-    suits_narrow_cells,
-)
+from dask_odm.methods.odm_fit import LastFit, ODMFit
+from dask_odm.methods.recipes import ODMFamily, is_linear
 from dask_odm.methods.settings import Landmark
-from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.models import KernelModel
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
@@ -147,6 +129,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     True
     """
 
+    _family: ClassVar[Family[Any]] = ODMFamily()
     _solvers: ClassVar[SolverClasses] = SOLVERS
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "kernel": [Registered(KERNELS, "precomputed"), callable],
@@ -201,23 +184,15 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             raise InputError("lam_path takes one λ at least, and needs kernel='linear' with solver='newton' or 'auto'.")
         return self._path(X, y, sample_weight, "lam", values.tolist())
 
-    def _publish(self, trained: Trained, schema: Schema) -> None:
-        super()._publish(trained, schema)
-        nothing = len(self.classes_) == 2 and learned_nothing(trained.history, self.lam_)
-        warn_of_features(trained, self.lam_, AUTO_LAM * (schema.rows or 0), schema.feature_names, nothing=nothing)
-
     def _settings(self, run: FitRun, **more: Any) -> ODMFit:
         own = solver_object(self.solver, SOLVERS) or Landmark()  # "auto" takes others later, if at all
         groups = None if more.get("groups") is None else numbered(more["groups"])
         if groups is not None and not self.loo:
             raise InputError("groups say what leave-one-out leaves out: set loo to True, or give none.")
-        found = ODMFit.of(self, own, run, more.get("lams", ()))
+        if more.get("places") and groups is None and self.loo:
+            advise_groups()
+        found = ODMFit.of(self, own, run, more.get("lams", ()), word=solver_word(self.solver))
         return replace(found, groups=groups, **(self._start() if self.warm_start else {}))
-
-    def _joined(self, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        others = (*LEFT_OUT, *self._unsaved, OF_MACHINE)
-        plain = [{name: value for name, value in each.items() if name not in others} for each in machines]
-        return super()._joined(plain) | joined_left_out(machines, pairs=self._scheme == "ovo")
 
     def _start(self) -> dict[str, Any]:
         """Return what ``warm_start`` begins from: weights and intercepts, or what the last fit of a kernel found."""
@@ -235,51 +210,3 @@ class ODMClassifier(KernelParameters, ODMEstimator):
             return {}
         tree = getattr(model, "tree", None)
         return {"last": LastFit(self.support_, model.raw_support, model.machine_coefficients, model.scaling, tree)}
-
-    @property
-    def _scheme(self) -> Scheme:
-        if self.multi_class is None:
-            return "ovr" if self.kernel == "linear" or self.loo else "ovo"
-        return super()._scheme
-
-    def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        fit = fit.for_data(data)
-        if self.solver == "auto":
-            choice, fit = choose_by_regions(self._suited(choice, data, fit), data, fit, pairs=self._has_pairs(data))
-        trained = super()._trained(choice, data, fit)
-        if fit.groups is not None:
-            trained.attributes.update(group_scores(trained.attributes, fit.groups))
-        for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True):
-            each.attributes.update(lam_=lam, scale_=fit.kernel.scale)
-        nothing = learned_nothing(trained.history, fit.odm.lam)
-        dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
-        if fit.kernel.is_named and (nothing or dominates):
-            statistics = data.statistics()
-            variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-            return replace(trained, crowding=crowding_feature(variance, nothing=nothing))
-        return trained
-
-    def _narrow_cells(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
-        """Return why a search should go on in cells, for "auto", or "" if landmarks suffice."""
-        return suits_narrow_cells(self._suited(choice, data, fit), data, fit, found, pairs=self._has_pairs(data))
-
-    def _suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
-        many = len(data.class_weights) > 2
-        return choose_for_machines(choice, data, fit, self._scheme) if many else choice
-
-    def _has_pairs(self, data: TrainingData) -> bool:
-        return len(data.class_weights) > 2 and self._scheme == "ovo"
-
-    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return choose_solver(solver_word(self.solver), fit, rows, features)
-
-    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
-        if self.kernel == "precomputed":
-            KernelChoice.of(self).require_named("a store")
-        return super()._stored_data(run, store)
-
-    def _of_model(self, model: Model) -> dict[str, Any]:
-        found = super()._of_model(model)
-        if self.kernel == "precomputed":
-            found.pop("coef_", None)  # weights of kernel values, not of features
-        return found

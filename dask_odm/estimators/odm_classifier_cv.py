@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -14,16 +14,14 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.odm_estimator import ODMEstimator
+from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
-from dask_odm.estimators.search.recipe import SearchFit, Splitter, pairs_of, train_search
+from dask_odm.estimators.search.recipe import SearchFamily, SearchFit, Splitter, pairs_of
 from dask_odm.kernels import KERNELS
-from dask_odm.learning.machines import require_few
 from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
-from dask_odm.learning.training.recipe import Choice, Recipe, Trained
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.trials import Given
 from dask_odm.methods.settings import Cells, Exact, Landmark, Newton
 from dask_odm.typing import Array
@@ -135,6 +133,7 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         "scoring": [str, callable, "array-like", None],
         "refit": [str, None],
     }
+    _family: ClassVar[Family[Any]] = SearchFamily()
     _saved: ClassVar[tuple[str, ...]] = (
         *ODMEstimator._saved, "best_params_", "best_score_", "best_index_", "nested_score_", "cell_params_"
     )  # fmt: skip
@@ -185,17 +184,14 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
             "kernel": self.kernel if kernels is None else kernels[0],
             "solver": self.solver if solvers is None else solvers[0],
         }
+        if more.get("places") and more.get("groups") is None:
+            advise_groups()
         axes: dict[str, Any] = {name: None if getattr(self, name) is None else self._several(name) for name in AXES}
         plain = ODMClassifier(**first)
         return SearchFit(
             run=run, first=plain, **axes, kernels=kernels, solvers=solvers, cv=self._splits(more.get("groups")),
             scorers=self._scorers(), groups=self._left_out_groups(more.get("groups")),
         )  # fmt: skip
-
-    def _of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
-        if classes is not None:
-            require_few(len(classes), fit.first._scheme)
-        return replace(fit, classes=classes)
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:
         """Return the groups to be left out one by one; None if there are none, or a splitter has them."""
@@ -252,10 +248,3 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         if len({(solver.choice, solver.certify) for solver in solvers}) > 1:
             raise InputError("the solvers to choose from may differ in n_landmarks only.")
         return tuple({int(solver.n_landmarks): solver for solver in solvers}.values())
-
-    def _choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
-        return Choice("search", "settings are searched for", Recipe(train_search))
-
-    def _trained(self, choice: Choice[Any], data: TrainingData, fit: Any) -> Trained:
-        """Run one search for all classes. Its last fit trains the machines of more than two."""
-        return choice.recipe.train(data, fit)

@@ -20,16 +20,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.cubes.blocks import AnswerFormat
-from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
-from dask_odm.estimators.base import map_blocks
-from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
+from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.learning.problem.linear import EXACT_FEATURES
-from dask_odm.learning.training.recipe import Schema, Trained
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.models.probabilities import (
     answers_of_all,
@@ -159,13 +156,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         """
         self._publish(*self._train(X, y, sample_weight, groups))
         return self
-
-    def _learn(self, resolved: Resolved, more: dict[str, Any]) -> tuple[Trained, Schema]:
-        of_cube = isinstance(resolved, LargeCube) or (isinstance(resolved, Given) and resolved.cube is not None)
-        of_places = of_cube or (isinstance(resolved, Store) and bool(resolved.layout.coordinates))
-        if of_places and "groups" not in more and getattr(self, "loo", True):
-            advise_groups()
-        return super()._learn(resolved, more)
 
     def loo_score(self, scoring: Any = "accuracy") -> Any:
         """Return the leave-one-out score of the training rows by any scorer of scikit-learn, without a refit.
@@ -420,7 +410,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         if isinstance(values, np.ndarray):
             found: Any = function(values, *arguments)
         else:
-            found = map_blocks(function, values, dtype, *arguments, columns=columns)
+            found = map_blocks(name, function, values, dtype, *arguments, columns=columns)
         return self._like(X, found, name, self.classes_)
 
     def _of_machines(self) -> ODMEstimator:

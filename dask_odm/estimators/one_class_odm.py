@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -14,14 +14,11 @@ from sklearn.base import OutlierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.data.rows.scaling import SCALINGS
-from dask_odm.data.rows.targets import OneClass
-from dask_odm.data.store.store import Store
-from dask_odm.estimators.inputs.checks import CheckedRows, check_unlabelled
-from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
 from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.target_kinds import NormalRows, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -32,18 +29,52 @@ from dask_odm.learning.parameters import (
     solver_word,
     with_parameters,
 )
-from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.family import Family
+from dask_odm.learning.training.recipe import Choice, FeatureAdvice, Trained, crowding_feature
 from dask_odm.learning.training.run import FitRun
-from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import choose_solver
 from dask_odm.methods.settings import Exact, Landmark, Newton
-from dask_odm.typing import Array
 
-INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows
+
+@dataclass(frozen=True)
+class OneClassFit(ODMFit):
+    """Settings of one fit; ``nu`` is the share of normal rows that are predicted as outliers."""
+
+    nu: float = 0.1
+
+    def identity(self) -> dict[str, Any]:
+        return {name: value for name, value in super().identity().items() if name != "nu"}  # a checkpoint is of scores
+
+
+class OneClassFamily(Family[OneClassFit]):
+    """The machine of rows that are all positive, whose offset is a quantile of left-out scores."""
+
+    def choose(self, fit: OneClassFit, rows: int, features: int) -> Choice[Any]:
+        return choose_solver(fit, rows, features)
+
+    def train(self, choice: Choice[Any], data: TrainingData, fit: OneClassFit) -> Trained:
+        """Train, and take the offset from the left-out scores."""
+        fit = fit.for_data(data)
+        trained = super().train(choice, data, fit)
+        scores, _, weight = trained.attributes[OF_MACHINE]
+        counted = np.flatnonzero(weight)
+        offset = share_threshold(scores[counted], weight[counted], 1.0 - fit.nu)
+        model: Any = trained.model
+        attributes = {name: value for name, value in trained.attributes.items() if name not in {*LEFT_OUT, OF_MACHINE}}
+        attributes |= {
+            "lam_": fit.odm.lam,
+            "scale_": fit.kernel.scale,
+            "offset_": offset,
+            "loo_parameters_": trained.attributes["loo_parameters_"],
+            "loo_decision_function_": scores - offset,
+        }
+        model = replace(model, intercept=model.intercept - offset)
+        crowding = crowding_feature(data, fit.kernel)
+        advice = None if crowding is None else FeatureAdvice(fit.odm.lam, 0.0, crowding, nothing=False)
+        return replace(trained, model=model, attributes=attributes, advice=advice)
 
 
 @with_parameters
@@ -128,6 +159,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     True
     """
 
+    _family: ClassVar[Family[Any]] = OneClassFamily()
+    _targets: ClassVar[TargetKind] = NormalRows()
     _solvers: ClassVar[SolverClasses] = (Exact, Landmark, Newton)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "nu": [Interval(Real, 0.0, 1.0, closed="neither")],
@@ -144,7 +177,6 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         "lam_", "scale_", "offset_", "dual_gap_", "history_", "n_iter_", "support_", "dual_coef_", "loo_parameters_"
     )  # fmt: skip
     _unsaved: ClassVar[tuple[str, ...]] = ("loo_decision_function_",)
-    _needs_labels: ClassVar[bool] = False
     fit_intercept: ClassVar[bool] = False  # a constant feature would bring all scores near 1, far from rows, too
     loo: ClassVar[bool] = True
 
@@ -196,38 +228,6 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         tags.classifier_tags = None
         return tags
 
-    def _settings(self, run: FitRun, **more: Any) -> ODMFit:
-        return ODMFit.of(self, solver_object(self.solver, self._solvers) or Landmark(), run, ())
-
-    def _choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-        return choose_solver(solver_word(self.solver), fit, rows, features)
-
-    def _trained(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
-        """Train, and take the offset from the left-out scores."""
-        fit = fit.for_data(data)
-        trained = super()._trained(choice, data, fit)
-        scores, _, weight = trained.attributes[OF_MACHINE]
-        counted = np.flatnonzero(weight)
-        offset = share_threshold(scores[counted], weight[counted], 1.0 - float(self.nu))
-        model: Any = trained.model
-        attributes = {name: value for name, value in trained.attributes.items() if name not in {*LEFT_OUT, OF_MACHINE}}
-        attributes |= {
-            "lam_": fit.odm.lam,
-            "scale_": fit.kernel.scale,
-            "offset_": offset,
-            "loo_parameters_": trained.attributes["loo_parameters_"],
-            "loo_decision_function_": scores - offset,
-        }
-        return replace(trained, model=replace(model, intercept=model.intercept - offset), attributes=attributes)
-
-    def _labels_of(self, store: Store) -> Array:
-        return np.array(INSIDE)
-
-    def _check_targets(self, given: Given) -> CheckedRows:
-        return check_unlabelled(self, given.X, given.weight, np.array(INSIDE), **self._reading())
-
-    def _memory_data(self, run: FitRun, rows: CheckedRows) -> MemoryData:
-        return MemoryData.of(run, rows.X, rows.y, rows.weight, OneClass().class_weights)
-
-    def _stored_data(self, run: FitRun, store: Store) -> StoredData:
-        return StoredData(run, store, OneClass())
+    def _settings(self, run: FitRun, **more: Any) -> OneClassFit:
+        own = solver_object(self.solver, self._solvers) or Landmark()
+        return OneClassFit.of(self, own, run, (), word=solver_word(self.solver), nu=float(self.nu))

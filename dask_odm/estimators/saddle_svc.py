@@ -23,9 +23,9 @@ from dask_odm.learning.parameters import (
     solver_word,
     with_parameters,
 )
-from dask_odm.learning.training.recipe import Choice
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.run import FitRun
-from dask_odm.papers.saddle.recipes import choose_hull_solver
+from dask_odm.papers.saddle.recipes import HullFamily
 from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
 
 
@@ -113,6 +113,7 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     True
     """
 
+    _family: ClassVar[Family[Any]] = HullFamily()
     _solvers: ClassVar[SolverClasses] = HULL_SOLVERS
     _instead: ClassVar[dict[str, str]] = {
         "landmarks": "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice=…).",
@@ -171,6 +172,3 @@ class SaddleSVC(KernelParameters, StoreClassifier):
 
     def _settings(self, run: FitRun, **more: Any) -> SaddleFit:
         return SaddleFit.of(self, run, more.get("alphas", ()))
-
-    def _choose(self, fit: SaddleFit, rows: int, features: int) -> Choice[SaddleFit]:
-        return choose_hull_solver(solver_word(self.solver), fit)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
-from dask_odm.kernels.loops import BACKWARD, COLUMNS, FEATURES, FORWARD, STORED, tile_loop
+from dask_odm.kernels.loops import BLOCK as BLOCK
+from dask_odm.kernels.loops import FEATURES
+from dask_odm.kernels.product_loops import BACKWARD, FORWARD, STORED, tile_loop
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
-
-BLOCK = 512  # rows and columns of a tile that is not kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class Kernel(ABC):
 
         Rows for the left take no more.
         """
-        rows = -(-n // COLUMNS) * COLUMNS if self.makes_panels(d) else n
+        rows = -(-n // BLOCK) * BLOCK if self.makes_panels(d) else n
         return rows * (d + FEATURES + 2) * itemsize
 
     @property
@@ -112,6 +113,26 @@ class Kernel(ABC):
         if isinstance(X, CSRRows):
             return CSRPanels.of(X, self.product_terms(X))
         return np.array(X, order="C")
+
+    def pack_right_in(self, X: Any, dtype: Any) -> Any:
+        """Return `pack_right` of the rows ``X`` (n, d) cast to ``dtype``, without a cast copy of them all."""
+        if isinstance(X, CSRRows) or X.dtype == dtype:
+            return self.pack_right(X.astype(dtype, copy=False))
+        n, d = X.shape
+        panels = self.makes_panels(d)
+        each = BLOCK if panels else 64
+        bounds = [*range(0, n, each), n]
+        if not panels and n % each == 1 < n:
+            del bounds[-2]  # the square norm of a row alone is summed in another order
+        packed: Any = None
+        for i, (start, stop) in enumerate(pairwise(bounds)):
+            block = self.pack_right(X[start:stop].astype(dtype))
+            values = block.values if panels else block
+            if packed is None:
+                packed = np.empty((len(bounds) - 1 if panels else n, *values.shape[1:]), dtype)
+            first = i if panels else start
+            packed[first : first + len(values)] = values
+        return Panels(packed, n) if panels else packed
 
     def finish(self, tile: Array) -> None:
         """Turn a C-contiguous product (n, m) into kernel values, in place; by default by adding the bias."""

@@ -23,7 +23,6 @@ from dask_odm.linalg.systems import Triangle, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-PANEL_BYTES = 8 << 20  # most bytes of rows in float64 at a time, if they are more than 64
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -91,7 +90,7 @@ class Landmarks:
     @cached_property
     def packed(self) -> Any:
         """The landmarks in float64, packed for the right of a tile."""
-        return self.kernel.pack_right(self.rows.astype(np.float64))
+        return self.kernel.pack_right_in(self.rows, np.float64)
 
     @cached_property
     def triangle(self) -> Triangle:
@@ -101,7 +100,7 @@ class Landmarks:
     @cached_property
     def narrow(self) -> tuple[Any, Triangle]:
         """The landmarks packed for the right of a tile, and the factor in blocks, both in float32."""
-        return self.kernel.pack_right(self.rows.astype(np.float32)), self.triangle.in_float32()
+        return self.kernel.pack_right_in(self.rows, np.float32), self.triangle.in_float32()
 
     def prepare(self, dtype: Any = np.float64) -> None:
         """Compute the cached arrays that `features` needs, before several threads ask for them at once."""
@@ -142,7 +141,8 @@ class Landmarks:
 
 def residual_rows(d: int) -> int:
     """Return the rows of ``d`` features that a thread computes residuals of at a time."""
-    return max(64, min(BLOCK, PANEL_BYTES // (8 * max(1, d))))  # rows without features are counted alone
+    # up to 8 MiB in float64, if these are more than 64; rows without features are counted alone
+    return max(64, min(BLOCK, (8 << 20) // (8 * max(1, d))))
 
 
 def _contiguous(rows: Any) -> Any:

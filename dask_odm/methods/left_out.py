@@ -42,6 +42,8 @@ LEFT_OUT = (  # attributes that are saved to a file
 )  # fmt: skip
 LEFT_OUT_BYTES = 320  # bytes per row: its score and leverage, and what a link is fitted to
 OF_MACHINE = "_left_out"  # scores, classes and weights of one machine's rows, until machines are joined
+OF_ROWS = ("loo_decision_function_", LEFT_OUT_ROWS)  # attributes that are not saved to a file
+OF_MACHINES = (*LEFT_OUT, *OF_ROWS, OF_MACHINE)  # attributes that machines have one by one
 
 
 def left_out(loss: Loss, scores: Array, leverages: Array, y: Array, weight: Array) -> tuple[Array, float]:
@@ -147,8 +149,7 @@ def left_out_values(
     """
     loss = fit.loss(solved)
     y, weight = given.columns()
-    if solved.held is not None and solved.held.copies is not None:
-        found = found[:, solved.held.copies]
+    found = solved.unmerged(found)
     without, parameters = left_out(loss, found[0], found[1], y, weight)
     without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)

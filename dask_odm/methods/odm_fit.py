@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,6 +14,7 @@ from dask_odm.data.readers.sources import SPARSE_FEATURES, SPARSE_SHARE
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
+from dask_odm.learning.machines import Scheme
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.learning.training.run import FitRun, KernelChoice
@@ -74,7 +75,8 @@ class LastFit:
 class ODMFit:
     """Settings of one fit.
 
-    ``own`` is the solver object, with the parameters of the solver alone. ``lams`` are the values of a λ path,
+    ``word`` names the solver that was asked for, and ``own`` is the solver object, with the parameters of the solver
+    alone. ``scheme`` says how more than two classes are learned. ``lams`` are the values of a λ path,
     ``starts`` raw weights and intercept of every machine to start from. Both are for linear solvers only; ``last`` is
     what those of kernels start from. ``axes`` are
     the values from which every cell chooses for itself, and None if ``kernel`` and ``odm`` are for all. ``groups`` are
@@ -94,9 +96,11 @@ class ODMFit:
     axes: Any = None
     groups: Array | None = None
     auto_lam: bool = False
+    word: str = "auto"
+    scheme: Scheme = "ovr"
 
     @classmethod
-    def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> ODMFit:
+    def of(cls, model: Any, own: Any, run: FitRun, lams: tuple[float, ...], **more: Any) -> Self:
         """Build the settings of one fit from an `ODMClassifier` whose parameters were checked, and its solver object.
 
         Raises InputError if λ is out of the range of float64.
@@ -119,10 +123,11 @@ class ODMFit:
             loo=bool(model.loo),
             lams=lams,
             auto_lam=auto_lam,
+            scheme=getattr(model, "multi_class", None) or ("ovr" if model.kernel == "linear" or model.loo else "ovo"),
             **more,
         )
 
-    def for_data(self, data: TrainingData) -> ODMFit:
+    def for_data(self, data: TrainingData) -> Self:
         """Return the settings with the λ and the scaling that "auto" chooses for all rows of a fit.
 
         Rows that `ingest` writes as a sparse store are not scaled: rare words would count for more than all others. Nor
@@ -152,6 +157,10 @@ class ODMFit:
         self.require_machines(count)
         last = self.last and replace(self.last, coefficients=self.last.coefficients[i : i + 1])
         return replace(self, run=run, starts=self.starts[i : i + 1], last=last)
+
+    def has_pairs(self, data: TrainingData) -> bool:
+        """Return whether more than two classes are learned one against another."""
+        return len(data.class_weights) > 2 and self.scheme == "ovo"
 
     def require_machines(self, count: int) -> None:
         """Raise InputError if a fit of ``count`` machines is to start from another number of them."""
@@ -187,7 +196,7 @@ class ODMFit:
         if callable(self.kernel.kernel):
             self.kernel.require_named("a fit with a checkpoint")
         plain = asdict(replace(self, groups=None, last=None))
-        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam"):
+        for name in ("run", "loo", "lams", "starts", "last", "groups", "auto_lam", "word", "scheme"):
             del plain[name]
         del plain["solver"]["seed"]
         if self.axes is None:

@@ -3,52 +3,143 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError
-from dask_odm.learning.machines import Scheme
-from dask_odm.learning.training.recipe import Choice, Recipe
+from dask_odm.learning.machines import Attributes, Scheme
+from dask_odm.learning.training.family import Family
+from dask_odm.learning.training.recipe import (
+    Choice,
+    FeatureAdvice,
+    Machines,
+    Recipe,
+    Trained,
+    crowding_feature,
+    learned_nothing,
+)
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
-from dask_odm.methods.cells.recipe import train_cells, train_machines_in_cells
+from dask_odm.methods.cells.recipe import train_cells
 from dask_odm.methods.exact.recipe import exact_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
-from dask_odm.methods.landmark.recipe import reads_store, train_landmark
+from dask_odm.methods.landmark.recipe import train_landmark
+from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
 from dask_odm.methods.linear.recipe import train_newton
 from dask_odm.methods.linear.routes import train_sparse
-from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.methods.odm_fit import AUTO_LAM, ODMFit
 from dask_odm.methods.pairs.recipe import are_quick, suits_pairs, train_pairs
 from dask_odm.methods.settings import Cells
 
 logger = logging.getLogger("dask_odm")
 
 
+class ExactRecipe(Recipe[ODMFit]):
+    """Newton over all rows; all pairs of many classes at once if they suit that."""
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_exact(data, fit)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+        return train_pairs(data, fit, pairs)
+
+
+class LandmarkRecipe(Recipe[ODMFit]):
+    """Newton over landmarks; machines of many classes in lockstep."""
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_landmark(data, fit)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+        return train_machines_at_landmarks(data, fit, machines, pairs)
+
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        values = store.rows * min(store.rows, fit.own.n_landmarks)
+        return super().reads(store, fit) and values <= AUTO.read_values
+
+
+class CellsRecipe(Recipe[ODMFit]):
+    """Exact machines of every cell."""
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_cells(data, fit)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained:
+        return train_cells(data, fit, pairs=bool(pairs))
+
+
+class NewtonRecipe(Recipe[ODMFit]):
+    """Newton for the weights of the features; machines of many classes at once if rows are sparse."""
+
+    linear: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_newton(data, fit)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+        return train_sparse(data, fit, machines, pairs)
+
+
 RECIPES: dict[str, Recipe[ODMFit]] = {
-    "landmark": Recipe(train_landmark, reads=reads_store, train_machines=train_machines_at_landmarks),
-    "cells": Recipe(train_cells, train_machines=train_machines_in_cells),
-    "exact": Recipe(train_exact, train_machines=train_pairs),
-    "newton": Recipe(train_newton, linear=True, sparse=True, train_machines=train_sparse),
+    "landmark": LandmarkRecipe(),
+    "cells": CellsRecipe(),
+    "exact": ExactRecipe(),
+    "newton": NewtonRecipe(),
 }
 PAPERS = {  # the module with the recipe of a solver that a paper describes
     **dict.fromkeys(("sodm", "cascade", "dip", "dc"), "dask_odm.papers.sodm.recipe"),
     **dict.fromkeys(("dsvrg", "svrg", "csvrg"), "dask_odm.papers.dsvrg.recipe"),
 }
-
 LEAVE_OUT = ("newton", "landmark", "exact", "cells")  # solvers with leave-one-out in closed form
 INSTEAD = "take kernel='linear' and solver='newton' or 'dsvrg', "  # for sparse rows that are too many for a recipe
-# Share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as long.
-# Cells of many classes are quicker than landmarks, and may get as many rows less right.
-WORTH = 0.003
-NARROWER = 8.0  # times the γ that a search over landmarks chose: few of these cannot show what a narrow kernel gains
-NOTHING = 0.05  # share of the rows outside the largest class, below which a search has found next to nothing
-# Rows up to which "exact" leaves groups out in less than about ten times the processor time of "landmark". It takes
-# rows³ multiplications for that: at 12,000 rows of 10 features 88 s where landmarks take 1 s.
-GROUPED_ROWS = 5000
-EXACT_WORK = 1 << 33  # most multiplications of a pass over the whole kernel for "exact"; a fit then takes some seconds
+
+
+class ODMFamily(Family[ODMFit]):
+    """The optimal margin distribution machine, by the solver that its settings name or by what "auto" takes."""
+
+    def scheme(self, fit: ODMFit) -> Scheme:
+        return fit.scheme
+
+    def choose(self, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+        return choose_solver(fit, rows, features)
+
+    def suited(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
+        """Return what "auto" takes of these data, before regions of them are looked at."""
+        return choose_for_machines(choice, data, fit)
+
+    def train(self, choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Trained:
+        fit = fit.for_data(data)
+        if fit.word == "auto":
+            choice, fit = choose_by_regions(self.suited(choice, data, fit), data, fit)
+        trained = super().train(choice, data, fit)
+        if fit.groups is not None:
+            trained.attributes.update(group_scores(trained.attributes, fit.groups))
+        path = tuple(
+            _with_lam(each, lam, data, fit)
+            for lam, each in zip(fit.lams or (fit.odm.lam,), trained.path or (trained,), strict=True)
+        )
+        return replace(path[-1], path=path if trained.path else ())
+
+    def joined(self, fit: ODMFit, machines: Sequence[Attributes]) -> dict[str, Any]:
+        plain = [{name: value for name, value in each.items() if name not in OF_MACHINES} for each in machines]
+        return super().joined(fit, plain) | joined_left_out(machines, pairs=fit.scheme == "ovo")
+
+
+def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> Trained:
+    """Return a model with the settings that "auto" chose for it, and what to say of its features."""
+    trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
+    nothing = learned_nothing(trained.history, lam)
+    crowding = crowding_feature(data, fit.kernel, nothing=nothing)
+    nothing = nothing and len(data.class_weights) == 2
+    if crowding is None and not nothing:
+        return trained
+    return replace(trained, advice=FeatureAdvice(lam, AUTO_LAM * data.row_numbers[0], crowding, nothing))
 
 
 def recipe_of(solver: str) -> Recipe[ODMFit]:
@@ -69,14 +160,14 @@ def is_linear(solver: str, kernel: Any) -> bool:
     return linear
 
 
-def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
-    """Choose the recipe that ``solver`` names, or for "auto" by rows, features, kernel and ``memory_limit``.
+def choose_solver(fit: ODMFit, rows: int, features: int) -> Choice[ODMFit]:
+    """Choose the recipe that the settings name, or for "auto" by rows, features, kernel and ``memory_limit``.
 
     Workers have no influence: the same data make the same model anywhere. Raises InputError for a linear solver with
     another kernel, and for ``loo`` with a solver that has no closed form.
     """
-    is_linear(solver, fit.kernel.kernel)  # raises an error for the wrong kernel
-    name, why = (solver, "asked for") if solver != "auto" else _suited(fit, rows, features)
+    is_linear(fit.word, fit.kernel.kernel)  # raises an error for the wrong kernel
+    name, why = (fit.word, "asked for") if fit.word != "auto" else _suited(fit, rows, features)
     logger.info("solver=%r: %s", name, why)
     if fit.loo and name not in LEAVE_OUT:
         raise InputError(
@@ -86,62 +177,60 @@ def choose_solver(solver: str, fit: ODMFit, rows: int, features: int) -> Choice[
     return Choice(name, why, recipe_of(name), INSTEAD)
 
 
-def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, scheme: Scheme) -> Choice[ODMFit]:
+def choose_for_machines(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> Choice[ODMFit]:
     """Choose, for "auto" and many classes, exact pairs instead of landmarks if they are quick; else keep ``choice``.
 
     A pair has few of the rows, so pairs can be learned exactly even if the whole data set is too large for that.
     """
     together = replace(fit, loo=False)  # machines with leave-one-out are trained one by one, but are as small
-    if choice.solver != "landmark" or scheme != "ovo" or not suits_pairs(data, together) or not are_quick(data, fit):
+    suited = choice.solver == "landmark" and fit.has_pairs(data)
+    if not suited or not suits_pairs(data, together) or not are_quick(data, fit):
         return choice
     why = f"pairs of {len(data.class_weights)} classes have few of the {data.rows} rows"
     logger.info("solver='exact': %s", why)
     return Choice("exact", why, RECIPES["exact"], INSTEAD)
 
 
-def choose_by_regions(
-    choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, *, pairs: bool = False
-) -> tuple[Choice[ODMFit], ODMFit]:
+def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -> tuple[Choice[ODMFit], ODMFit]:
     """Choose, for "auto", cells instead of landmarks if they get more rows of some regions right.
 
     What is chosen depends on data and seed, and on memory alone if cells would not fit. Returns the settings of the fit
     with the solver object of the choice.
     """
-    if choice.solver != "landmark" or not are_possible(data, fit, pairs=pairs):
+    if choice.solver != "landmark" or not are_possible(data, fit, pairs=fit.has_pairs(data)):
         return choice, fit
-    gain, deviation = _gain_in_regions(data, fit, pairs=pairs)
-    least = 2.0 * deviation - WORTH if len(data.class_weights) > 2 else max(WORTH, 2.0 * deviation)
+    gain, deviation = _gain_in_regions(data, fit)
+    worth = AUTO.cells_gain
+    least = 2.0 * deviation - worth if len(data.class_weights) > 2 else max(worth, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
     why = f"{choice.why}; in some regions, cells get {_told(gain, deviation)}, and are taken from {least:+.2%} on"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
 
-def suits_narrow_cells(
-    choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float, *, pairs: bool = False
-) -> str:
-    """Return why cells with a narrower kernel than that of ``fit`` may take the place of landmarks, or "" if not.
+def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, found: float) -> str:
+    """Return why a search should go on in cells with a narrower kernel than that of ``fit``, or "" if not.
 
     Settings that were searched for over landmarks have a kernel that landmarks can follow. Cells may do better with
     another, for which they have to search. ``found`` is the share of the rows outside the largest class that landmarks
     get right beyond a constant.
     """
-    if choice.solver != "landmark" or not are_possible(data, fit, pairs=pairs):
+    if choice.solver != "landmark" or not are_possible(data, fit, pairs=fit.has_pairs(data)):
         return ""
-    if found < NOTHING:
+    if found < AUTO.found_nothing:
         why = f"{choice.why}, and landmarks find next to nothing"
     else:
-        gain, deviation = _gain_in_regions(data, fit, pairs=pairs, narrower=NARROWER)
-        if gain < max(WORTH, deviation):  # a hint suffices, since cells have yet to find their own settings
+        gain, deviation = _gain_in_regions(data, fit, AUTO.narrower)
+        if gain < max(AUTO.cells_gain, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
-        why = f"{choice.why}; in some regions, with {NARROWER:g} times the γ, cells get {_told(gain, deviation)}"
+        why = f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_told(gain, deviation)}"
     logger.info("solver='cells': %s", why)
     return why
 
 
-def _gain_in_regions(data: TrainingData, fit: ODMFit, *, pairs: bool, narrower: float = 1.0) -> tuple[float, float]:
+def _gain_in_regions(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tuple[float, float]:
     # a region has machines against the rest: there a row of k classes weighs as in pairs if λ is k/2 times as large
-    times = 0.5 * len(data.class_weights) if pairs else 1.0
+    times = 0.5 * len(data.class_weights) if fit.has_pairs(data) else 1.0
     with single_threaded_blas:
         return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
 
@@ -159,11 +248,11 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     if kernel == "precomputed":
         return "exact", "the kernel is precomputed"
     work = rows**2 * (features + 16)
-    if work > EXACT_WORK:
+    if work > AUTO.exact_work:
         return "landmark", f"{rows} rows of {features} features are too many for their whole kernel matrix"
-    if fit.groups is not None and rows > GROUPED_ROWS:
+    if fit.groups is not None and rows > AUTO.grouped_rows:
         return "landmark", f"groups of {rows} rows are left out much faster over landmarks"
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
     if limit is not None and exact_bytes(fit.kernel.alike, rows, features, 8, fit.run.here().threads) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
-    return "exact", f"{rows} rows of {features} features are few"
+    return "exact", f"{rows} rows of {features} features are few enough for their whole kernel matrix"

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.events import IterationFinished, report
+from dask_odm.learning.training.family import OnlyRecipe
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
@@ -40,18 +41,20 @@ class ClassSums:
         return total
 
 
-def train_centroids(data: TrainingData, fit: CentroidFit) -> Trained:
+class CentroidRecipe(Recipe[CentroidFit]):
     """Scores ``c_k·x − ½‖c_k‖²`` are largest for the nearest centroid; of two classes, their difference."""
-    d, k = data.features, len(data.class_weights)
-    data.require_pass(PassBytes(8 * k * (d + 1), 16, 0), "A pass for the centroids")
-    total = data.passes(d).run(ClassSums(data.class_weights), ClassSums.sums, d)
-    centroids = total[:, :d] / total[:, d:]
-    offsets = -0.5 * (centroids**2).sum(axis=1)
-    if k == 2:
-        centroids, offsets = np.diff(centroids, axis=0), np.diff(offsets)
-    record = {"iteration": 0, "gap": 0.0, "objective": 0.0, "passes": 1.0, "seconds": 0.0}
-    report(IterationFinished(**record))
-    return Trained(LinearModel(centroids, offsets), {"n_iter_": 1, "history_": [record]})
+
+    def train(self, data: TrainingData, fit: CentroidFit) -> Trained:
+        d, k = data.features, len(data.class_weights)
+        data.require_pass(PassBytes(8 * k * (d + 1), 16, 0), "A pass for the centroids")
+        total = data.passes(d).run(ClassSums(data.class_weights), ClassSums.sums, d)
+        centroids = total[:, :d] / total[:, d:]
+        offsets = -0.5 * (centroids**2).sum(axis=1)
+        if k == 2:
+            centroids, offsets = np.diff(centroids, axis=0), np.diff(offsets)
+        record = {"iteration": 0, "gap": 0.0, "objective": 0.0, "passes": 1.0, "seconds": 0.0}
+        report(IterationFinished(**record))
+        return Trained(LinearModel(centroids, offsets), {"n_iter_": 1, "history_": [record]})
 
 
 class CentroidClassifier(StoreClassifier):
@@ -67,7 +70,7 @@ class CentroidClassifier(StoreClassifier):
         Called with events while fitting.
     """
 
-    _learns_pairs: ClassVar[bool] = False
+    _family: ClassVar[Any] = OnlyRecipe(Choice("centroids", "the only one", CentroidRecipe()), by_machines=False)
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         name: StoreClassifier._parameter_constraints[name] for name in ("dtype", "memory_limit", "callbacks")
     }
@@ -77,6 +80,3 @@ class CentroidClassifier(StoreClassifier):
 
     def _settings(self, run: FitRun, **more: Any) -> CentroidFit:
         return CentroidFit(run)
-
-    def _choose(self, fit: CentroidFit, rows: int, features: int) -> Choice[CentroidFit]:
-        return Choice("centroids", "the only one", Recipe(train_centroids))

@@ -108,11 +108,11 @@ def test_a_store_tells_its_sizes_and_classes(store):
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name in odm.__all__])
 def test_the_diagram_links_to_our_reference(name, monkeypatch):
-    monkeypatch.setattr("dask_odm.estimators.base.documentation", lambda: f"{SITE}/")
+    monkeypatch.setattr("dask_odm.estimators.cards.documentation", lambda: f"{SITE}/")
     estimator = ESTIMATORS[name].load()()
     assert estimator._get_doc_link() == f"{SITE}/reference/generated/dask_odm.{name}.html"
     assert estimator._get_doc_link() in estimator._repr_html_()
-    monkeypatch.setattr("dask_odm.estimators.base.documentation", lambda: "")
+    monkeypatch.setattr("dask_odm.estimators.cards.documentation", lambda: "")
     assert estimator._get_doc_link() == ""
     assert "dask_odm." not in LogisticRegression()._get_doc_link()
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from dask_odm import ODMClassifier, ODMClassifierCV, spatial_blocks
 from dask_odm.errors import InputError
 from dask_odm.estimators.odm_estimator import advise_groups
+from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.solvers import Cells, Landmark
 from small_stores import store_of
 
@@ -107,7 +108,7 @@ def test_a_store(way, tmp_path):
 
 def test_groups_where_auto_compares_cells_with_landmarks(monkeypatch):
     """Beyond "exact", regions of the data are fitted before the fit; they have no groups."""
-    monkeypatch.setattr("dask_odm.methods.recipes.GROUPED_ROWS", 0)
+    monkeypatch.setattr("dask_odm.methods.recipes.AUTO", AutoLimits(grouped_rows=0))
     X, y, groups = grouped(1200, 240)
     model = ODMClassifier(**KERNEL | {"scale": "minmax"}).fit(X, y, groups=groups)
     assert "in some regions, cells get" in model.history_[0]["why"]

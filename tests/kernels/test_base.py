@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -62,6 +63,28 @@ def test_packing_leaves_the_rows_alone_and_knows_their_number(kernel, dtype):
     assert (len(left), left.dtype, len(right)) == (9, dtype, 9)
     for packed in (left, right.values if isinstance(right, Panels) else right):
         packed[:] = 0.0  # a copy, or it would raise
+
+
+@EVERY_KERNEL
+@pytest.mark.parametrize(("n", "d"), [(1, 3), (65, 9001), (513, 130), (1100, 2)])
+def test_rows_packed_in_another_dtype_are_never_cast_as_a_whole(kernel, n, d):
+    X = rows(n, d, 5, "float32")
+    whole, by_blocks = kernel.pack_right(X.astype(np.float64)), kernel.pack_right_in(X, np.float64)
+    if isinstance(whole, Panels):
+        assert len(whole) == len(by_blocks)
+        whole, by_blocks = whole.values, by_blocks.values
+    np.testing.assert_array_equal(by_blocks, whole, strict=True)
+
+
+def test_packing_in_another_dtype_holds_only_a_block_beside_the_result():
+    X = rows(1000, 1000, 5, "float32")
+    tracemalloc.start()
+    try:
+        packed = RBF(gamma=0.1).pack_right_in(X, np.float64)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.3 * packed.nbytes
 
 
 @EVERY_KERNEL

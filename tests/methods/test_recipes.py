@@ -11,16 +11,17 @@ from sklearn.datasets import load_breast_cancer
 import dask_odm as odm
 from dask_odm import InputError, ODMClassifier
 from dask_odm.learning.training.run import FitRun
-from dask_odm.methods.recipes import EXACT_WORK, GROUPED_ROWS, PAPERS, RECIPES, choose_solver, recipe_of
+from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.recipes import PAPERS, RECIPES, choose_solver, recipe_of
 
 
 def chosen(rows: int, features: int, groups: object = None, **parameters: object) -> str:
     model = ODMClassifier(**parameters)
-    return choose_solver(model.solver, model._settings(FitRun.of(model), groups=groups), rows, features).solver
+    return choose_solver(model._settings(FitRun.of(model), groups=groups), rows, features).solver
 
 
 def test_the_table():
-    most = int(np.sqrt(EXACT_WORK / (20 + 16)))
+    most = int(np.sqrt(AUTO.exact_work / (20 + 16)))
     assert chosen(most, 20) == "exact"
     assert chosen(most + 1, 20) == "landmark"
     assert chosen(most, 40) == "landmark"
@@ -29,8 +30,8 @@ def test_the_table():
     assert chosen(8000, 20, memory_limit="10 MB") == "landmark"
     assert chosen(8000, 20, memory_limit="1 GB") == chosen(8000, 20, loo=True) == "exact"
     groups = np.arange(2)
-    assert chosen(GROUPED_ROWS, 20, groups, loo=True) == "exact"
-    assert chosen(GROUPED_ROWS + 1, 20, groups, loo=True) == "landmark"
+    assert chosen(AUTO.grouped_rows, 20, groups, loo=True) == "exact"
+    assert chosen(AUTO.grouped_rows + 1, 20, groups, loo=True) == "landmark"
     for solver in (*RECIPES, *PAPERS):
         kernel = "linear" if recipe_of(solver).linear else "rbf"
         assert chosen(10**9, 20, solver=solver, kernel=kernel) == solver

@@ -7,7 +7,7 @@ one or two record batches are held, mapped if they are not compressed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -57,10 +57,18 @@ class ArrowTable:
         return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
 
 
-def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSource:
-    """Return the rows of Parquet or Arrow files (``kind``) with the same columns as a source."""
-    read = _parquet_batches if kind == "parquet" else _ipc_batches
-    reader = "read_parquet" if kind == "parquet" else "read_feather"
+def parquet_files(paths: Sequence[str], reading: Reading) -> TableSource:
+    """Return the rows of Parquet files with the same columns as a source."""
+    return _files(paths, reading, _parquet_batches, "read_parquet")
+
+
+def ipc_files(paths: Sequence[str], reading: Reading) -> TableSource:
+    """Return the rows of Arrow files with the same columns as a source."""
+    return _files(paths, reading, _ipc_batches, "read_feather")
+
+
+def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any], reader: str) -> TableSource:
+    """Return the rows of files as a source; ``read`` yields their batches, and pandas' ``reader`` reads one, too."""
     way_out = f", with frame = pandas.{reader}(path); or leave columns out by drop= (--drop)"
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
@@ -69,7 +77,7 @@ def arrow_files(paths: Sequence[str], kind: str, reading: Reading) -> TableSourc
     columns = choose_columns(
         paths[0], names, len(names), reading.label, reading.weight, drop=reading.drop, text=reading.text_column
     )
-    width = len(names) if columns.text is None or kind == "arrow" else _row_bytes(paths[0]) / 8
+    width = len(names) if columns.text is None or read is _ipc_batches else _row_bytes(paths[0]) / 8
     rows = min(1 << 16, reading.block_rows(width))
 
     def batches() -> Iterator[Batch]:

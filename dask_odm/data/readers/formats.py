@@ -16,11 +16,8 @@ import numpy as np
 import pandas as pd
 import scipy.sparse
 
-from dask_odm.data.readers.csv_files import CsvSource
-from dask_odm.data.readers.json_lines import JsonLinesSource
-from dask_odm.data.readers.libsvm import LibsvmSource
+from dask_odm.data.readers.file_formats import FORMATS, titles, with_option
 from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
-from dask_odm.data.readers.numpy_files import numpy_source
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
 from dask_odm.data.readers.tables import (
@@ -40,20 +37,8 @@ from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 
-_SUFFIXES = {
-    "libsvm": (".libsvm", ".svm", ".svmlight"),
-    "csv": (".csv", ".tsv"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "numpy": (".npy", ".npz"),
-    "parquet": (".parquet", ".pq"),
-    "arrow": (".arrow", ".arrows", ".feather", ".ipc"),
-}
-_MAGIC = ((b"\x93NUMPY", "numpy"), (b"PAR1", "parquet"), (b"ARROW1", "arrow"))
-_BINARY = ("numpy", "parquet", "arrow")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 _NOT_DATA = (".crc", ".md5", ".sha1", ".sha256", ".sha512")
-_PAIR = rb"[^\s,;:|]+:[^\s,;:|]+"
-_LIBSVM_LINE = re.compile(rb"\s*([^\s,;:|]+\s+)?" + _PAIR + rb"(\s+" + _PAIR + rb")*\s*(#.*)?")
 
 
 def open_source(source: Any, *, drop: str | int | Sequence[str | int] = (), **options: Any) -> TableSource:
@@ -123,31 +108,25 @@ def _anndata(source: Any) -> Callable[..., TableSource] | None:
 
 
 def _of_files(paths: list[str], reading: Reading) -> TableSource:
-    kinds = {path: reading.format or detect_format(path) for path in paths}
-    if len(set(kinds.values())) > 1:
-        raise InputError(f"files of different formats: {', '.join(f'{p} ({kind})' for p, kind in kinds.items())}.")
-    kind = kinds[paths[0]]
-    if reading.header is not None and kind != "csv":
-        raise InputError(f"header is for CSV text, not for {kind}.")
+    words = {path: reading.format or detect_format(path) for path in paths}
+    if len(set(words.values())) > 1:
+        raise InputError(f"files of different formats: {', '.join(f'{p} ({word})' for p, word in words.items())}.")
+    word = words[paths[0]]
+    if word not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}. Got {word!r} instead.")
+    kind = FORMATS[word]
+    for option, given, what in (
+        ("header", reading.header is not None, "is for"),
+        ("drop", reading.drop, "is for columns of"),
+    ):
+        if given and option not in kind.options:
+            raise InputError(f"{paths[0]}: {option} {what} {titles(with_option(option))}, not {kind.title}.")
     piped = [path for path in paths if isinstance(path, PipedText)]
-    if piped and kind in _BINARY:
-        raise InputError(f"{piped[0]}: must be LIBSVM, CSV or JSON lines, not {kind}; save it to a file first.")
-    if kind == "csv":
-        return CsvSource(paths, reading)
-    if kind == "jsonl":
-        return JsonLinesSource(paths, reading)
-    if kind in ("parquet", "arrow"):
-        arrow = _arrow(f"{paths[0]}: {'a Parquet' if kind == 'parquet' else 'an Arrow'} file")
-        return arrow.arrow_files(paths, kind, reading)
-    if reading.drop:
-        raise InputError(f"{paths[0]}: drop names columns of CSV, JSON lines, Parquet or Arrow files, not of {kind}.")
-    if kind == "numpy":
-        return numpy_source(paths, reading)
-    if kind != "libsvm":
-        raise InputError(f"format must be one of {', '.join(_SUFFIXES)}. Got {kind!r} instead.")
-    if reading.weight is not None or not isinstance(reading.label, bool | None):
-        raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
-    return LibsvmSource(paths, reading)
+    if piped and not kind.is_text:
+        texts = titles(each for each in FORMATS.values() if each.is_text)
+        raise InputError(f"{piped[0]}: must be {texts}, not {word}; save it to a file first.")
+    source: TableSource = kind.open(paths, reading)
+    return source
 
 
 def _held(source: Any) -> Callable[..., TableSource] | None:
@@ -172,17 +151,12 @@ def _held(source: Any) -> Callable[..., TableSource] | None:
         return partial(_of_xarray, X, y)
     refuse_unreadable_frame(X)
     if is_arrow_frame(X):
-        return partial(_arrow("an Arrow table").arrow_source, X, y)
+        try:
+            from dask_odm.data.readers.arrow_files import arrow_source
+        except ImportError as error:
+            raise InputError("an Arrow table needs pyarrow; pip install pyarrow, or dask-odm[parquet].") from error
+        return partial(arrow_source, X, y)
     return None
-
-
-def _arrow(what: str) -> Any:
-    """Return the reader of Arrow data; raise InputError if pyarrow is not installed."""
-    try:
-        from dask_odm.data.readers import arrow_files
-    except ImportError as error:
-        raise InputError(f"{what} needs pyarrow; pip install pyarrow, or dask-odm[parquet].") from error
-    return arrow_files
 
 
 def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
@@ -274,16 +248,13 @@ def detect_format(path: str) -> str:
         kind = _told_by_member(path)
         if kind is not None:
             return kind
-    for magic, kind in _MAGIC:
-        if head.startswith(magic):
-            return kind
+    for each in FORMATS.values():
+        if each.magic and head.startswith(each.magic):
+            return each.word
     _, line = first_line(path)
-    if line.lstrip().startswith(b"{"):
-        return "jsonl"
-    if _LIBSVM_LINE.fullmatch(line):
-        return "libsvm"
-    if any(separator in line for separator in (b",", b";", b"\t", b"|")):
-        return "csv"
+    for each in FORMATS.values():
+        if each.line is not None and each.line.fullmatch(line):
+            return each.word
     raise InputError(
         f"{path}: neither name nor first line tells the format; give format= (--format). Texts are lines of JSON, such "
         'as {"text": "…"}.'
@@ -315,12 +286,12 @@ def _told_by_member(path: str) -> str | None:
 
 def _of_suffix(name: str) -> str | None:
     suffix = os.path.splitext(name)[1]
-    return next((kind for kind, suffixes in _SUFFIXES.items() if suffix in suffixes), None)
+    return next((each.word for each in FORMATS.values() if suffix in each.suffixes), None)
 
 
 def _require_text(path: str, kind: str | None) -> None:
     """Raise InputError if a file that is packed holds a format that is not text."""
-    if kind in _BINARY:
+    if kind is not None and not FORMATS[kind].is_text:
         raise InputError(f"{path}: only text is read from a packed file, not {kind}; unpack it first.")
 
 

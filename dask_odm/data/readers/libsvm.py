@@ -42,6 +42,8 @@ class LibsvmSource(TableSource):
         self._reading = reading
         self.size = sum(map(file_size, paths))
         self.description = describe(paths)
+        if reading.weight is not None or not isinstance(reading.label, bool | None):
+            raise InputError(f"{paths[0]}: LIBSVM text has its label first and no weights; leave label and weight out.")
         n_features = reading.n_features
         if n_features is not None and not 1 <= n_features <= MAX_FEATURES:
             raise InputError(f"n_features must be between 1 and {MAX_FEATURES}. Got {n_features} instead.")

@@ -14,16 +14,18 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.scoring import Scorer, Scoring
+from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.recipes import LEAVE_OUT
+from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
 from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Splits, accuracy
@@ -32,6 +34,7 @@ from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 T = TypeVar("T", int, float)
+ODM = ODMFamily()  # learns by the settings that were found
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +135,40 @@ class SearchFit:
         return ODMClassifier(**self.first.get_params(deep=False) | {"kernel": kernel, **parameters})
 
 
+class SearchRecipe(Recipe[SearchFit]):
+    """A search for the settings of all classes together. Its last fit trains the machines of more than two."""
+
+    def train(self, data: TrainingData, fit: SearchFit) -> Trained:
+        found = train_search(data, fit)
+        advice = found.advice
+        if advice is not None:  # λ was searched for, and features may still hide others
+            advice = None if advice.crowding is None else replace(advice, nothing=False)
+        return replace(found, advice=advice)
+
+
+class SearchFamily(Family[SearchFit]):
+    """A search for settings of the optimal margin distribution machine."""
+
+    def of_classes(self, fit: SearchFit, classes: Array | None) -> SearchFit:
+        return replace(super().of_classes(fit, classes), classes=classes)
+
+    def scheme(self, fit: SearchFit) -> Scheme:
+        return fit.first._settings(fit.run).scheme
+
+    def choose(self, fit: SearchFit, rows: int, features: int) -> Choice[SearchFit]:
+        return Choice("search", "settings are searched for", SearchRecipe())
+
+    def train(self, choice: Choice[SearchFit], data: TrainingData, fit: SearchFit) -> Trained:
+        return choice.recipe.train(data, fit)
+
+
 def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
     """Search for the best setting, and train all rows with it; ``why`` says why its solver was taken."""
     fit = fit.for_data(data)
     axes = _axes(data, fit)
     for kernel in axes.kernels:
         chosen = fit.classifier(kernel)
-        chosen._choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
+        ODM.choose(chosen._settings(fit.run), 1, 1)  # raises if the solver does not suit the kernel
     if isinstance(fit.first.solver, Cells) and fit.first.solver.settings == "each":
         return _train_each(data, fit, axes)
     cv = fit.cv.splits(data) if isinstance(fit.cv, Splitter) else fit.cv
@@ -178,7 +208,7 @@ def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
                          "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip
     classifier = fit.classifier(axes.kernels[0])
     own = replace(classifier._settings(fit.run), axes=axes)
-    return classifier._trained(classifier._choose(own, data.rows, data.features), data, own)
+    return ODM.train(ODM.choose(own, data.rows, data.features), data, own)
 
 
 def _require_rows(cv: int | float | Given | None, rows: int) -> None:
@@ -270,14 +300,14 @@ class _Trials(SampleTrials):
             return super().goes_on(setting)
         if self._splits.cv is not None or len(self._data.class_weights) != 2:
             return False
-        return self._chosen(setting)[1].solver in LEAVE_OUT
+        return self._chosen(setting)[0].solver in LEAVE_OUT
 
     def _on_all(self, setting: Setting) -> Array:
         """Return the scores (q,) on all rows.
 
         With landmarks, fewer of them, a larger gap and no certificate suffice to compare settings.
         """
-        _, choice, fit = self._chosen(setting, loo=True)
+        choice, fit = self._chosen(setting, loo=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
             fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
@@ -299,20 +329,19 @@ class _Trials(SampleTrials):
         given = self._fit.cv, self._fit.scorers, self._groups
         if self._fit.first.solver != "auto" or any(each is not None for each in given):
             return ""
-        classifier, choice, fit = self._chosen(setting)
+        choice, fit = self._chosen(setting)
         counts = np.unique(self.samples(FINE)[0].y, return_counts=True)[1]
         largest = counts.max() / counts.sum()
         found = (score - largest) / (1.0 - largest) if largest < 1.0 else 0.0
-        return classifier._narrow_cells(choice, self._data, fit, found)
+        return suits_narrow_cells(ODM.suited(choice, self._data, fit), self._data, fit, found)
 
     def trained(self, setting: Setting, why: str = "") -> Trained:
         """Train all rows with a setting; ``why`` says why its solver was taken."""
-        classifier, choice, fit = self._chosen(setting)
-        choice = replace(choice, why=why) if why else choice
-        return classifier._trained(choice, self._data, fit)
+        choice, fit = self._chosen(setting)
+        return ODM.train(replace(choice, why=why) if why else choice, self._data, fit)
 
-    def _chosen(self, setting: Setting, *, loo: bool = False) -> tuple[ODMClassifier, Choice[ODMFit], ODMFit]:
-        """Return the classifier of all rows with a setting of the search, its solver and its settings.
+    def _chosen(self, setting: Setting, *, loo: bool = False) -> tuple[Choice[ODMFit], ODMFit]:
+        """Return the solver of all rows with a setting of the search, and its settings.
 
         With ``loo``, rows or groups are left out, though the last fit may not do so.
         """
@@ -320,7 +349,7 @@ class _Trials(SampleTrials):
         fit = classifier._settings(replace(self._fit.run, checkpoint=None, resume=False))
         loo = loo or fit.loo
         fit = replace(fit, loo=loo, groups=self._groups if loo else None)
-        return classifier, classifier._choose(fit, self._data.rows, self._data.features), fit
+        return ODM.choose(fit, self._data.rows, self._data.features), fit
 
 
 def _axes(data: TrainingData, fit: SearchFit) -> Axes:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from traceback import walk_tb
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from dask.utils import format_bytes
@@ -28,7 +29,7 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.solution import Record, Solution, record_after
-from dask_odm.learning.training.run import read_limit
+from dask_odm.learning.training.run import KernelChoice, read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.rows import slabs
 from dask_odm.linalg.threads import single_threaded_blas
@@ -53,7 +54,7 @@ class Trained:
     warning: str | None = None  # given if the solver stopped short of the tolerance
     path: tuple[Trained, ...] = ()  # one result for every value of a path, if a path was asked for
     was_finite: bool = False  # whether the model's values are known to be finite for all training rows
-    crowding: int | None = None  # number of the feature that hides the others, by `crowding_feature`
+    advice: FeatureAdvice | None = None  # for a warning, if features say little as they are scaled
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -125,23 +126,35 @@ def rescaling_advised() -> Iterator[None]:
         raise InputError(NOT_FINITE) from error
 
 
-def is_small(store: TrainingData, fit: Any = None) -> bool:
+def is_small(store: TrainingData) -> bool:
     """Return whether the rows of a store take few enough bytes to be read into memory by default."""
     return store.nbytes <= read_limit()
 
 
-@dataclass(frozen=True)
-class Recipe(Generic[F]):
-    """Functions of a method's folder by which one solver learns from training data, with the settings of one fit."""
+class Recipe(ABC, Generic[F]):
+    """How one solver learns from training data, with the settings of one fit."""
 
-    train: Callable[[TrainingData, F], Trained]  # trains a model; every class has a row of positive weight
-    linear: bool = False  # whether it is for the linear kernel only, and can start from weights of features
-    reads: Callable[[TrainingData, F], bool] = is_small  # whether the rows of a store are read into memory
-    sparse: bool = False  # whether it learns from sparse rows that are too many to be read into memory
-    spreads: Callable[[F], bool] = lambda fit: False  # whether workers, if there are any, get rows in memory by a store
-    # Trains all machines of many classes at once, or returns None if each is to be trained like two classes. Its last
-    # argument is the number of classes for one-against-one machines, and 0 for one against the rest.
-    train_machines: Callable[[TrainingData, F, Machines, int], Trained | None] = lambda *_: None
+    linear: ClassVar[bool] = False  # whether it is for the linear kernel only, and can start from weights of features
+    sparse: ClassVar[bool] = False  # whether it learns from sparse rows that are too many to be read into memory
+
+    @abstractmethod
+    def train(self, data: TrainingData, fit: F) -> Trained:
+        """Train a model. Every class has a row of positive weight."""
+
+    def train_machines(self, data: TrainingData, fit: F, machines: Machines, pairs: int) -> Trained | None:
+        """Train all machines of many classes at once; return None if each is to be trained like two classes.
+
+        ``pairs`` is the number of classes for one-against-one machines, and 0 for one against the rest.
+        """
+        return None
+
+    def reads(self, store: TrainingData, fit: F) -> bool:
+        """Return whether the rows of a store are read into memory."""
+        return is_small(store)
+
+    def spreads(self, fit: F) -> bool:
+        """Return whether workers, if there are any, get rows in memory by a store."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -295,41 +308,54 @@ def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
     return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
-def crowding_feature(variance: Array, *, nothing: bool) -> int | None:
-    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides others that vary.
+def crowding_feature(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> int | None:
+    """Return the feature that has nearly all of the variance of scaled features, and hides others that vary.
 
-    A smaller share is suspect if next to ``nothing`` was learned.
+    None is looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller share
+    is suspect then.
     """
+    if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
+        return None
+    statistics = data.statistics()
+    variance = statistics.variance * kernel.scaling(statistics).factor ** 2
     feature = int(np.argmax(variance))
     others = np.count_nonzero(variance) > 1
     share = SUSPECT_SHARE if nothing else CROWDING_SHARE
     return feature if others and variance[feature] > share * variance.sum() else None
 
 
-def warn_of_features(
-    trained: Trained, lam: float, usual: float, names: Sequence[Any] | Array | None, *, nothing: bool
-) -> None:
-    """Log a warning if a feature hides the others, or next to ``nothing`` was learned.
+@dataclass(frozen=True)
+class FeatureAdvice:
+    """Advice on features that say little: one hides the others, or next to ``nothing`` was learned.
 
-    ``names`` are those of the features, or None, and ``usual`` is the λ of lam="auto".
+    ``lam`` is the λ of the fit, ``usual`` that of lam="auto", and ``crowding`` the number of the feature that hides the
+    others, or None.
     """
-    way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
-    if trained.crowding is not None:
-        name = trained.crowding if names is None else str(names[trained.crowding])
-        way_out = (
-            f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: scale "
-            "them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of ingest."
-        )
-        if not nothing:
+
+    lam: float
+    usual: float
+    crowding: int | None
+    nothing: bool
+
+    def warn(self, names: Sequence[Any] | Array | None) -> None:
+        """Log a warning with the way out; ``names`` are those of the features, or None."""
+        way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
+        if self.crowding is not None:
+            name = self.crowding if names is None else str(names[self.crowding])
+            way_out = (
+                f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: "
+                "scale them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of "
+                "ingest."
+            )
+        elif self.lam < self.usual:
+            way_out = (
+                f"Choose a larger lam, such as 'auto', which is {self.usual:g}, twice the number of rows, unless the "
+                "features say nothing of the labels."
+            )
+        if not self.nothing:
             logger.warning("%s", way_out)
-    elif lam < usual:
-        way_out = (
-            f"Choose a larger lam, such as 'auto', which is {usual:g}, twice the number of rows, unless the features "
-            "say nothing of the labels."
-        )
-    if not nothing:
-        return
-    logger.warning(
-        "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
-        lam, way_out
-    )  # fmt: skip
+            return
+        logger.warning(
+            "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
+            self.lam, way_out
+        )  # fmt: skip

@@ -26,6 +26,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import cell_bytes, rows_of_bytes
 from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
 from dask_odm.methods.exact.gram import gram_of
@@ -36,12 +37,6 @@ from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.methods.pairs.recipe import solve_pair
 from dask_odm.methods.settings import Cells
 from dask_odm.typing import Array
-
-# Multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison takes .1
-# to .25 s of data sets of 24,000 to 200,000 rows, and .7 s of covtype's 464,809, whose fit by landmarks takes 36 s.
-WORK = 150
-SETTLED = 1e-4  # gap of a machine of a region; one of 1e-2 changes some labels of rows that are left out
-SAMPLED = 4  # rows per landmark in the sample that landmarks and regions come from
 
 
 def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> bool:
@@ -70,7 +65,7 @@ def gain_of_cells(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tup
     The γ of cells is ``narrower`` times that of landmarks.
     """
     count = fit.own.n_landmarks
-    most = SAMPLED * count
+    most = AUTO.region_sample * count
     # the first of the rows that a tree of cells is grown on; twice as many from a store, whose number varies
     sample = data.sample(2 * most, data.run.seed).sample(most, data.run.seed).seen_by(fit.kernel)
 
@@ -95,7 +90,7 @@ def gain_of_cells(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> tup
 def _region_rows(data: TrainingData, fit: ODMFit) -> int:
     """Return how many rows a region has, about."""
     machines = max(1.0, 0.5 * len(data.class_weights))
-    found = round((data.labelled_rows * fit.own.n_landmarks**2 / (WORK * machines)) ** (1 / 3))
+    found = round((data.labelled_rows * fit.own.n_landmarks**2 / (AUTO.region_work * machines)) ** (1 / 3))
     return min(Cells().most_rows(pairs=False), max(1, found))
 
 
@@ -127,7 +122,7 @@ def _wrong(region: MemoryData, fit: ODMFit, K: Array) -> Array:
     """
     codes = np.unique(region.y)
     loss = BandLoss(fit.odm, region.total_weight)
-    settings = replace(fit.solver, tol=min(fit.solver.tol, SETTLED))
+    settings = replace(fit.solver, tol=min(fit.solver.tol, AUTO.region_gap))
     products = RowProducts(Precomputed(0.0, K), np.arange(float(len(K)))[:, None], 0)
 
     def scores(code: float) -> Array:

@@ -13,7 +13,6 @@ import os
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -28,7 +27,8 @@ from dask_odm.errors import MemoryLimitError, StoreError
 from dask_odm.learning.machines import joined_attributes, train_machines
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Choice, Recipe, Trained, require_finite_solution
+from dask_odm.learning.training.recipe import Choice, Machines, Recipe, Trained, require_finite_solution
+from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.cells.growing import grow, rows_within, slabs_of
 from dask_odm.methods.exact.recipe import train_exact
@@ -328,11 +328,19 @@ def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
 
 def _trained(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
     """Train the machines of a cell on its rows alone."""
-    exact = partial(train_exact, left_out=left_out_values)
     if len(alone.factors) == 2:
-        return exact(alone, fit)
-    choice = Choice("exact", "", Recipe(exact, train_machines=partial(train_pairs, at_rest=False)))
-    return train_machines(choice, alone, fit, "ovo" if pairs else "ovr", _combined)
+        return CellRecipe().train(alone, fit)
+    return train_machines(Choice("exact", "", CellRecipe()), alone, fit, "ovo" if pairs else "ovr", _combined)
+
+
+class CellRecipe(Recipe[ODMFit]):
+    """Exact machines of a cell, with left-out values that are joined over all cells later."""
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_exact(data, fit, left_out_values)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
+        return train_pairs(data, fit, pairs, at_rest=False)
 
 
 def _combined(machines: Sequence[dict[str, Any]]) -> dict[str, Any]:

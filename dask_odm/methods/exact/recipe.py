@@ -13,16 +13,17 @@ from dask.system import CPU_COUNT
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
-from dask_odm.learning.training.training_data import Purpose, TrainingData
+from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
 from dask_odm.methods.exact.systems import LIMITS, solver_bytes
-from dask_odm.methods.left_out import attributes_of, kernel_leverages, spread
+from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
@@ -44,7 +45,6 @@ def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> i
 
 NEWTON = Purpose("Newton", exact_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
-MANY_ENTRIES = 10**10  # entries of the kernel matrix per pass, from which on a fit may take hours
 
 
 LeftOut = Callable[..., dict[str, Any]]  # arguments as of `left_out_values`
@@ -58,7 +58,7 @@ def train_exact(data: TrainingData, fit: ODMFit, left_out: LeftOut = attributes_
     if fit.kernel.kernel != "precomputed" and fit.groups is None:
         data = data.merged()
     entries = data.rows * (data.rows + 1) // 2
-    if entries > MANY_ENTRIES:  # only users who ask for this solver have as many
+    if entries > AUTO.many_entries:  # only users who ask for this solver have as many
         logger.warning(
             "solver='exact' with %d rows: each of its passes, a hundred or more, computes %.1e kernel values. It may "
             "take hours where solver='landmark' takes minutes.",
@@ -106,16 +106,9 @@ def _leverages(
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(leaving_bytes(active), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     groups = fit.groups_of(data)
-    taking = data.taking_part[0]
-    own = None if groups is None else groups[0][taking]
+    own = None if groups is None else groups[0][data.taking_part[0]]
     pairs, without = kernel_leverages(losses, products, solution.scores, own)
-    if not data.in_memory:  # rows of the store that take no part have zeros
-        of_all = np.zeros((2, data.row_numbers[0]))
-        of_all[:, taking] = pairs
-        pairs = of_all
-        if without is not None:
-            without = spread(without, len(pairs[0]), taking)
-    return pairs, without
+    return data.of_passes(pairs), None if without is None else data.of_passes(without)
 
 
 def leaving_bytes(active: int) -> int:

@@ -37,6 +37,7 @@ from dask_odm.learning.training.recipe import (
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
 from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
@@ -61,7 +62,6 @@ from dask_odm.typing import Array
 
 GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
 MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
-DESCENT_VALUES = 1 << 26  # most numbers of the Nyström features that are kept
 MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
 
 
@@ -177,7 +177,7 @@ def _descended(
 def _descends(data: TrainingData, count: int) -> bool:
     """Return whether machines begin with descent, for which Nyström features of all rows are kept; not of few rows."""
     # steps of Newton's method end the solves of few rows near rounding, whatever the order of the rows
-    return data.in_memory and LIMITS.rounding_rows < data.rows <= DESCENT_VALUES // count
+    return data.in_memory and LIMITS.rounding_rows < data.rows <= AUTO.descent_values // count
 
 
 def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
@@ -235,9 +235,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     own = machine_pass_bytes(most, width, r, data.features)
     needed = means_bytes + data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
-    here = data.cluster if data.in_memory else fit.run.here()
-    if data.held is not None:
-        X = data.held.X
+    here = data.run.here()
+    X = data.X
+    if X is not None:
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
         needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
         if _descends(data, r):

@@ -97,7 +97,7 @@ class SpanQuery:
 
     @cached_property
     def _right(self) -> Any:
-        return self.kernel.pack_right(self.landmarks.astype(self.dtype, copy=False))
+        return self.kernel.pack_right_in(self.landmarks, self.dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -287,7 +287,8 @@ def drawn_bytes(d: int, itemsize: int) -> int:
 def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
     """Return the bytes that a task holds in a pass over streamed rows for ``r`` landmarks; it draws ``draw_size``."""
     row = drawn_bytes(d, itemsize)
-    work = 3 * r * d * 8 + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
+    # landmarks as they are sent, of the last pass as well, as they are used, and packed in float64
+    work = r * d * (3 * itemsize + 8) + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
     return PassBytes(8 * r, 40, work, 2, 2 * draw_size, row)
 
 

@@ -27,7 +27,6 @@ from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.solution import SolverSettings, record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.recipe import (
-    Machines,
     Trained,
     report_step,
     require_finite_solution,
@@ -37,6 +36,7 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.solver import ExactSolution, solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.odm_fit import ODMFit
@@ -44,10 +44,7 @@ from dask_odm.methods.pairs.descent import TINY, PairValues, descend_pair
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
-PAIRS_WORK = 1 << 36  # multiplications for the kernel values of all pairs that take some seconds
 SOLUTION_BYTES = 3 << 10  # of each pair, beside its numbers: the records of its steps, above all
-PAIRS_BYTES = 1 << 30  # bytes of matrices and model that "auto" takes if no limit is set
-PAIR_ROWS = 6000  # most rows of a pair whose kernel matrix is formed
 
 
 def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
@@ -55,22 +52,20 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
 
     Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
-    if fit.loo or data.held is None:
+    if fit.loo or not isinstance(data, MemoryData):
         return False
     if (
-        issparse(data.held.X)
-        and not data.held.stays_sparse
-        and data.rows * data.features * data.dtype.itemsize > 1 << 28
+        issparse(data.X)
+        and not data.stays_sparse
+        and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes
     ):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return _sizes(data.held)[1] <= PAIR_ROWS
+    return _sizes(data)[1] <= AUTO.pair_rows
 
 
-def train_pairs(
-    data: TrainingData, fit: ODMFit, machines: Machines, pairs: int, *, at_rest: bool = True
-) -> Trained | None:
+def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = True) -> Trained | None:
     """Train a machine for every two of ``pairs`` classes; return None if the data do not suit.
 
     With ``at_rest``, rows may be shifted so that most values are 0, which is quicker; the model has that scaling.
@@ -125,8 +120,8 @@ def _needed(data: MemoryData, fit: ODMFit) -> int:
 def are_quick(data: TrainingData, fit: ODMFit) -> bool:
     """Return whether exact pairs take little time and memory, for data that suit them."""
     assert isinstance(data, MemoryData)
-    room = PAIRS_BYTES if fit.run.memory_limit is None else min(PAIRS_BYTES, data.cluster.memory)
-    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= PAIRS_WORK
+    room = AUTO.pairs_bytes if fit.run.memory_limit is None else min(AUTO.pairs_bytes, data.cluster.memory)
+    return _needed(data, fit) <= room and data.rows**2 * (data.row_width + 16) // 2 <= AUTO.pairs_work
 
 
 class _Pairs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -32,57 +32,76 @@ from dask_odm.typing import Array
 logger = logging.getLogger("dask_odm")
 
 
-def train_svrg(data: TrainingData, fit: ODMFit) -> Trained:
+class SVRGRecipe(Recipe[ODMFit]):
     """Train by SVRG on rows in memory."""
-    held = _in_memory("svrg", data)
-    features = _features(held.seen_by(fit.kernel), fit)
-    return _run("svrg", _steps(held, features, fit), features, held, fit)
+
+    linear: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        held = _in_memory("svrg", data)
+        features = _features(held.seen_by(fit.kernel), fit)
+        return _run("svrg", _steps(held, features, fit), features, held, fit)
 
 
-def train_csvrg(data: TrainingData, fit: ODMFit) -> Trained:
+class CSVRGRecipe(Recipe[ODMFit]):
     """Train by CSVRG on rows in memory."""
-    held = _in_memory("csvrg", data)
-    seen = held.seen_by(fit.kernel)
-    features = _features(seen, fit)
-    size = fit.own.coreset_size
-    few = min(fit.own.n_strata, size)
-    strata, _ = groups_of_arrays(seen.scaled, StratifiedPartitioner(seen.kernel, few, 1, fit.run.seed))
-    coreset = draw_coreset(strata, size, fit.run.seed)
-    problem = _steps(held, features, fit, coreset)
-    trained = _run("csvrg", problem, features, held, fit, biased=True)
-    if trained.warning is None or trained.history[-1]["iteration"] >= fit.solver.max_iter:
-        return trained
-    warning = (
-        f"solver='csvrg' stalled at a relative gap of {trained.attributes['dual_gap_']:.1e}, above "
-        f"tol={fit.solver.tol:g}: its {len(coreset[0])} of {held.rows} rows have an optimum of their own. Increase "
-        "coreset_size, or use solver='svrg'."
-    )
-    return replace(trained, warning=warning)
 
+    linear: ClassVar[bool] = True
 
-def train_dsvrg(data: TrainingData, fit: ODMFit) -> Trained:
-    """Train by DSVRG: partition the rows, then run epochs on the workers or in this process."""
-    parts = ring_partitions(data.rows if fit.own.n_partitions else data.labelled_rows, fit.own.n_partitions)
-    seen = data.seen_by(fit.kernel)
-    features = _features(seen, fit)
-    logger.info("%d rows in %d partitions, DSVRG; %s", data.rows, parts, data.cluster)
-    of_entries = data.is_sparse and not data.in_memory
-    # strata of sparse rows would cost a pass, and dense landmarks
-    partitioner = RandomPartitioner(parts, fit.run.seed) if of_entries else fit.partitioner(seen.kernel, parts)
-    with seen.partitions(partitioner, always=True) as rows:
-        partitions = rows.partitions
-        scaling = None if features.scaling is None else rows.scaling
-        if isinstance(partitions, MemoryPartitions):
-            scaling = partitions.left_to_scale
-        job = RingJob(
-            partitions,
-            None if partitions.is_sparse else scaling,
-            FeatureMap(features.d, features.bias, scaling if partitions.is_sparse else None),
-            BandLoss(fit.odm, data.total_weight),
-            fit.own.stage_steps,
-            fit.run.seed,
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        held = _in_memory("csvrg", data)
+        seen = held.seen_by(fit.kernel)
+        features = _features(seen, fit)
+        size = fit.own.coreset_size
+        few = min(fit.own.n_strata, size)
+        strata, _ = groups_of_arrays(seen.scaled, StratifiedPartitioner(seen.kernel, few, 1, fit.run.seed))
+        coreset = draw_coreset(strata, size, fit.run.seed)
+        problem = _steps(held, features, fit, coreset)
+        trained = _run("csvrg", problem, features, held, fit, biased=True)
+        if trained.warning is None or trained.history[-1]["iteration"] >= fit.solver.max_iter:
+            return trained
+        warning = (
+            f"solver='csvrg' stalled at a relative gap of {trained.attributes['dual_gap_']:.1e}, above "
+            f"tol={fit.solver.tol:g}: its {len(coreset[0])} of {held.rows} rows have an optimum of their own. Increase "
+            "coreset_size, or use solver='svrg'."
         )
-        return _run("dsvrg", Ring(job, rows.cluster), features, data, fit, f"dsvrg {parts}")
+        return replace(trained, warning=warning)
+
+
+class DSVRGRecipe(Recipe[ODMFit]):
+    """Train by DSVRG: partition the rows, then run epochs on the workers or in this process."""
+
+    linear: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        parts = ring_partitions(data.rows if fit.own.n_partitions else data.labelled_rows, fit.own.n_partitions)
+        seen = data.seen_by(fit.kernel)
+        features = _features(seen, fit)
+        logger.info("%d rows in %d partitions, DSVRG; %s", data.rows, parts, data.cluster)
+        of_entries = data.is_sparse and not data.in_memory
+        # strata of sparse rows would cost a pass, and dense landmarks
+        partitioner = RandomPartitioner(parts, fit.run.seed) if of_entries else fit.partitioner(seen.kernel, parts)
+        with seen.partitions(partitioner, always=True) as rows:
+            partitions = rows.partitions
+            scaling = None if features.scaling is None else rows.scaling
+            if isinstance(partitions, MemoryPartitions):
+                scaling = partitions.left_to_scale
+            job = RingJob(
+                partitions,
+                None if partitions.is_sparse else scaling,
+                FeatureMap(features.d, features.bias, scaling if partitions.is_sparse else None),
+                BandLoss(fit.odm, data.total_weight),
+                fit.own.stage_steps,
+                fit.run.seed,
+            )
+            return _run("dsvrg", Ring(job, rows.cluster), features, data, fit, f"dsvrg {parts}")
+
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        return False
+
+    def spreads(self, fit: ODMFit) -> bool:
+        return has_partitions(fit)
 
 
 def _features(seen: KernelData, fit: ODMFit) -> FeatureMap:
@@ -105,8 +124,7 @@ def _steps(
     data: MemoryData, features: FeatureMap, fit: ODMFit, coreset: tuple[Array, Array] | None = None
 ) -> ArraySteps:
     """Return the steps over rows in memory: a scaled copy of dense rows, or sparse rows as they are."""
-    held = data.held
-    X: Any = held.X
+    X: Any = data.X
     if not issparse(X):
         X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
         features = FeatureMap(features.d, features.bias)
@@ -135,8 +153,4 @@ def _run(
     return weights_as_predicted(trained, found, features, data, fit)
 
 
-RECIPES: dict[str, Recipe[ODMFit]] = {
-    "dsvrg": Recipe(train_dsvrg, linear=True, sparse=True, reads=lambda store, fit: False, spreads=has_partitions),
-    "svrg": Recipe(train_svrg, linear=True),
-    "csvrg": Recipe(train_csvrg, linear=True),
-}
+RECIPES: dict[str, Recipe[ODMFit]] = {"dsvrg": DSVRGRecipe(), "svrg": SVRGRecipe(), "csvrg": CSVRGRecipe()}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -26,6 +26,8 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
+from dask_odm.learning.problem.products import Purpose
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     NOT_FINITE,
     Choice,
@@ -34,7 +36,7 @@ from dask_odm.learning.training.recipe import (
     require_finite_solution,
     rescaling_advised,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel
@@ -58,21 +60,25 @@ ADVICE = "Use more n_partitions, n_landmarks=, or more memory."
 EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
-def train_ridge(data: TrainingData, fit: MDDFit) -> Trained:
+class MomentRecipe(Recipe[MDDFit]):
     """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
-    with rescaling_advised():
-        bounds = np.full((2, data.features), np.nan)
-        if fit.run.scale is not None:
-            statistics = data.statistics()
-            bounds = np.stack([statistics.minimum, statistics.maximum])
-        near, y_near = point_near(*data.first_rows(min(ORIGIN_ROWS, data.block_rows)))
-        query, sums = _sums(data, fit, Embedding(FeatureMap(data.features, 0.0), near), y_near)
-        trained = _ridge(query, sums.total(query.k), bounds, fit, data)
-        if fit.n_partitions > 1:
-            return trained
-        sparse = data.held is not None and issparse(data.held.X)
-        kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
-        return replace(trained, attributes=trained.attributes | _attributes(kept))
+
+    linear: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        with rescaling_advised():
+            bounds = np.full((2, data.features), np.nan)
+            if fit.run.scale is not None:
+                statistics = data.statistics()
+                bounds = np.stack([statistics.minimum, statistics.maximum])
+            near, y_near = point_near(*data.first_rows(min(ORIGIN_ROWS, data.block_rows)))
+            query, sums = _sums(data, fit, Embedding(FeatureMap(data.features, 0.0), near), y_near)
+            trained = _ridge(query, sums.total(query.k), bounds, fit, data)
+            if fit.n_partitions > 1:
+                return trained
+            sparse = bool(issparse(data.X))
+            kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
+            return replace(trained, attributes=trained.attributes | _attributes(kept))
 
 
 def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
@@ -126,48 +132,54 @@ def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
     return Statistics(bounds[0], bounds[1], mean, np.where(bounds[0] == bounds[1], 0.0, variance))
 
 
-def train_landmark_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+class SpanRecipe(Recipe[MDDFit]):
     """Least squares on the rows' Nyström features."""
-    assert fit.kernel is not None
-    assert fit.n_landmarks is not None
-    seen = data.seen_by(fit.kernel)
-    count = min(fit.n_landmarks, data.rows)
-    with rescaling_advised():
-        landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
-        r = len(landmarks)
-        embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
-        _, y_origin = point_near(*data.first_rows(ORIGIN_ROWS))
-        query, sums = _sums(data, fit, embedding, y_origin)
-        moments = centred(sums.total(query.k), query, np.ones(r), np.zeros(r))
-        w, found = learn(data, fit, embedding, moments, "mdd-landmark", intercept=False)
-        raw, numbers = seen.chosen_pivots(landmarks.index)
-        return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, *found)
+
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        assert fit.kernel is not None
+        assert fit.n_landmarks is not None
+        seen = data.seen_by(fit.kernel)
+        count = min(fit.n_landmarks, data.rows)
+        with rescaling_advised():
+            landmarks = choose(seen.kernel, seen.pivots(count, "uniform"), count, seed=fit.run.seed)
+            r = len(landmarks)
+            embedding = Embedding(KernelFeatures.of(landmarks, seen.scaling), np.zeros(r))
+            _, y_origin = point_near(*data.first_rows(ORIGIN_ROWS))
+            query, sums = _sums(data, fit, embedding, y_origin)
+            moments = centred(sums.total(query.k), query, np.ones(r), np.zeros(r))
+            w, found = learn(data, fit, embedding, moments, "mdd-landmark", intercept=False)
+            raw, numbers = seen.chosen_pivots(landmarks.index)
+            return _trained(seen, raw, numbers, landmark_weights(landmarks, w).T, *found)
 
 
-def train_exact_kernel(data: TrainingData, fit: MDDFit) -> Trained:
+class ExactRecipe(Recipe[MDDFit]):
     """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
 
     Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
     threshold, and MemoryLimitError if the factors do not fit.
     """
-    if len(fit.lams) > 1 or fit.loo:
-        raise InputError("leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam.")
-    require_rows(data.rows, fit.n_partitions)
-    assert fit.kernel is not None
-    seen = data.seen_by(fit.kernel)
-    workers = data.cluster.workers
-    each = -(-data.rows // fit.n_partitions)
-    needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
-    data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
-    partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
-    with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
-        parts, attributes, warning = _exchange(seen, rows, data, fit)
-        # the mean of the shards' functions, with all rows as support in their original order
-        numbers = rows.partitions.row_numbers(0, fit.n_partitions)
-        order = np.argsort(numbers, kind="stable")
-        raw, kept = rows.chosen(numbers[order])
-        alpha = np.concatenate(parts)[order].T / fit.n_partitions
-        return _trained(seen, raw, kept, alpha, attributes | {"lam_": fit.lams[0]}, warning)
+
+    def train(self, data: TrainingData, fit: MDDFit) -> Trained:
+        if len(fit.lams) > 1 or fit.loo:
+            raise InputError(
+                "leaving one out, by loo or of several values of lam, needs n_landmarks; give it, or one lam."
+            )
+        require_rows(data.rows, fit.n_partitions)
+        assert fit.kernel is not None
+        seen = data.seen_by(fit.kernel)
+        workers = data.cluster.workers
+        each = -(-data.rows // fit.n_partitions)
+        needed = -(-fit.n_partitions // workers) * 8 * each * each  # checked before rows are moved
+        data.cluster.require(needed, 1, f"Factors of {fit.n_partitions} shards of {each} rows", ADVICE)
+        partitioner = RandomPartitioner(fit.n_partitions, fit.run.seed)
+        with rescaling_advised(), seen.partitions(partitioner, always=True) as rows:
+            parts, attributes, warning = _exchange(seen, rows, data, fit)
+            # the mean of the shards' functions, with all rows as support in their original order
+            numbers = rows.partitions.row_numbers(0, fit.n_partitions)
+            order = np.argsort(numbers, kind="stable")
+            raw, kept = rows.chosen(numbers[order])
+            alpha = np.concatenate(parts)[order].T / fit.n_partitions
+            return _trained(seen, raw, kept, alpha, attributes | {"lam_": fit.lams[0]}, warning)
 
 
 def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: MDDFit) -> Exchanged:
@@ -250,13 +262,15 @@ def _require_sums(total: Array) -> None:
 MOMENTS: Choice[MDDFit] = Choice(
     "moments",
     "least squares needs one pass",
-    Recipe(train_ridge, linear=True),
+    MomentRecipe(),
     "its moments have as many entries as the features squared, so choose fewer features, ",
 )
 
 
-def choose_kernel_ridge(fit: MDDFit) -> Choice[MDDFit]:
-    """Choose Nyström features if ``n_landmarks`` is given, else exact factors of the shards' matrices."""
-    if fit.n_landmarks is None:
-        return Choice("exact", "no landmarks asked for", Recipe(train_exact_kernel))
-    return Choice("landmark", "n_landmarks", Recipe(train_landmark_kernel))
+class KernelRidgeFamily(Family[MDDFit]):
+    """Kernel ridge regression: on Nyström features if ``n_landmarks`` is given, else by exact factors of matrices."""
+
+    def choose(self, fit: MDDFit, rows: int, features: int) -> Choice[MDDFit]:
+        if fit.n_landmarks is None:
+            return Choice("exact", "no landmarks asked for", ExactRecipe())
+        return Choice("landmark", "n_landmarks", SpanRecipe())

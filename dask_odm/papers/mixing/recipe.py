@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -25,8 +25,9 @@ from dask_odm.engine.shuffle import Shuffle, deal_arrays, scaling_path
 from dask_odm.errors import InputError
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
-from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution
+from dask_odm.learning.training.recipe import Choice, Recipe, Trained, report_step, require_finite_solution
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
@@ -117,20 +118,41 @@ def _number_of(feature: str | int | None, names: list[Any] | None) -> int | None
     return names.index(feature)
 
 
-def train_mixing(data: TrainingData, fit: MixingFit) -> Trained:
+class MixingFamily(Family[MixingFit]):
+    """Mixed parameters of shards."""
+
+    def choose(self, fit: MixingFit, rows: int, features: int) -> Choice[MixingFit]:
+        return Choice(fit.rule.name, "asked for", MixingRecipe())
+
+    def joined(self, fit: MixingFit, machines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        suspected = {name for each in machines for name in each["suspects_"]}
+        shards: list[Any] = machines[0]["shards_"]
+        return super().joined(fit, machines) | {
+            "shards_": shards,
+            "shard_weights_": np.concatenate([each["shard_weights_"] for each in machines]),
+            "shard_errors_": np.mean([each["shard_errors_"] for each in machines], axis=0),
+            "suspects_": [name for name in shards if name in suspected],
+        }
+
+
+class MixingRecipe(Recipe[MixingFit]):
     """Train by `dask_odm.papers.mixing.solver`."""
-    scaling = _scaling(data, fit)
-    quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
-    with quiet, shards_of(data, fit, scaling) as (problem, names):
-        logger.info("%d rows in %d shards; %s", data.rows, len(names), data.cluster)
-        _look_at_classes(problem.rows, names)
-        resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
-        if resume is not None:
-            epochs = resume.epoch, len(resume.history), len(resume.weights)
-            sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
-            require_state(fit, sound and len(set(epochs)) == 1)
-        end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
-        return _finish(problem, names, end, FeatureMap(data.features, float(fit.fit_intercept), scaling))
+
+    sparse: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: MixingFit) -> Trained:
+        scaling = _scaling(data, fit)
+        quiet = np.errstate(over="ignore", invalid="ignore")  # the solver raises if weights overflow
+        with quiet, shards_of(data, fit, scaling) as (problem, names):
+            logger.info("%d rows in %d shards; %s", data.rows, len(names), data.cluster)
+            _look_at_classes(problem.rows, names)
+            resume, save = open_steps("mixing", lambda: fingerprint_of(data, fit), fit, MixingState)
+            if resume is not None:
+                epochs = resume.epoch, len(resume.history), len(resume.weights)
+                sound = resume.w.shape == (problem.k,) and resume.weights.shape[1:] == (problem.shards,)
+                require_state(fit, sound and len(set(epochs)) == 1)
+            end = mix_parameters(problem, fit.mixing, fit.max_iter, resume, report_step, save)
+            return _finish(problem, names, end, FeatureMap(data.features, float(fit.fit_intercept), scaling))
 
 
 def _finish(problem: ShardRounds, names: list[Any], end: MixingState, features: FeatureMap) -> Trained:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -16,16 +16,17 @@ from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.errors import InputError
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
+from dask_odm.learning.machines import Scheme
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, coordinates, landmark_weights, span_bytes
 from dask_odm.learning.training.checkpoints import open_steps, require_state
+from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import (
     NOT_FINITE,
     Choice,
     Recipe,
     Trained,
-    is_small,
     report_step,
     require_finite_solution,
     rescaling_advised,
@@ -79,20 +80,24 @@ def _nearest(
     )
 
 
-def train_nearest_point(data: TrainingData, fit: SaddleFit) -> Trained:
+class NearestPointRecipe(Recipe[SaddleFit]):
     """Wolfe's method: a model, or one for every alpha of the settings."""
-    with rescaling_advised():
-        problem = hulls_of(data, fit)
-        if not fit.alphas:
-            return finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
-        if fit.run.checkpoint is not None:
-            raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
-        found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
-        models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
-        return replace(models[-1], path=tuple(models))
+
+    linear: ClassVar[bool] = True
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            if not fit.alphas:
+                return finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
+            if fit.run.checkpoint is not None:
+                raise InputError("alpha_path has no checkpoint; set checkpoint to None.")
+            found = find_nearest_points(problem, fit.alphas, tol=fit.tol, max_iter=fit.max_iter, on_step=report_step)
+            models = [finish(hulls, solution, data, replace(fit, alpha=hulls.alpha)) for hulls, solution in found]
+            return replace(models[-1], path=tuple(models))
 
 
-def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
+class SpanRecipe(Recipe[SaddleFit]):
     """Another kernel than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
@@ -101,19 +106,21 @@ def train_in_span(data: TrainingData, fit: SaddleFit) -> Trained:
 
     Raises MemoryLimitError if the features of rows in memory, or a pass over a store, do not fit.
     """
-    count = min(data.rows, fit.own.n_landmarks)
-    with rescaling_advised():
-        _require_features(data, count)
-        seen = data.seen_by(fit.kernel)
-        pool = seen.pivots(count, fit.own.choice)
-        landmarks = choose(seen.kernel, pool, count, method=fit.own.choice, seed=fit.run.seed, rows=20 * count)
-        raw, numbers = seen.chosen_pivots(landmarks.index)
-        problem = _problem_in_span(seen, landmarks, fit)
-        trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
-        assert isinstance(trained.model, LinearModel)  # of the Nyström features
-        a = landmark_weights(landmarks, trained.model.weights[0])
-        model = KernelModel(seen.kernel, seen.scaling, raw, a[None], trained.model.intercept)
-        return replace(trained, model=model, attributes=trained.attributes | {"support_": numbers})
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        count = min(data.rows, fit.own.n_landmarks)
+        with rescaling_advised():
+            _require_features(data, count)
+            seen = data.seen_by(fit.kernel)
+            pool = seen.pivots(count, fit.own.choice)
+            landmarks = choose(seen.kernel, pool, count, method=fit.own.choice, seed=fit.run.seed, rows=20 * count)
+            raw, numbers = seen.chosen_pivots(landmarks.index)
+            problem = _problem_in_span(seen, landmarks, fit)
+            trained = finish(problem, _nearest(problem, data, fit, "mnp"), data, fit)
+            assert isinstance(trained.model, LinearModel)  # of the Nyström features
+            a = landmark_weights(landmarks, trained.model.weights[0])
+            model = KernelModel(seen.kernel, seen.scaling, raw, a[None], trained.model.intercept)
+            return replace(trained, model=model, attributes=trained.attributes | {"support_": numbers})
 
 
 def _require_features(data: TrainingData, count: int) -> None:
@@ -141,37 +148,53 @@ def _problem_in_span(seen: KernelData, landmarks: Landmarks, fit: SaddleFit) -> 
 # Clients -----------------------------------------------------------------------------------------------------------
 
 
-def train_gilbert(data: TrainingData, fit: SaddleFit) -> Trained:
+class ClientRecipe(Recipe[SaddleFit]):
+    """A solver that can deal rows to clients."""
+
+    linear: ClassVar[bool] = True
+
+    def reads(self, store: TrainingData, fit: SaddleFit) -> bool:
+        return super().reads(store, fit) and fit.own.n_clients is None
+
+    def spreads(self, fit: SaddleFit) -> bool:
+        return fit.own.n_clients is not None
+
+
+class GilbertRecipe(ClientRecipe):
     """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
-    with rescaling_advised():
-        problem = hulls_of(data, fit)
-        if fit.own.n_clients is None:
-            return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
-        count = client_count(data, fit)
-        with _by_clients(data, problem, Preparation.of(problem), count) as hulls:
-            solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
-        return finish(problem, solution, data, fit)
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            if fit.own.n_clients is None:
+                return finish(problem, _nearest(problem, data, fit, "gilbert", forgetful=True), data, fit)
+            count = client_count(data, fit)
+            with _by_clients(data, problem, Preparation.of(problem), count) as hulls:
+                solution = _nearest(hulls, data, fit, f"gilbert {count}", forgetful=True)
+            return finish(problem, solution, data, fit)
 
 
-def train_saddle_point(data: TrainingData, fit: SaddleFit) -> Trained:
+class SaddlePointRecipe(ClientRecipe):
     """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
-    with rescaling_advised():
-        problem = hulls_of(data, fit)
-        count = client_count(data, fit)
-        preparation = Preparation.of(problem, fit.own.block_size, fit.run.seed)
-        resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
-        states = None if resume is None else _client_states(resume, preparation.size, count, fit)
-        here = data.in_memory and fit.own.n_clients is None
-        with _by_clients(data, problem, preparation, count, states, here=here) as hulls:
-            solution = solve_saddle_point(
-                hulls,
-                tol=fit.tol,
-                max_iter=fit.max_iter,
-                resume=resume,
-                on_step=report_step,
-                on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
-            )
-        return finish(problem, replace(solution, points=preparation.back(solution.points)), data, fit)
+
+    def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
+        with rescaling_advised():
+            problem = hulls_of(data, fit)
+            count = client_count(data, fit)
+            preparation = Preparation.of(problem, fit.own.block_size, fit.run.seed)
+            resume, save = open_steps(f"saddle {count}", data.fingerprint, fit, SaddleState)
+            states = None if resume is None else _client_states(resume, preparation.size, count, fit)
+            here = data.in_memory and fit.own.n_clients is None
+            with _by_clients(data, problem, preparation, count, states, here=here) as hulls:
+                solution = solve_saddle_point(
+                    hulls,
+                    tol=fit.tol,
+                    max_iter=fit.max_iter,
+                    resume=resume,
+                    on_step=report_step,
+                    on_state=None if fit.run.checkpoint is None else partial(_save, hulls, save),
+                )
+            return finish(problem, replace(solution, points=preparation.back(solution.points)), data, fit)
 
 
 def client_count(data: TrainingData, fit: SaddleFit) -> int:
@@ -204,9 +227,8 @@ def _by_clients(
         sources = [StoreRange(data.store, data.targets.columns, a, b) for a, b in ranges]
         each = preparation.nbytes(None, most)
     else:
-        assert data.held is not None
         codes, weights = data.columns()
-        blocks = [RowBlock(data.held.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
+        blocks = [RowBlock(data.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
         sources = [[block] for block in blocks]
         each = max(preparation.nbytes(block.X, most) for block in blocks)
     cluster = data.cluster
@@ -256,8 +278,9 @@ def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.support is not None and data.held is not None:
-        attributes["support_"] = data.held.kept[solution.support]
+    if solution.support is not None and data.in_memory:
+        _, numbers = data.row_numbers
+        attributes["support_"] = solution.support if numbers is None else numbers[solution.support]
     weights, shift = problem.query.features.raw_weights(w)
     model = LinearModel(weights[None], np.array([shift + offset]))
     return Trained(model, attributes, _warning(problem, solution, fit))
@@ -333,30 +356,27 @@ def apart_alpha(problem: HullProblem, verdict: Verdict) -> float | None:
 # The choice -------------------------------------------------------------------------------------------------------
 
 
-def _client_recipe(train: Callable[[TrainingData, SaddleFit], Trained]) -> Recipe[SaddleFit]:
-    """Return the recipe of a solver that can deal rows to clients."""
-
-    def reads(store: TrainingData, fit: SaddleFit) -> bool:
-        return is_small(store) and fit.own.n_clients is None
-
-    return Recipe(train, linear=True, reads=reads, spreads=lambda fit: fit.own.n_clients is not None)
-
-
 HULL_RECIPES: dict[str, Recipe[SaddleFit]] = {
-    "mnp": Recipe(train_nearest_point, linear=True),
-    "saddle": _client_recipe(train_saddle_point),
-    "gilbert": _client_recipe(train_gilbert),
+    "mnp": NearestPointRecipe(),
+    "saddle": SaddlePointRecipe(),
+    "gilbert": GilbertRecipe(),
 }
 
 
-def choose_hull_solver(solver: str, fit: SaddleFit) -> Choice[SaddleFit]:
-    """Choose the recipe that ``solver`` names. "auto" is "mnp", the fastest or nearly so in all measurements.
+class HullFamily(Family[SaddleFit]):
+    """Nearest points of reduced hulls."""
 
-    Raises InputError for another solver than "mnp" if the kernel is not linear.
-    """
-    if fit.kernel.kernel != "linear":
-        if solver not in ("auto", "mnp"):
-            raise InputError(f"solver={solver!r} is for kernel='linear'; leave solver='auto' for other kernels.")
-        return Choice("mnp", "over the span of landmarks", Recipe(train_in_span))
-    name, why = (solver, "asked for") if solver != "auto" else ("mnp", "the fewest passes")
-    return Choice(name, why, HULL_RECIPES[name], "take ODMClassifier(kernel='linear') instead, ")
+    def scheme(self, fit: SaddleFit) -> Scheme:
+        return fit.scheme
+
+    def choose(self, fit: SaddleFit, rows: int, features: int) -> Choice[SaddleFit]:
+        """Choose the recipe of the solver asked for. "auto" is "mnp", the fastest or nearly so in all measurements.
+
+        Raises InputError for another solver than "mnp" if the kernel is not linear.
+        """
+        if fit.kernel.kernel != "linear":
+            if fit.word not in ("auto", "mnp"):
+                raise InputError(f"solver={fit.word!r} is for kernel='linear'; leave solver='auto' for other kernels.")
+            return Choice("mnp", "over the span of landmarks", SpanRecipe())
+        name, why = (fit.word, "asked for") if fit.word != "auto" else ("mnp", "the fewest passes")
+        return Choice(name, why, HULL_RECIPES[name], "take ODMClassifier(kernel='linear') instead, ")

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval
 
 from dask_odm.kernels.pivots import RACES
-from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, solver_object, with_parameters
+from dask_odm.learning.machines import Scheme
+from dask_odm.learning.parameters import (
+    Registered,
+    SolverClasses,
+    SolverObject,
+    solver_object,
+    solver_word,
+    with_parameters,
+)
 from dask_odm.learning.training.run import FitRun, KernelChoice
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
@@ -94,7 +102,7 @@ HULL_SOLVERS: SolverClasses = (MNP, Saddle, Gilbert)
 class SaddleFit:
     """Settings of one fit of `SaddleSVC`: its parameters, checked and converted to plain types.
 
-    ``own`` is the solver object.
+    ``own`` is the solver object, and ``word`` the name of the solver that was asked for.
     """
 
     run: FitRun
@@ -104,6 +112,8 @@ class SaddleFit:
     max_iter: int
     kernel: KernelChoice
     own: Any
+    word: str = "auto"
+    scheme: Scheme = "ovo"
     alphas: tuple[float | None, ...] = ()
 
     @classmethod
@@ -117,11 +127,13 @@ class SaddleFit:
             max_iter=int(model.max_iter),
             kernel=KernelChoice.of(model),
             own=solver_object(model.solver, HULL_SOLVERS) or MNP(),
+            word=solver_word(model.solver),
+            scheme=model.multi_class,
             alphas=alphas,
         )
 
     def identity(self) -> dict[str, Any]:
         """Return all settings that determine the fit, ready for JSON, without the seed."""
         plain = asdict(self)
-        del plain["run"], plain["alphas"]  # a path has no checkpoint
+        del plain["run"], plain["word"], plain["scheme"], plain["alphas"]  # a path has no checkpoint
         return plain | {"own": self.own.get_params(), "dtype": self.run.dtype, "scale": self.run.scale}

@@ -41,7 +41,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
-from dask_odm.learning.problem.products import scores_of
+from dask_odm.learning.problem.products import Purpose, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -50,7 +50,6 @@ from dask_odm.learning.training.recipe import (
     Trained,
     finish_kernel,
     finish_linear_kernel,
-    is_small,
     linear_scores,
     report_step,
     require_finite_solution,
@@ -58,7 +57,7 @@ from dask_odm.learning.training.recipe import (
     unfinished,
     with_coefficients,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
@@ -140,7 +139,7 @@ DIP = TreeRule("dip", by_means, pass_support, newton_root=False)
 DC = TreeRule("dc", by_clusters, recluster=True)
 
 
-def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule = SODM) -> Trained:
+def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
     """Train by a tree of partitions.
 
     Equal rows in memory are merged first, unless the user brings the kernel, or asks for more partitions than there are
@@ -201,15 +200,6 @@ def _clusters_of(seen: KernelData, dealt: Partitioner, fit: ODMFit) -> Groups:
     data = seen.data
     sample = data.sample(dealt.sample_rows(data.features, data.dtype.itemsize), fit.run.seed).seen_by(fit.kernel).scaled
     return dealt.groups(sample[np.arange(len(sample))])
-
-
-def two_classes_only(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> None:
-    """Raise InputError if a tree of clusters is to end early with many classes, whose machines differ in clusters."""
-    if fit.own.stop_at > 1 or fit.own.early_stop:
-        raise InputError(
-            f"solver=DC(stop_at=…) and early_stop are for two classes. Got {len(data.class_weights)} classes instead; "
-            "use solver='cells', or grow the whole tree."
-        )
 
 
 def _warn_of_one(parts: int, rows: int, fit: ODMFit) -> None:
@@ -344,14 +334,27 @@ def _grow_to_root(
     return end_at_root(exact_result(losses, found, began), number, history, save)
 
 
-def tree_recipe(rule: TreeRule) -> Recipe[ODMFit]:
-    """Return the recipe of a tree that merges by ``rule``."""
+class TreeRecipe(Recipe[ODMFit]):
+    """A tree that merges by a rule."""
 
-    def reads(store: TrainingData, fit: ODMFit) -> bool:
-        return is_small(store) and store.rows <= rule.whole_rows and fit.own.n_partitions in (None, 1)
+    def __init__(self, rule: TreeRule) -> None:
+        self.rule = rule
 
-    recipe: Recipe[ODMFit] = Recipe(partial(train_tree, rule=rule), reads=reads, spreads=has_partitions)
-    return replace(recipe, train_machines=two_classes_only) if rule.recluster else recipe
+    def train(self, data: TrainingData, fit: ODMFit) -> Trained:
+        return train_tree(data, fit, self.rule)
+
+    def train_machines(self, data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> None:
+        if self.rule.recluster and (fit.own.stop_at > 1 or fit.own.early_stop):
+            raise InputError(
+                f"solver=DC(stop_at=…) and early_stop are for two classes. Got {len(data.class_weights)} classes "
+                "instead; use solver='cells', or grow the whole tree."
+            )
+
+    def reads(self, store: TrainingData, fit: ODMFit) -> bool:
+        return super().reads(store, fit) and store.rows <= self.rule.whole_rows and fit.own.n_partitions in (None, 1)
+
+    def spreads(self, fit: ODMFit) -> bool:
+        return has_partitions(fit)
 
 
-RECIPES = {rule.name: tree_recipe(rule) for rule in (SODM, CASCADE, DIP, DC)}
+RECIPES = {rule.name: TreeRecipe(rule) for rule in (SODM, CASCADE, DIP, DC)}

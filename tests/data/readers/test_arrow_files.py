@@ -122,20 +122,6 @@ def test_a_folder_is_one_data_set(tmp_path, kind):
     assert store.source.endswith("part.2 and 8 more files")
 
 
-def test_objects_are_what_went_in(tmp_path):
-    table = _table()
-    sources = [table, table.to_reader(max_chunksize=30), pa.record_batch(table.combine_chunks().to_batches()[0])]
-    for i, source in enumerate(sources):
-        _check(ingest(source, tmp_path / f"{i}.zarr", weight="w", dtype="float64", block_bytes=500), table)
-    rows, labels = table.select(["a", "b"]), table["target"]
-    X, y, weight = read_all((rows, labels), weight=np.arange(200.0), block_bytes=300)
-    assert X[:, 1].tolist() == table["b"].to_pylist()
-    assert y.tolist() == labels.to_pylist()
-    assert weight.tolist() == list(range(200))
-    with pytest.raises(InputError, match="the Table: y has 3 rows where X has 200"):
-        read_all((rows, [1, 2, 3]))
-
-
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -217,7 +203,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_all([one, two])
     with pytest.raises(InputError, match=r"1\.parquet: no label column 'z'; the columns are a, target"):
         read_all(one, label="z")
-    with pytest.raises(InputError, match="header is for CSV text, not for parquet"):
+    with pytest.raises(InputError, match="header is for CSV, not Parquet"):
         read_all(one, header=True)
 
 
@@ -230,4 +216,4 @@ def test_without_pyarrow(tmp_path):
         f"open_source({str(tmp_path / 'a.parquet')!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "a Parquet file needs pyarrow; pip install pyarrow, or dask-odm[parquet]." in done.stderr
+    assert "Parquet files need pyarrow; pip install pyarrow, or dask-odm[parquet]." in done.stderr

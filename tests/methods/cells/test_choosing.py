@@ -17,6 +17,7 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells import choosing
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.recipes import RECIPES, choose_by_regions, suits_narrow_cells
@@ -32,7 +33,7 @@ def chosen(model: ODMClassifier, X: np.ndarray, y: np.ndarray, path: object = No
     data: MemoryData | StoredData = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
     if path is not None:
         data = StoredData(run, store_of(path, X, y, chunk_rows=700), TwoClasses())
-    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run))
+    choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
     return choice.solver, choice.why, fit.own
 
 
@@ -71,10 +72,11 @@ def test_cells_for_a_board_with_more_squares_than_landmarks(tmp_path, caplog, mo
 @pytest.mark.parametrize("pairs", [True, False])
 def test_many_classes_are_compared_by_a_machine_for_each(pairs):
     def solver(X: np.ndarray, y: np.ndarray, model: ODMClassifier) -> str:
+        model.set_params(multi_class="ovo" if pairs else "ovr")
         run = FitRun.of(model)
         data = MemoryData.of(run, X, y.astype(np.float64), np.ones(len(y)), (1.0,) * len(np.unique(y)))
-        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run), pairs=pairs)
-        assert fit.odm == model._settings(run).odm
+        choice, fit = choose_by_regions(LANDMARK, data, model._settings(run).for_data(data))
+        assert fit.odm == model._settings(run).for_data(data).odm
         return choice.solver
 
     X, y = board(12_000)
@@ -91,7 +93,7 @@ def test_all_rows_as_landmarks_leave_nothing_to_gain():
     model = with_landmarks(1200, narrow())
     run = FitRun.of(model)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert gain_of_cells(data, model._settings(run)) == (0.0, 0.0)
+    assert gain_of_cells(data, model._settings(run).for_data(data)) == (0.0, 0.0)
 
 
 def test_landmarks_for_smooth_classes():
@@ -106,7 +108,7 @@ def test_groups_that_are_left_out_do_not_change_the_choice():
     model = with_landmarks(60, narrow(loo=True))
     run = FitRun.of(model)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    fit = model._settings(run)
+    fit = model._settings(run).for_data(data)
     assert gain_of_cells(data, replace(fit, groups=np.arange(1200) // 10)) == gain_of_cells(data, fit)
 
 
@@ -124,9 +126,9 @@ def test_landmarks_where_regions_take_more_memory_than_cells(monkeypatch):
     model = with_landmarks(60, narrow(memory_limit=28_000_000))
     run = replace(FitRun.of(model), threads=1)
     data = MemoryData.of(run, X, np.where(y == 1, 1.0, -1.0), np.ones(len(y)), (1.0, 1.0))
-    assert are_possible(data, model._settings(run))
-    monkeypatch.setattr(choosing, "WORK", 1e-3)
-    assert not are_possible(data, model._settings(run)), "a region has all rows, each of which is left out"
+    assert are_possible(data, model._settings(run).for_data(data))
+    monkeypatch.setattr(choosing, "AUTO", replace(AUTO, region_work=1e-3))
+    assert not are_possible(data, model._settings(run).for_data(data)), "a region has all rows"
 
 
 @pytest.mark.slow
@@ -158,9 +160,9 @@ def test_cells_for_a_narrower_kernel_where_landmarks_hide_what_it_gains(load_svm
     model = ODMClassifier(**settings | {"lam": settings["lam"] * len(y)}, scale="minmax", random_state=0)
     run = FitRun.of(model)
     data = MemoryData.of(run, X, y, np.ones(len(y)), (1.0, 1.0))
-    why = suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.6)
+    why = suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.6)
     assert bool(why) == narrow
     assert "with 8 times the γ, cells get" in why or not narrow
-    assert suits_narrow_cells(LANDMARK, data, model._settings(run), found=0.01).endswith(
+    assert suits_narrow_cells(LANDMARK, data, model._settings(run).for_data(data), found=0.01).endswith(
         "landmarks find next to nothing"
     )

@@ -384,20 +384,6 @@ def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():
         np.testing.assert_array_equal(np.isfinite(model.loo_decision_function_[:, i]), np.isin(y, pair))
 
 
-def test_sparse_rows_class_weights_and_saving(tmp_path):
-    X, y = board(700)
-    X = np.where(X > 0.2, X, 0.0)
-    model = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(X, y)
-    weighted = ODMClassifier(**SETTINGS, solver=Cells(150)).fit(X, y, sample_weight=np.where(y == 0, 3.0, 1.0))
-    np.testing.assert_allclose(weighted.decision_function(X), model.decision_function(X), rtol=0, atol=1e-6)
-    sparse = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(csr_array(X), y)
-    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), model.decision_function(X), rtol=0, atol=1e-6)
-    for each, rows in ((model, X), (sparse, csr_array(X))):
-        each.save(tmp_path / "model.zarr", overwrite=True)
-        found = load_model(tmp_path / "model.zarr")
-        np.testing.assert_array_equal(found.decision_function(rows), each.decision_function(rows))
-
-
 def test_more_equal_rows_than_a_cell_may_have():
     """Nothing divides them: dense ones are merged, and sparse ones are solved if there is memory for them."""
     X, y = board(660)

@@ -12,8 +12,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.errors import InputError
-from dask_odm.events import IterationFinished
 from dask_odm.kernels.pivots import RACES, UniformRace
+from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.landmark import many_classes
 from dask_odm.methods.landmark.descent import FeatureDescent
 from dask_odm.solvers import Landmark
@@ -117,7 +117,7 @@ def test_means_of_classes_save_products_and_change_nothing_else(scheme, monkeypa
     y = np.arange(1200) % 3
     X = rng.normal(size=(len(y), 4)) + 0.7 * rng.normal(size=(3, 4))[y]
     settings = {"multi_class": scheme, "lam": 1e4, "tol": 1e-6}
-    monkeypatch.setattr(many_classes, "DESCENT_VALUES", 0)
+    monkeypatch.setattr(many_classes, "AUTO", AutoLimits(descent_values=0))
     found = model(**settings).fit(X, y)
     monkeypatch.setattr(many_classes, "MEANS_BYTES", 0)
     without = model(**settings).fit(X, y)
@@ -151,7 +151,7 @@ def test_descent_takes_fewer_sweeps_with_a_fixed_component(dtype, monkeypatch):
     settings = {"lam": 5e3, "dtype": dtype, "count": 100}
     found = model(tol=1e-2, **settings).fit(X, y)
     with monkeypatch.context() as newton:
-        newton.setattr(many_classes, "DESCENT_VALUES", 0)
+        newton.setattr(many_classes, "AUTO", AutoLimits(descent_values=0))
         least = model(tol=1e-6, **settings).fit(X, y).history_[-1]["objective"]
     monkeypatch.setattr(FeatureDescent, "_axis", lambda self: np.zeros(self.features.shape[1]))
     slower = model(tol=1e-2, **settings).fit(X, y)
@@ -166,7 +166,7 @@ def test_what_is_claimed_of_float32_is_true_in_float64(rows, descends, monkeypat
     """A wide kernel and a large λ: float32 alone would claim gaps that are not there."""
     X, y = rows
     if not descends:
-        monkeypatch.setattr(many_classes, "DESCENT_VALUES", 0)
+        monkeypatch.setattr(many_classes, "AUTO", AutoLimits(descent_values=0))
     found = model(gamma=0.003, lam=1e5, dtype="float32", tol=1e-3).fit(X, y)
     landmarks = found.support_vectors_.astype(np.float64)
     F = rbf_kernel(X.astype(np.float32).astype(np.float64), landmarks, gamma=0.003) + 1.0
@@ -216,23 +216,6 @@ def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
 def test_an_early_end_is_a_warning(rows):
     with pytest.warns(UserWarning, match="5 of 5 machines stopped short"):
         model(max_iter=1, multi_class="ovr").fit(*rows)
-
-
-def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path):
-    X, y = rows
-    checkpoint = str(tmp_path / "c")
-    settings = {"dtype": "float32", "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}  # descent ends early
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 3:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        model(checkpoint=checkpoint, callbacks=[lose], **settings).fit(X, y)
-    rest = model(checkpoint=checkpoint, resume=True, **settings).fit(X, y)
-    whole = model(**settings).fit(X, y)
-    np.testing.assert_array_equal(rest.dual_coef_, whole.dual_coef_)
-    assert [record["gap"] for record in rest.history_] == [record["gap"] for record in whole.history_]
 
 
 def test_refused(rows):

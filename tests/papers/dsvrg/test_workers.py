@@ -28,7 +28,6 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.papers.dsvrg import workers as ring
 from dask_odm.papers.dsvrg.solver import SVRG
 from dask_odm.papers.dsvrg.workers import Ring, RingJob, ring_partitions, visits
-from dask_odm.solvers import DSVRG
 from small_problems import blobs
 from small_stores import store_of
 
@@ -200,17 +199,6 @@ def in_process(store, without_workers):
         model = ODMClassifier("linear", **SETTINGS).fit(store.path)
     assert len(model.history_) > 4
     return bits(model)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("client")
-@pytest.mark.filterwarnings("ignore:The solver stopped at a relative gap")
-def test_same_bits_on_two_workers(store, without_workers):
-    settings = {**SETTINGS, "solver": DSVRG("bb", n_partitions=3, stage_steps=90), "max_iter": 6}
-    on_workers = ODMClassifier("linear", **settings).fit(store.path)
-    assert len(on_workers.history_) > 4
-    with without_workers():
-        assert bits(ODMClassifier("linear", **settings).fit(store.path)) == bits(on_workers)
 
 
 @pytest.mark.slow

@@ -1,0 +1,133 @@
+"""Values of a fitted model for any rows: in memory, lazy, of a store or of a cube."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+from dask.system import CPU_COUNT
+from sklearn.utils.validation import check_is_fitted
+
+from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
+from dask_odm.data.storage.scratch import lasting_folder
+from dask_odm.data.store.records import read_record
+from dask_odm.data.store.store import Store
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.errors import ClusterError
+from dask_odm.estimators.inputs.checks import check_features, check_rows
+from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolving import kind_of, resolve
+from dask_odm.estimators.lazy_values import lazy_values
+from dask_odm.estimators.saving import save_estimator
+from dask_odm.estimators.shared_parameters import RunParameters
+from dask_odm.models.models import Model
+from dask_odm.models.predict import ModelFile, answers_of_rows, finite_values
+from dask_odm.typing import Array
+
+EMBEDDED_BYTES = 8 << 20  # larger models are sent to workers as paths
+
+
+class Predictor(RunParameters):
+    """An estimator that predicts by its fitted ``_model`` on rows of any kind."""
+
+    _model: Model
+    _file: ModelFile | None
+    _token: str  # identifies the model in names of tasks
+
+    def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
+        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        check_is_fitted(self)
+        return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
+
+    def _like(self, X: Any, values: Any, name: str, classes: Array | None = None) -> Any:
+        """Return values of rows with the coordinates of an xarray ``X``; with ``classes``, a column belongs to each."""
+        return kind_of(X, None, self).like(X, values, name, self, classes)
+
+    def _cube_to_predict(self, X: Any) -> Any:
+        """Return ``X`` as a `Cube` of this estimator's features; None if it is no cube."""
+        check_is_fitted(self)
+        return kind_of(X, None, self).cube(X, self)
+
+    def _mapped(
+        self,
+        cube: Any,
+        answers: AnswerFormat,
+        name: str,
+        then: Callable[..., Array] | None = None,
+        *more: Any,
+        classes: Any = None,
+    ) -> Any:
+        """Return the model's values of a cube, or what ``then(values, *more)`` makes of them, as a DataArray.
+
+        Several answers a row have a last dimension, "class" with the coordinate ``classes``, else "target". Raises
+        MemoryLimitError if a block of a lazy cube does not fit a worker's memory.
+        """
+        from dask_odm.data.cubes.maps import map_bytes, mapped
+        from dask_odm.estimators.inputs.cubes import require_blocks
+
+        model: Any = self._model
+        answers = replace(answers, work=SCORE_BYTES * max(self._model.outputs, answers.columns))
+        threads = CPU_COUNT
+        if cube.is_lazy:
+            with suppress(ClusterError):  # a lazy map may wait for workers that come later
+                require_blocks(cube, partial(map_bytes, cube, answers), Cluster.current(self.memory_limit))
+            model = delayed(self._for_tasks(), name=f"model-{self._token}", traverse=False)
+            threads = 1
+        arguments = (model, threads, then, *more)
+        columns = ("target" if classes is None else "class", classes)
+        return mapped(cube, answers_of_rows, arguments, answers, name, columns)
+
+    def _mapped_values(self, cube: Any, name: str, classes: Any = None) -> Any:
+        """Return the model's values of a cube as a DataArray, NaN for rows that miss a feature."""
+        columns = self._model.outputs if self._model.outputs > 1 else 0
+        return self._mapped(cube, AnswerFormat(cube.dtype, np.nan, columns), name, classes=classes)
+
+    def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
+        """Return predicted values, targets and weights of all rows; all are None without targets."""
+        if isinstance(resolved, LargeCube):
+            found = [(np.asarray(self._values(batch)), batch.y, batch.weight) for batch in resolved.batches()]
+            predicted, y, weight = (
+                None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True)
+            )
+            return predicted, y, weight
+        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
+        if y is None:
+            return None, None, None
+        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
+        return np.asarray(self._values(resolved)), y, weight
+
+    def _values(self, resolved: Resolved, *, for_labels: bool = False) -> Any:
+        """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array.
+
+        With ``for_labels``, values of rows in memory may be less accurate, but give the same labels.
+        """
+        if isinstance(resolved, Given):
+            rows = check_rows(self, resolved.X, **self._reading())
+            values = self._model.label_values if for_labels else self._model.values
+            return finite_values(values(rows, CPU_COUNT))
+        check_features(self, resolved)
+        assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one
+        return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
+
+    def _reading(self) -> dict[str, Any]:
+        """Return the options of scikit-learn's validation of rows in memory."""
+        options: dict[str, Any] = {} if self.dtype is None else {"dtype": np.dtype(self.dtype)}
+        return options | ({"accept_sparse": "csr"} if self.__sklearn_tags__().input_tags.sparse else {})
+
+    def _for_tasks(self) -> Model | ModelFile:
+        """Return the model for tasks: itself if it is small or stays in this process, else the path of its file."""
+        if self._model.nbytes <= EMBEDDED_BYTES or active_client() is None:
+            return self._model
+        if self._file is None or not self._file.is_current():
+            # tasks that were submitted may outlive this estimator and every lazy array
+            path = os.path.join(lasting_folder(), "model.zarr")
+            save_estimator(self, path, overwrite=False)
+            self._file = ModelFile.of(read_record(path, "model"))
+        return self._file

@@ -1,0 +1,145 @@
+"""What an estimator learns about each row: its class, a real value, or only that it is there.
+
+Each kind checks training rows, makes the training data of a fit, and shapes the fitted attributes of a model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dask_odm.data.rows.targets import ManyClasses, OneClass, RealValues, TwoClasses
+from dask_odm.data.store.store import Store
+from dask_odm.estimators.inputs.checks import (
+    CheckedRows,
+    check_classification,
+    check_regression,
+    check_unlabelled,
+    class_weights,
+    require_classes,
+)
+from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.learning.training.memory_data import MemoryData
+from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.linalg.jit import frozen
+from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.typing import Array
+
+INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows
+
+
+class TargetKind(ABC):
+    """Kind of targets of an estimator."""
+
+    name: ClassVar[str]  # of y in a store: "classes" or "real"
+    needs_labels: ClassVar[bool] = True  # whether y is learned from
+
+    @abstractmethod
+    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        """Check training rows in memory, and return them."""
+
+    @abstractmethod
+    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        """Return the training data of checked rows in memory."""
+
+    @abstractmethod
+    def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
+        """Return the training data of a store; raise InputError if the estimator cannot learn from it."""
+
+    def labels(self, store: Store) -> Array | None:
+        """Return the labels of the classes that a store tells apart; None for real targets."""
+        return None if store.classes is None else np.array(store.classes)
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        """Return the fitted attributes that a model itself has.
+
+        They are copies, so that writing into them changes no prediction. Coefficients of several machines may be large,
+        and are read-only instead.
+        """
+        if isinstance(model, LinearModel):
+            return {"coef_": model.weights.copy(), "intercept_": model.intercept.copy()}
+        if isinstance(model, KernelModel):
+            held = model.coefficients
+            return {"dual_coef_": frozen(held) if len(held) > 1 else held.copy(), "intercept_": model.intercept.copy()}
+        return {}
+
+
+class Classes(TargetKind):
+    """Labels of any type, of two classes or more, with the weights of classes."""
+
+    name = "classes"
+
+    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        rows = check_classification(estimator, given.X, given.y, given.weight, **estimator._reading())
+        assert rows.classes is not None
+        assert rows.codes is not None
+        totals = np.bincount(rows.codes, rows.weight, minlength=len(rows.classes))
+        return rows.with_weight(class_weights(getattr(estimator, "class_weight", None), rows.classes, totals))
+
+    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        assert rows.codes is not None
+        y = np.where(rows.codes == 1, 1.0, -1.0) if len(rows.factors) == 2 else rows.codes.astype(np.float64)
+        return MemoryData.of(run, rows.X, y, rows.weight, rows.factors)
+
+    def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
+        if getattr(estimator, "kernel", None) == "precomputed":
+            KernelChoice.of(estimator).require_named("a store")
+        store.require_classes()
+        classes = np.array(store.classes)
+        require_classes(classes)
+        factors = class_weights(getattr(estimator, "class_weight", None), classes, store.class_weights_total())
+        weights = tuple(factor for factor in factors if factor > 0)
+        targets = TwoClasses(weights) if len(weights) == 2 else ManyClasses(weights)
+        return StoredData(run, store.of_classes(np.flatnonzero(factors)), targets)
+
+
+class RealTargets(TargetKind):
+    """Real values, one for each row, or for ``several`` in memory a number of them."""
+
+    name = "real"
+
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several  # whether y in memory may have shape (n, t)
+
+    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        options = {"multi_output": self.several, **estimator._reading()}
+        return check_regression(estimator, given.X, given.y, given.weight, **options)
+
+    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, ())
+
+    def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
+        store.require_targets("a regression")
+        return StoredData(run, store, RealValues())
+
+    def attributes(self, model: Model) -> dict[str, Any]:
+        """Return a model's attributes in scikit-learn's shapes: of one target, a 1-D `coef_` and a float."""
+        found = super().attributes(model)
+        if "dual_coef_" in found:
+            found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)
+        if model.outputs > 1:
+            return found
+        shaped = {name: value.reshape(-1) for name, value in found.items() if name != "intercept_"}
+        return shaped | ({"intercept_": float(found["intercept_"][0])} if "intercept_" in found else {})
+
+
+class NormalRows(TargetKind):
+    """Rows without labels, which all are inside."""
+
+    name = "classes"
+    needs_labels = False
+
+    def checked(self, estimator: Any, given: Given) -> CheckedRows:
+        return check_unlabelled(estimator, given.X, given.weight, np.array(INSIDE), **estimator._reading())
+
+    def in_memory(self, run: FitRun, rows: CheckedRows) -> MemoryData:
+        return MemoryData.of(run, rows.X, rows.y, rows.weight, OneClass().class_weights)
+
+    def stored(self, estimator: Any, run: FitRun, store: Store) -> StoredData:
+        return StoredData(run, store, OneClass())
+
+    def labels(self, store: Store) -> Array:
+        return np.array(INSIDE)

@@ -1,0 +1,47 @@
+"""The thresholds by which ``solver="auto"`` and the solvers choose their way, in one record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AutoLimits:
+    """Where one way to learn gives way to another. Each line says what measured it."""
+
+    # multiplications of a pass over the whole kernel for "exact": some seconds of a fit (benchmarks/real_data.py)
+    exact_work: int = 1 << 33
+    # rows up to which "exact" leaves groups out in less than ten times the time of "landmark"; it takes rows³
+    # multiplications: at 12,000 rows of 10 features 88 s where landmarks take 1 s
+    grouped_rows: int = 5000
+    # entries of the kernel matrix from which on a user who asks for "exact" is warned of hours
+    many_entries: int = 10**10
+    # kernel values of a store's rows at the landmarks up to which the rows are read into memory: 2 GiB in float64
+    read_values: int = 1 << 28
+    # multiplications for the kernel values of all pairs that take some seconds (benchmarks/many_classes.py)
+    pairs_work: int = 1 << 36
+    # bytes of matrices and model of all pairs that "auto" takes if no limit is set
+    pairs_bytes: int = 1 << 30
+    # rows of a pair whose kernel matrix is formed; larger ones take longer than landmarks (benchmarks/many_classes.py)
+    pair_rows: int = 6000
+    # bytes of sparse rows that are made dense for pairs
+    dense_bytes: int = 1 << 28
+    # Nyström features of many classes that are kept for descent: 512 MiB in float64 (benchmarks/many_classes.py)
+    descent_values: int = 1 << 26
+    # share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as
+    # long; cells of many classes are quicker than landmarks, and may get as many rows less right (benchmarks/cells.py)
+    cells_gain: float = 0.003
+    # times the γ of a search over landmarks: few landmarks cannot show what a narrow kernel gains
+    narrower: float = 8.0
+    # share of the rows outside the largest class, below which a search has found next to nothing
+    found_nothing: float = 0.05
+    # multiplications of a fit by landmarks, about rows × landmarks², for each of rows³ of a region. The comparison
+    # takes .1 to .25 s of data sets of 24,000 to 200,000 rows, and .7 s of covtype's 464,809, whose fit takes 36 s
+    region_work: int = 150
+    # gap of a machine of a region; one of 1e-2 changes some labels of rows that are left out
+    region_gap: float = 1e-4
+    # rows per landmark in the sample that landmarks and regions come from
+    region_sample: int = 4
+
+
+AUTO = AutoLimits()
