@@ -24,6 +24,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.scoring import Scoring, scorers_of
 from dask_odm.events import Progress, report
+from dask_odm.html import MOST_LINES
 from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.predict import code_block
 from dask_odm.models.probabilities import probabilities
@@ -32,9 +33,6 @@ from dask_odm.printing import short
 from dask_odm.typing import Array
 
 COVERAGES = (0.8, 0.9, 0.95)  # of sets of classes that are told
-MOST_COLUMNS = 60  # of the table of confusion; of more classes, the most frequent mistakes are told
-MOST_COUNTED = 1000  # classes whose confusion is a table of plain values; that of more has a million numbers and more
-MISTAKES = 10  # that are told
 
 
 def evaluate(model: Any, store: Any, *, keep_margins: bool = False) -> Evaluation:
@@ -273,7 +271,8 @@ class Evaluation:
             "accuracy": self.accuracy,
             "weighted_accuracy": self.right_weight / self.weight if self.weight else None,
             "classes": self.classes,
-            "confusion": self.confusion[: len(self.classes)].tolist() if len(self.classes) <= MOST_COUNTED else None,
+            # that of more than a thousand classes has millions of numbers
+            "confusion": self.confusion[: len(self.classes)].tolist() if len(self.classes) <= 1000 else None,
             "other_label_rows": int(self._strange.sum()),
             "other_labels": dict(zip(map(str, self.strangers), self._strange.tolist(), strict=True)),
             "unlabelled_rows": self.unlabelled,
@@ -315,7 +314,7 @@ class Evaluation:
 
         Of more than 60 classes, return the most frequent mistakes.
         """
-        if len(self.classes) > MOST_COLUMNS:
+        if len(self.classes) > MOST_LINES:
             return self._mistakes()
         classes = pd.Index(map(short, self.classes), name="true \\ predicted")
         shown = [*classes, *(f"{short(label)} (unknown)" for label in self.strangers[:most])]
@@ -327,7 +326,7 @@ class Evaluation:
         """Return which classes are most often taken for which."""
         found = self.counts.tocoo()
         wrong = np.flatnonzero(found.row != found.col)
-        first = wrong[np.argsort(-found.data[wrong], kind="stable")[:MISTAKES]]
+        first = wrong[np.argsort(-found.data[wrong], kind="stable")[:10]]
         names = [*self.classes, *self.strangers]
         rows = [(short(names[i]), short(names[j])) for i, j in zip(found.row[first], found.col[first], strict=True)]
         table = pd.DataFrame(rows, columns=["true", "predicted"]).assign(rows=found.data[first])

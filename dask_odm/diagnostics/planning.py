@@ -44,10 +44,6 @@ from dask_odm.methods.settings import Cells, Landmark
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
 NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
 ENOUGH = 0.8  # efficiency below which more workers are not worth it
-HOPS = 200  # tasks that do nothing, as those of a pass, to measure what one takes
-PER_WORKER = 55_000  # bytes of the scheduler for each worker (benchmarks/scale.py)
-TRAFFIC = 1e8  # bytes a second that client and scheduler pass on: 90 MB of a pass take .75 s (benchmarks/scale.py)
-KEPT = 32  # bytes of a support row in the client beside its features (benchmarks/cells_store.py)
 
 
 @dataclass(frozen=True)
@@ -99,16 +95,17 @@ def measured_machine() -> Machine:
     limit = 1_000_000_000
     with local_workers(1, memory_limit=limit):
         cluster = Cluster.current(limit)
+        hops = 200  # tasks that do nothing, as those of a pass
         taken = []
         for _ in range(3):
             serial = uuid4().hex
-            keys = [f"hop-{serial}-{i}" for i in range(HOPS)]
+            keys = [f"hop-{serial}-{i}" for i in range(hops)]
             graph: dict[str, Any] = dict.fromkeys(keys, (abs, -1))
             graph[f"hops-{serial}"] = (sum, keys)
             began = time.process_time()  # the scheduler is in this process
-            assert list(cluster.done(cluster.started(graph, [f"hops-{serial}"]))) == [(0, HOPS)]
+            assert list(cluster.done(cluster.started(graph, [f"hops-{serial}"]))) == [(0, hops)]
             taken.append(time.process_time() - began)
-    return Machine(min(taken) / HOPS, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
+    return Machine(min(taken) / hops, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
 
 
 def measured_costs(solver: str, features: int) -> Costs:
@@ -185,7 +182,8 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         """Return work, seconds and efficiency of so many workers."""
         cluster = Cluster(None, count, 1, free, asked.memory)
         work = _WORK[solver](store, cluster, costs)
-        seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / TRAFFIC
+        # client and scheduler pass on 90 MB of a pass in .75 s (benchmarks/scale.py)
+        seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / 1e8
         return work, seconds, thread_seconds / count / seconds
 
     enough, most = 1, 2
@@ -205,7 +203,7 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         work.tasks,
         int((machine.worker + work.task_bytes) / USABLE),
         int(machine.client + work.client_bytes),
-        int(machine.worker + PER_WORKER * asked.workers + work.scheduler_bytes),
+        int(machine.worker + 55_000 * asked.workers + work.scheduler_bytes),  # benchmarks/scale.py
         work.task_bytes <= free,
     )
 
@@ -267,7 +265,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
         # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
         16 * support + 6 * runs * bins,
         max(shuffle_bytes(store), bin_bytes(bin_rows, 1, data, settings)),
-        support * (store.features * store.dtype.itemsize + KEPT),
+        support * (store.features * store.dtype.itemsize + 32),  # benchmarks/cells_store.py
         0.0,
     )
 

@@ -45,7 +45,6 @@ from dask_odm.html import heading
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
 FEWEST_ROWS = 1000  # drawn rows by which importance is judged: their accuracy is within some 3 % of that of all rows
-MOST_MARGINS = 5_000_000  # rows whose margins are held
 
 
 def report(
@@ -191,7 +190,7 @@ class _Rows:
 def _of_rows(model: Any, rows: _Rows, importance: bool | None) -> Iterable[str]:
     """Yield how well a model predicts labelled rows."""
     store = rows.store
-    keeps = store.rows <= MOST_MARGINS
+    keeps = store.rows <= 5_000_000  # margins that are held
     found = evaluate(model, store, keep_margins=keeps) if hasattr(model, "classes_") else compare(model, store)
     most = None if importance else MOST_VALUES // rows.features**2
     most = None if most is None or most >= store.rows else most

@@ -29,8 +29,6 @@ from dask_odm.html import MOST_LINES, heading, safe, table
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
-MOST_TRIES = 10  # trials of a search that are shown
-
 
 def without_plots() -> Iterable[str]:
     """Yield what to install if there is nothing to draw with."""
@@ -73,7 +71,7 @@ def of_search(model: Any) -> Iterable[str]:
         yield "<p>A saved model does not keep the other settings that were tried.</p>"
         return
     score = next(name for name in tried if name.startswith("rank_test_")).removeprefix("rank_test_")
-    best = np.argsort(tried[f"rank_test_{score}"])[:MOST_TRIES].tolist()
+    best = np.argsort(tried[f"rank_test_{score}"])[:10].tolist()
     yield f"<p>The best {len(best)} of {len(tried['params']):,} trials, those of the last stage first:</p>"
     names = [name.removeprefix("param_") for name in tried if name.startswith("param_")]
     rows = [

@@ -17,7 +17,6 @@ from dask_odm.typing import Array
 
 NODATA = "_FillValue"  # attribute of an array with the value that stands for a missing one, as CF and GDAL have it
 _OTHER_NODATA = ("missing_value", "nodata")  # older CF, and the Open Data Cube
-MOST_NAMED = 5  # names or coordinates that an error lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +281,7 @@ def texts(values: Any) -> list[str]:
 
 def listed(names: Any) -> str:
     words = [repr(name) for name in names]
-    return ", ".join(words[:MOST_NAMED]) + (" …" if len(words) > MOST_NAMED else "")
+    return ", ".join(words[:5]) + (" …" if len(words) > 5 else "")
 
 
 def is_dask(array: Any) -> bool:

@@ -24,7 +24,6 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-FEW_MISSING = 0.1  # share of the labelled rows that may be left out without a warning
 Compute = Callable[..., tuple[Any, ...]]
 
 
@@ -202,7 +201,7 @@ class LabelledCube:
                 f"fit(X, {self.name!r}), or leave the feature out: X.drop_vars({self.name!r}), --features in a shell."
             )
         if missing:
-            level = logging.WARNING if missing > FEW_MISSING * self.count else logging.INFO
+            level = logging.WARNING if missing > 0.1 * self.count else logging.INFO  # a few are usual
             logger.log(
                 level,
                 "%d of %d labelled rows of the cube miss a feature, as under a cloud, and are left out. Predictions of "
