@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial, reduce
 from itertools import chain, pairwise
 from pathlib import Path
@@ -33,7 +33,7 @@ from dask.utils import format_bytes, parse_bytes
 
 import dask_odm.data.rows.stored  # noqa: F401  (tasks import it, so it belongs to the baseline)
 from dask_odm.data.storage.files import load_bytes, save_bytes
-from dask_odm.engine.tasks import aligned, worker_task
+from dask_odm.engine.tasks import TOLD, aligned, this_task, this_worker, worker_task
 from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError, MemoryLimitError
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import return_free_memory, run_threads, single_threaded_blas
@@ -80,14 +80,14 @@ def active_client() -> Client | None:
         return None
     if found.asynchronous:
         raise ClusterError(ASYNCHRONOUS)
-    if _worker() is not None:
+    if this_worker() is not None:
         return found if _has_seceded() else None
     return None if found.id.startswith("Client-worker-") else found  # so Dask names a worker's own
 
 
 def worker_of_task() -> Any:
     """Return the Dask worker whose thread the task that calls this takes; None without one."""
-    worker = _worker()
+    worker = this_worker()
     is_running = worker is not None and threading.get_ident() in worker.active_threads
     return worker if is_running and not _has_seceded() else None
 
@@ -97,15 +97,6 @@ def _has_seceded() -> bool:
     from distributed.threadpoolexecutor import thread_state
 
     return not getattr(thread_state, "proceed", True)  # `secede` unsets it
-
-
-def _worker() -> Any:
-    """Return the Dask worker that runs this, or None."""
-    distributed: Any = sys.modules.get("distributed")
-    if distributed is not None:
-        with suppress(ValueError):  # there is none
-            return distributed.get_worker()
-    return None
 
 
 def computed(*lazy: Any) -> tuple[Any, ...]:
@@ -226,6 +217,7 @@ class Cluster:
     held: int = 0  # bytes that a worker has in use before any task, for messages
     left: int = 0  # of these, bytes that earlier work has left, which a new process would not have
     reserved: int = 0  # bytes that a fit holds beside its tasks, which `memory` lacks
+    told: list[tuple[str, int]] = field(default_factory=list)  # what tasks were said to need bytes for, and how many
 
     def __str__(self) -> str:
         where = f"{self.workers} workers of {self.threads} threads" if self.client else f"{self.threads} threads here"
@@ -321,6 +313,7 @@ class Cluster:
         """
         available, _ = self.share(tasks)
         if nbytes <= available:
+            self.told.append((what, int(nbytes)))
             return
         together = min(self.threads, tasks)
         if not isinstance(advice, str):
@@ -351,7 +344,7 @@ class Cluster:
             keys = {task.key for task in tasks}
             with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
                 return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
-        with self._sending([task.key for task in tasks]), _large_graphs():
+        with self._sending([task.key for task in tasks]), self._sent():
             return list(self.client.persist(list(tasks)))
 
     @contextmanager
@@ -380,6 +373,16 @@ class Cluster:
                 self._cancel([Future(key, self.client) for key in keys])
                 raise
 
+    @contextmanager
+    def _sent(self) -> Iterator[None]:
+        """Send tasks with what `require` was told of them; Dask does not warn of large graphs meanwhile."""
+        told = {}
+        if self.told:
+            told[TOLD] = (*self.told[-1], max(nbytes for _, nbytes in self.told), os.getpid())
+        # weights of millions of features are no mistake
+        with annotate(**told), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            yield
+
     def _cancel(self, tasks: Sequence[Any]) -> None:
         if self.client is not None:
             with suppress(Exception):  # the client may have lost its scheduler
@@ -394,14 +397,14 @@ class Cluster:
         if self.client is None:
             yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
             return
-        with self._sending([task.key for task in tasks]), _large_graphs():
+        with self._sending([task.key for task in tasks]), self._sent():
             futures = self.client.compute(list(tasks))
         yield from self.done(futures)
 
     def started(self, graph: dict[str, Any], keys: Sequence[str]) -> list[Any]:
         """Start the tasks of a Dask graph on a client's workers, and return the futures of ``keys``."""
         assert self.client is not None
-        with self._sending(keys), _large_graphs():
+        with self._sending(keys), self._sent():
             return list(self.client.get(_NamedGraph(graph), list(keys), sync=False))
 
     def done(self, futures: Sequence[Any], *, valued: bool = True) -> Iterator[tuple[int, Any]]:
@@ -493,7 +496,7 @@ class Cluster:
         worker is gone.
         """
         assert self.client is not None
-        with self._sending([key]), _large_graphs():
+        with self._sending([key]), self._sent():
             workers = None if place is None else [place]
             return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
 
@@ -639,11 +642,6 @@ def _earlier(key: str) -> int:
     return -int(number) if number.isdecimal() else 0
 
 
-def _large_graphs() -> Any:
-    """Return a context in which Dask does not warn of large graphs: weights of millions of features are no mistake."""
-    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"})
-
-
 @worker_task
 def _together(*shared: Any) -> tuple[Any, ...]:
     """Hold what the tasks of a call share; this is a task, so that it is made again if its worker is lost."""
@@ -681,8 +679,7 @@ def _shared_in(path: str) -> tuple[Any, ...]:
 
 def while_wanted(items: Iterable[T]) -> Iterator[T]:
     """Yield the ``items`` of a task, and end a task that was cancelled meanwhile: Dask would let it run to its end."""
-    worker = _worker()
-    task = None if worker is None else worker.state.tasks.get(worker.active_threads.get(threading.get_ident()))
+    task = this_task()
     for item in items:
         if task is not None and task.state == "cancelled":
             from distributed import Reschedule

@@ -172,7 +172,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
             return label_block(scores, names)
-        return map_blocks(label_block, scores, names.dtype, names)
+        return map_blocks("label", label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
@@ -190,7 +190,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
         else:
             counts = predicted.map_blocks(
-                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+                count_block,
+                *resolved.columns[1:],
+                classes=classes,
+                chunks=(1,),
+                dtype=object,
+                meta=np.empty(0, object),
+                token="score",
             )
             found = reduce(add, computed(counts)[0])
         found.require_common(classes)

@@ -410,7 +410,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         if isinstance(values, np.ndarray):
             found: Any = function(values, *arguments)
         else:
-            found = map_blocks(function, values, dtype, *arguments, columns=columns)
+            found = map_blocks(name, function, values, dtype, *arguments, columns=columns)
         return self._like(X, found, name, self.classes_)
 
     def _of_machines(self) -> ODMEstimator:

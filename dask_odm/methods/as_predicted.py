@@ -190,8 +190,8 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
     loss = fit.loss(data)
-    if isinstance(model, KernelModel) and data.held is not None:  # threads share the support, packed once
-        whole = RowBlock(data.held.X, *data.columns())
+    if isinstance(model, KernelModel) and data.X is not None:  # threads share the support, packed once
+        whole = RowBlock(data.X, *data.columns())
         total = PredictedLoss(model, loss, CPU_COUNT).total([whole])
     else:
         total = float(data.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))

@@ -115,7 +115,7 @@ def test_info_and_verify(made):
     assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
     assert (model["parameters"]["lam"], model["lam"], model["scale"]) == ("auto", 600.0, "minmax")
     assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
-    assert model["solver"] == "exact: 300 rows of 2 features are few"
+    assert model["solver"] == "exact: 300 rows of 2 features are few enough for their whole kernel matrix"
     assert "objective" in run("info", made / "model.zarr").stdout
     assert "inside (" in run("info", made / "train.zarr").stdout
     for name in ("train.zarr", "model.zarr"):
@@ -137,7 +137,8 @@ def test_fit_writes_what_the_classifier_learns(made, tmp_path):
 
 def test_fit_says_which_solver_was_taken(made, tmp_path):
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json")
-    assert result.stderr == "dask-odm: --solver auto took exact: 300 rows of 2 features are few\n"
+    why = "300 rows of 2 features are few enough for their whole kernel matrix"
+    assert result.stderr == f"dask-odm: --solver auto took exact: {why}\n"
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json", "--solver", "exact", "--overwrite")
     assert result.stderr == ""
 

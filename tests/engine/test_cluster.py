@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -222,6 +225,26 @@ def test_too_little_memory_holds_both_figures(client, path):
     ):
         ODMClassifier(**SETTINGS, memory_limit="50MB").fit(path)
     assert client.run(os.getpid) == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_a_task_that_takes_more_than_its_solver_told_says_so(client):
+    cluster = replace(Cluster.current(), memory=8 << 30)
+    client.run(place_jobs.heard, logging.DEBUG)
+    try:
+        for told in (1 << 20, 6 << 30):
+            cluster = replace(cluster, told=[])
+            cluster.require(told, 1, "A lie")
+            cluster.map_chunks(place_jobs.take, [(100 << 20,)], "lies")
+    finally:
+        said = [each for some in client.run(place_jobs.heard, logging.NOTSET).values() for each in some]
+    warned = [each for each in said if each.startswith("WARNING")]
+    assert len(warned) == 1
+    assert re.search(r"A lie took 1\d\d\.\d\d MiB of memory, where 1.00 MiB were expected", warned[0])
+    assert {each for each in said if re.search(r"^DEBUG A lie took .*, of the 6.00 GiB told", each)} == {*said} - {
+        *warned
+    }
+    assert len(said) > 1
 
 
 def at_work(rows) -> TreeJob:

@@ -16,13 +16,15 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from dask.delayed import delayed
 from distributed import Client, LocalCluster, Worker
 from tries.disturbed import Disturb, DisturbedClient, cancel, restart
 from tries.things import FAMILIES, Family
 
-from dask_odm import ODMClassifier, ingest
+from dask_odm import MDDRidge, ODMClassifier, ingest
 from dask_odm.datasets import make_shells
+from dask_odm.diagnostics.maps import map_of
 from dask_odm.engine.cluster import Cluster, computed
 from dask_odm.errors import ClusterError
 from faults.table import check, raises
@@ -154,6 +156,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
     lazy = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
     frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)  # partitions' lengths have to be asked for
     model = ODMClassifier("linear", scale="standard")
+    fitted = ODMClassifier("linear").fit(X, y), MDDRidge().fit(X, X[:, 0])
+    cube = xr.DataArray(X, dims=("place", "band")).chunk({"place": 100})
 
     async def serve():
         async with Client(asynchronous=True, processes=False, n_workers=1, dashboard_address=":0"):
@@ -164,6 +168,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
                 lambda: model.fit(X, y, groups=lazy[1]),
                 lambda: ingest(lazy, tmp_path / "lazy.zarr"),
                 lambda: ingest((frame, y), tmp_path / "lazy.zarr"),
+                lambda: map_of(fitted[0], cube),
+                lambda: map_of(fitted[1], cube),
             ):
                 raises(row, call)
             ingest((X, y), tmp_path / "held.zarr")  # asks no worker

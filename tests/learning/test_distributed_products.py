@@ -21,7 +21,6 @@ from dask_odm.learning.distributed_products import ActiveRows, ClusterProducts, 
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
 from dask_odm.learning.training import memory_data
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.papers.sodm import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import blobs
@@ -101,16 +100,6 @@ def test_workers_change_no_bit(client, folder, expected, workers):
     tight = Cluster(client, workers, 1, 20 << 20, 20 << 20)
     with cluster_products(KERNEL, folder, tight) as products:
         assert asked(products) == expected
-
-
-def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
-    X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
-    write_rows(str(tmp_path), X.shape, X.dtype, [X])
-    expected = in_components(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
-    with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
-        found = in_components(products)
-        assert isinstance(found, ComponentProducts)
-        assert asked(found) == asked(expected)
 
 
 def kept_parts() -> int:

@@ -139,7 +139,11 @@ class SearchRecipe(Recipe[SearchFit]):
     """A search for the settings of all classes together. Its last fit trains the machines of more than two."""
 
     def train(self, data: TrainingData, fit: SearchFit) -> Trained:
-        return replace(train_search(data, fit), advice=None)
+        found = train_search(data, fit)
+        advice = found.advice
+        if advice is not None:  # λ was searched for, and features may still hide others
+            advice = None if advice.crowding is None else replace(advice, nothing=False)
+        return replace(found, advice=advice)
 
 
 class SearchFamily(Family[SearchFit]):

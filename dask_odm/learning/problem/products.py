@@ -7,7 +7,7 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -148,6 +148,33 @@ def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) 
     return max(Tiling(n, d, itemsize).scratch_bytes(threads, kernel), cross)
 
 
+@dataclass(frozen=True, eq=False)
+class Purpose:
+    """The purpose of kernel products, and what these and their user take.
+
+    ``what`` is a few words for messages. ``nbytes`` takes the kernel, n, d, the bytes of a feature and threads, and
+    returns the bytes that products and their user take in this process, without rows and kept tiles. ``advice`` says
+    what to do if memory does not suffice.
+    """
+
+    what: str
+    nbytes: Callable[[Kernel, int, int, int, int], int]
+    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
+
+    @classmethod
+    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
+        """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
+
+        def nbytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+            return of_row * n + products_bytes(kernel, n, d, 8, threads)
+
+        return cls(what, nbytes, advice)
+
+    def with_reserved(self, nbytes: int) -> Purpose:
+        """Return the purpose with ``nbytes`` more that its user holds in this process."""
+        return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
+
+
 @dataclass(eq=False)
 class RowProducts:
     """`Products` of ``source`` (n, d), an array, `CSRRows` or `SparseRows`, by threads of this process.
@@ -168,11 +195,6 @@ class RowProducts:
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.source.dtype)
-
-    @property
-    def here(self) -> RowProducts:
-        """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
-        return self
 
     def rows(self, index: Array) -> Any:
         return _taken(self.source, index)

@@ -25,10 +25,10 @@ from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import products_of_file, require_memory, write_rows
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
@@ -139,6 +139,21 @@ class StoredData(TrainingData):
         numbers, y, _ = self._rows_where(lambda numbers, y: keys(numbers, y) < most)
         return np.sort(numbers[np.argsort(keys(numbers, y), kind="stable")[:count]])
 
+    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+        scaling = self.seen_by(choice).scaling
+        factors = tuple(1.0 for _ in self.class_weights)
+        for block in self.store.blocks():
+            keep, y, weight = self.targets(block)
+            at = np.flatnonzero(keep)
+            if len(at):
+                X = block.X[at].astype(self.dtype, copy=False)
+                yield MemoryData(self.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+
+    def of_passes(self, values: Array) -> Array:
+        out = np.zeros((*values.shape[:-1], self.rows))
+        out[..., self.taking_part[0]] = values
+        return out
+
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
 
@@ -248,7 +263,7 @@ class StoredKernelData(KernelData):
     def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
         shape = data.rows, data.features
-        require_memory(self.kernel, shape, data.dtype, data.run, purpose, 0)  # before anything is read
+        require_memory(self.kernel, shape, data.dtype, data.run.here(), purpose, 0)  # before anything is read
         kept, _, _ = data.taking_part
 
         def taking_part() -> Iterator[Array]:
@@ -258,7 +273,7 @@ class StoredKernelData(KernelData):
 
         with scratch_folder() as folder:
             write_rows(folder, (len(kept), data.features), data.dtype, taking_part())
-            with products_of_file(self.kernel, folder, data.cluster, data.run, purpose) as products:
+            with products_of_file(self.kernel, folder, data.cluster, data.run.here(), purpose) as products:
                 yield products
 
     @contextmanager
@@ -293,7 +308,7 @@ class StoredPartitioned(PartitionedRows):
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
         write_rows(path, (rows.n, rows.d), rows.dtype, slabs(rows))
-        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
+        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run.here(), purpose) as products:
             yield products
 
     def chosen(self, rows: Array) -> tuple[Array, Array]:

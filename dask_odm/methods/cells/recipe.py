@@ -236,42 +236,51 @@ def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = m
     return data.sample(int(min(rows, rows_of_bytes(data))), seed).seen_by(choice)
 
 
+Keep = Callable[[int, SolvedBin], None]  # is called with number and solution of each bin, in any order
+
+
 def _solve_bins(
-    seen: KernelData,
-    top: CellTree,
-    solved: dict[int, SolvedBin],
-    settings: CellSettings,
-    keep: Callable[[int, SolvedBin], None],
+    seen: KernelData, top: CellTree, solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
 ) -> Any:
     """Solve the bins that are not yet ``solved``, and return the raw support rows of all, in the order of the bins.
 
-    ``keep``, which adds to those that are solved, is called with number and solution of each, in any order.
+    ``keep`` adds to those that are solved.
     """
-    data = seen.data
     left = [k for k in range(top.count) if k not in solved]
-    held = data.held
-    whole = KnownStatistics(data.statistics())
-    if held is not None:
-        bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
-        largest = int(np.bincount(bins).max())
-        held_bytes = _held(largest, data, settings)
-        # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
-        together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
-        of_cell_threads = CPU_COUNT // together
-        needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
-        cluster = data.cluster.without(data.held_bytes())
-        cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(held.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
-        factors = tuple(1.0 for _ in held.factors)
-        plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
+    solve = _solve_in_memory if isinstance(seen, MemoryKernelData) else _solve_stored
+    return solve(seen, top, left, solved, settings, keep)  # type: ignore[arg-type]
 
-        def solve(k: int) -> None:
-            # a thread that finds no other bin takes cells of this one
-            keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
 
-        run_threads(solve, left, CPU_COUNT)
-        numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
-        return held.raw(np.searchsorted(held.kept, numbers))
+def _solve_in_memory(
+    seen: MemoryKernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings,
+    keep: Keep,
+) -> Any:  # fmt: skip
+    data = seen.data
+    bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
+    largest = int(np.bincount(bins).max())
+    held_bytes = _held(largest, data, settings)
+    # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
+    together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
+    of_cell_threads = CPU_COUNT // together
+    cluster = data.cluster.without(data.held_bytes())
+    needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
+    cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
+    of_cell = replace(data.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
+    plain = replace(data.weighed(), run=of_cell, whole=KnownStatistics(data.statistics()))
+
+    def solve(k: int) -> None:
+        # a thread that finds no other bin takes cells of this one
+        keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
+
+    run_threads(solve, left, CPU_COUNT)
+    numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
+    return data.raw(np.searchsorted(data.kept, numbers))
+
+
+def _solve_stored(
+    seen: KernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
+) -> Array:
+    data = seen.data
     by_bin = GroupedPartitioner(top, top.count, settings.fit.run.seed, shuffled=False)
     with seen.partitions(by_bin) as rows:
         partitions = rows.partitions
@@ -284,15 +293,9 @@ def _solve_bins(
         available, threads = cluster.share(group)
         cluster.require(bin_bytes(largest, threads, data, settings), group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
-        last = settings.fit.last
-        start = ""
-        if last is not None:
-            start = os.path.join(partitions.path, "start-")
-            spans = slabs_of(last.rows)
-            of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), spans, CPU_COUNT)
-            save_start(start, last, np.concatenate(of_rows), top.count)
+        start = _saved_start(seen, top, partitions.path, settings)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
-        told = StoredBins(partitions, whole, settings, threads, start)
+        told = StoredBins(partitions, KnownStatistics(data.statistics()), settings, threads, start)
         for k, each in solved.items():
             save_support(partitions, k, each)
         for i in range(0, len(left), group):
@@ -308,6 +311,17 @@ def _solve_bins(
         raw = np.empty((int(ends[-1]), data.features), partitions.dtype)
         run_threads(lambda k: read_support(partitions, k, raw[ends[k] : ends[k + 1]]), range(top.count), CPU_COUNT)
         return raw
+
+
+def _saved_start(seen: KernelData, top: CellTree, folder: str, settings: CellSettings) -> str:
+    """Save the last fit's rows of every bin, for tasks; return the path prefix of the files, or "" without any."""
+    last = settings.fit.last
+    if last is None:
+        return ""
+    start = os.path.join(folder, "start-")
+    of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), slabs_of(last.rows), CPU_COUNT)
+    save_start(start, last, np.concatenate(of_rows), top.count)
+    return start
 
 
 def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:

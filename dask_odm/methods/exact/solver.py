@@ -37,7 +37,6 @@ from dask_odm.learning.problem.products import Products, RowProducts, Subset, qu
 from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.methods.exact.systems import (
     LIMITS,
@@ -169,7 +168,6 @@ class _Run:
         self.landmarks = None
         self.products: Products = self.source
         if not self.held(double=double):
-            self.products = in_components(self.source)
             self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
         else:
             held = self.source
@@ -185,7 +183,6 @@ class _Run:
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
             self.system = GramSystem(held, self.landmarks, memory.reshape(-1))
-        self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
@@ -204,7 +201,7 @@ class _Run:
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
         state = ExactState(a, scores_of(self.products, a), np.eye(1), np.zeros(self.n))
-        passes = self.share * share * (2 - share)
+        passes = share * (2 - share)
         return self._recorded(state.changed(**self._preconditioned(), passes=passes, double_since=0 if double else -1))
 
     def _preconditioned(self) -> dict[str, Array]:
@@ -414,7 +411,7 @@ class _Run:
         if found.Kx is not None:
             after[active] = inside + found.Kx
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
-        return new, after, self.share * used / products.n**2, found.slow
+        return new, after, used / products.n**2, found.slow
 
 
 def warm_up() -> None:

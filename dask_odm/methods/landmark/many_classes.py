@@ -235,9 +235,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     own = machine_pass_bytes(most, width, r, data.features)
     needed = means_bytes + data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
-    here = data.cluster if data.in_memory else fit.run.here()
-    if data.held is not None:
-        X = data.held.X
+    here = data.run.here()
+    X = data.X
+    if X is not None:
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
         needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
         if _descends(data, r):

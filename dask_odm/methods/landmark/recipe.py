@@ -18,7 +18,7 @@ from dask_odm.kernels.pivots import choose
 from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Trained,
@@ -27,7 +27,7 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
     stopped_at,
 )
-from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
 from dask_odm.methods.landmark.problem import SpanProblem
@@ -133,7 +133,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
 
     Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
     """
-    here = data.cluster if data.in_memory else fit.run.here()
+    here = data.run.here()
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     size = data.dtype.itemsize
@@ -142,7 +142,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
         shape = data.rows, data.features
-        require_memory(fit.kernel.alike, shape, data.dtype, fit.run, CERTIFICATE, data.held_bytes())
+        require_memory(fit.kernel.alike, shape, data.dtype, here, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 
@@ -284,7 +284,7 @@ def _fits(state: LandmarkState, r: int) -> bool:
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
-    if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+    if not fit.own.certify and (seen.scaled is None or not is_cheap(data.rows, len(landmarks))):
         return None
     try:
         with seen.products(CERTIFICATE) as products:

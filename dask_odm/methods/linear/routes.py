@@ -30,6 +30,7 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, grou
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import (
     Machines,
     Trained,
@@ -51,15 +52,14 @@ LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes h
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
     """Return the data as sparse rows if they are in memory, mostly zeros, and have more than a few features."""
-    held = data.held
-    if fit.loo or held is None or data.features <= MOST_FEATURES or issparse(held.X) or not is_thin(held.X):
+    if fit.loo or not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
         return data
-    return replace(held, X=as_sparse(held.X, CPU_COUNT))
+    return data if issparse(data.X) or not is_thin(data.X) else replace(data, X=as_sparse(data.X, CPU_COUNT))
 
 
 def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
-    X: Any = None if data.held is None else data.held.X
+    X = data.X
     if fit.loo or data.features <= MOST_FEATURES or not issparse(X) or not is_thin(X):
         return None
     entries = X.nnz
@@ -76,10 +76,8 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
     """
     if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
-    held = data.held
-    assert held is not None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, fit.loss(data), held.X, *held.columns(), CPU_COUNT)
+    return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
@@ -127,13 +125,12 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     Returns None for other rows, for ``pairs``, or if a start, path, checkpoint or loo is asked for. Rows that are
     scaled without a shift are swept as a scaled copy; None if sweeps of it do not converge.
     """
-    held = data.held
-    if pairs or held is None or not issparse(held.X) or data.features <= EXACT_FEATURES:
+    X = data.X
+    if pairs or not issparse(X) or data.features <= EXACT_FEATURES:
         return None
     if fit.loo or fit.run.checkpoint is not None or fit.lams or fit.starts:
         return None
     scaling = scaling_asked_for(data, fit)
-    X = held.X
     if scaling is not None:
         if scaling.shift.any():
             return None
@@ -143,7 +140,8 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
     data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     loss = BandLoss(fit.odm, data.total_weight)
-    problem = SparsePrimal(features, loss, X, held.y.astype(np.int64), held.total_weights, CPU_COUNT)
+    _, y, weight = data.taking_part
+    problem = SparsePrimal(features, loss, X, y.astype(np.int64), weight, CPU_COUNT)
     with rescaling_advised():
         found = descend_machines(problem, count, fit.solver, CPU_COUNT, report_step)
     if scaling is not None and not all(each.converged for each in found):
@@ -221,9 +219,9 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     """
     # with fewer than 512 features, the Hessian costs little
     few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
-    if not few or data.held is None or fit.start is not None:
+    X = data.X
+    if not few or X is None or fit.start is not None:
         return None
-    X = data.held.X
     if issparse(X) and features.scaling is None:
         return None
     n = data.rows

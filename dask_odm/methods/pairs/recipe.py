@@ -52,17 +52,17 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
 
     Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
-    if fit.loo or data.held is None:
+    if fit.loo or not isinstance(data, MemoryData):
         return False
     if (
-        issparse(data.held.X)
-        and not data.held.stays_sparse
+        issparse(data.X)
+        and not data.stays_sparse
         and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes
     ):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return _sizes(data.held)[1] <= AUTO.pair_rows
+    return _sizes(data)[1] <= AUTO.pair_rows
 
 
 def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = True) -> Trained | None:

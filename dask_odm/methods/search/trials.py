@@ -240,9 +240,8 @@ def trial_rows(
 
     ``groups`` are of all rows that were given.
     """
-    held = data.held
-    own = None if groups is None else groups[held.kept]
-    rest = held.y, held.weight, held.class_weights, held.kept, own
+    own = None if groups is None else groups[data.kept]
+    rest = data.y, data.weight, data.class_weights, data.kept, own
     if choice.kernel == "linear":
         features = FeatureMap(data.features, choice.bias)
         if leaves_one and features.k > EXACT_FEATURES:
@@ -251,7 +250,7 @@ def trial_rows(
             )
         if choice.scale is not None:
             features = replace(features, scaling=choice.scaling(data.statistics(), sparse=data.keeps_zeros))
-        features, X = _without_empty_columns(features, held.X)
+        features, X = _without_empty_columns(features, data.X)
         return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)
     if isinstance(seen.scaled, CSRRows):  # a sample of texts has few of all words, and landmarks are dense

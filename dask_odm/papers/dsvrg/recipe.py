@@ -124,8 +124,7 @@ def _steps(
     data: MemoryData, features: FeatureMap, fit: ODMFit, coreset: tuple[Array, Array] | None = None
 ) -> ArraySteps:
     """Return the steps over rows in memory: a scaled copy of dense rows, or sparse rows as they are."""
-    held = data.held
-    X: Any = held.X
+    X: Any = data.X
     if not issparse(X):
         X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
         features = FeatureMap(features.d, features.bias)

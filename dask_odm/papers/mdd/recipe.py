@@ -26,6 +26,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
+from dask_odm.learning.problem.products import Purpose
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     NOT_FINITE,
@@ -35,7 +36,7 @@ from dask_odm.learning.training.recipe import (
     require_finite_solution,
     rescaling_advised,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel
@@ -75,7 +76,7 @@ class MomentRecipe(Recipe[MDDFit]):
             trained = _ridge(query, sums.total(query.k), bounds, fit, data)
             if fit.n_partitions > 1:
                 return trained
-            sparse = data.held is not None and issparse(data.held.X)
+            sparse = bool(issparse(data.X))
             kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
             return replace(trained, attributes=trained.attributes | _attributes(kept))
 

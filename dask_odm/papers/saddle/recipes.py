@@ -227,9 +227,8 @@ def _by_clients(
         sources = [StoreRange(data.store, data.targets.columns, a, b) for a, b in ranges]
         each = preparation.nbytes(None, most)
     else:
-        assert data.held is not None
         codes, weights = data.columns()
-        blocks = [RowBlock(data.held.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
+        blocks = [RowBlock(data.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
         sources = [[block] for block in blocks]
         each = max(preparation.nbytes(block.X, most) for block in blocks)
     cluster = data.cluster
@@ -279,8 +278,9 @@ def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.support is not None and data.held is not None:
-        attributes["support_"] = data.held.kept[solution.support]
+    if solution.support is not None and data.in_memory:
+        _, numbers = data.row_numbers
+        attributes["support_"] = solution.support if numbers is None else numbers[solution.support]
     weights, shift = problem.query.features.raw_weights(w)
     model = LinearModel(weights[None], np.array([shift + offset]))
     return Trained(model, attributes, _warning(problem, solution, fit))

@@ -41,7 +41,7 @@ from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
-from dask_odm.learning.problem.products import scores_of
+from dask_odm.learning.problem.products import Purpose, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -57,7 +57,7 @@ from dask_odm.learning.training.recipe import (
     unfinished,
     with_coefficients,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import solver_bytes as exact_bytes

@@ -217,7 +217,7 @@ def _run_level(
         passed = [0] * len(solved)
         with cluster.cancelled_on_error(solved):
             look = delayed(partial(read_figures, job.pass_up), pure=False, traverse=False)
-            looks = [look(s) for s in solved]
+            looks = [look(s, dask_key_name=f"gaps_of_{len(nodes)}_partitions-{uuid4().hex}") for s in solved]
             for i, (solution, rows_up) in cluster.results(looks):
                 figures[i], passed[i] = solution, rows_up
                 meter.add(cluster.client is not None)  # without a client they were counted when they were solved
