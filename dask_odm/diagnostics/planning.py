@@ -186,13 +186,12 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / 1e8
         return work, seconds, thread_seconds / count / seconds
 
-    worth = 0.8  # efficiency below which more workers are not
     enough, most = 1, 2
-    while on(most)[2] >= worth:
+    while on(most)[2] >= ENOUGH:
         enough, most = most, 2 * most
     while most - enough > 1:
         middle = (enough + most) // 2
-        enough, most = (middle, most) if on(middle)[2] >= worth else (enough, middle)
+        enough, most = (middle, most) if on(middle)[2] >= ENOUGH else (enough, middle)
     work, seconds, efficiency = on(asked.workers)
     return Plan(
         solver,
