@@ -31,7 +31,7 @@ def plan(
     that need more passes than the made-up rows take longer.
     """
     from dask_odm.diagnostics.planning import Asked, measured_costs, measured_machine, planned
-    from dask_odm.engine.cluster import parse_limit
+    from dask_odm.engine.limits import parse_limit
 
     if rows < 1:
         raise click.UsageError("--rows must be positive.")

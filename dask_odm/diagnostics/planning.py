@@ -23,7 +23,8 @@ from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
-from dask_odm.engine.cluster import USABLE, Cluster, baseline_bytes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.limits import USABLE, baseline_bytes
 from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
 from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
