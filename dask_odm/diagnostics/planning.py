@@ -44,6 +44,7 @@ from dask_odm.methods.settings import Cells, Landmark
 
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
 NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
+ENOUGH = 0.8  # efficiency below which more workers are not worth it
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,12 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / 1e8
         return work, seconds, thread_seconds / count / seconds
 
-    worth = 0.8  # efficiency below which more workers are not
     enough, most = 1, 2
-    while on(most)[2] >= worth:
+    while on(most)[2] >= ENOUGH:
         enough, most = most, 2 * most
     while most - enough > 1:
         middle = (enough + most) // 2
-        enough, most = (middle, most) if on(middle)[2] >= worth else (enough, middle)
+        enough, most = (middle, most) if on(middle)[2] >= ENOUGH else (enough, middle)
     work, seconds, efficiency = on(asked.workers)
     return Plan(
         solver,
