@@ -19,7 +19,8 @@ from dask_odm.data.store.statistics import StatisticsAccumulator
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, range_facts
-from dask_odm.engine.cluster import Cluster, computed_in_order
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed_in_order
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.estimators.scoring import Scoring, scorers_of

@@ -23,7 +23,8 @@ from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
-from dask_odm.engine.cluster import USABLE, Cluster, baseline_bytes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.limits import USABLE, baseline_bytes
 from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
 from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
@@ -43,6 +44,7 @@ from dask_odm.methods.settings import Cells, Landmark
 
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
 NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
+ENOUGH = 0.8  # efficiency below which more workers are not worth it
 
 
 @dataclass(frozen=True)
@@ -185,13 +187,12 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / 1e8
         return work, seconds, thread_seconds / count / seconds
 
-    worth = 0.8  # efficiency below which more workers are not
     enough, most = 1, 2
-    while on(most)[2] >= worth:
+    while on(most)[2] >= ENOUGH:
         enough, most = most, 2 * most
     while most - enough > 1:
         middle = (enough + most) // 2
-        enough, most = (middle, most) if on(middle)[2] >= worth else (enough, middle)
+        enough, most = (middle, most) if on(middle)[2] >= ENOUGH else (enough, middle)
     work, seconds, efficiency = on(asked.workers)
     return Plan(
         solver,

@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
+from dask_odm.engine.client import active_client
 from dask_odm.estimators.cards import NotebookCard
 from dask_odm.estimators.inputs.checks import (
     as_input_error,

@@ -11,7 +11,8 @@ from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import FEW_TASKS, Cluster, spread_task
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS, spread_task
 from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolved import LazyArrays

@@ -14,7 +14,9 @@ from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client, computed
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator

@@ -18,7 +18,8 @@ from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
 from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
-from dask_odm.engine.cluster import parse_limit
+from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Attributes, Scheme
 from dask_odm.learning.training.family import Family

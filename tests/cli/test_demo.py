@@ -18,7 +18,8 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.diagnostics.summaries import plain
-from dask_odm.engine.cluster import USABLE, Cluster
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.limits import USABLE
 from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import InputError
 from dask_odm.kernels import RBF

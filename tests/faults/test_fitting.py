@@ -224,13 +224,6 @@ def test_what_reduced_hulls_are_not_made_of(row, call):
     raises(row, call)
 
 
-def test_a_refused_fit_leaves_the_model_as_it_was():
-    model = ODMClassifier(random_state=0).fit(X, Y)
-    before = model.decision_function(X)
-    raises("One class", lambda: model.fit(X, np.ones(ROWS)))
-    np.testing.assert_array_equal(model.decision_function(X), before)
-
-
 # Prediction -------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from sklearn.utils.validation import (
 from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
 from dask_odm.linalg.threads import run_threads

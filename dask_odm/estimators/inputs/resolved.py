@@ -18,7 +18,7 @@ from dask_odm.data.readers.labels import LabelEncoder, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.estimators.inputs.checks import CheckedRows, input_errors, require_finite
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
