@@ -28,7 +28,10 @@ from dask.utils import funcname
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
-from dask_odm.engine.cluster import JOINED, Cluster, pickled, spread_task, while_wanted
+from dask_odm.engine.client import while_wanted
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import pickled, spread_task
+from dask_odm.engine.runs import JOINED
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK

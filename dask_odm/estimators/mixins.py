@@ -14,7 +14,9 @@ from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client, computed
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
@@ -167,12 +169,12 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved, classes: Array | None = None) -> Any:
-        """Return the predicted class of every row; ``classes`` may have other names of them."""
+        """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
             return label_block(scores, names)
-        return map_blocks(label_block, scores, names.dtype, names)
+        return map_blocks("label", label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
@@ -190,7 +192,13 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
             found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
         else:
             counts = predicted.map_blocks(
-                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+                count_block,
+                *resolved.columns[1:],
+                classes=classes,
+                chunks=(1,),
+                dtype=object,
+                meta=np.empty(0, object),
+                token="score",
             )
             found = reduce(add, computed(counts)[0])
         found.require_common(classes)

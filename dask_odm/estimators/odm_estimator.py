@@ -371,7 +371,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     def _linked(
         self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str, of_lacking: float
     ) -> Any:
-        """Apply a function of decision values and the link, or that of pairs, for a column for every class.
+        """Apply ``plain``, or ``of_pairs`` for pairs, to decision values and the link: a column for every class.
 
         It is ``of_lacking`` for classes that had no row.
         """
@@ -410,7 +410,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         if isinstance(values, np.ndarray):
             found: Any = function(values, *arguments)
         else:
-            found = map_blocks(function, values, dtype, *arguments, columns=columns)
+            found = map_blocks(name, function, values, dtype, *arguments, columns=columns)
         return self._like(X, found, name, self.classes_)
 
     def _of_machines(self) -> ODMEstimator:

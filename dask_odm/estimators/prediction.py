@@ -18,7 +18,8 @@ from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
 from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
@@ -41,7 +42,7 @@ class Predictor(RunParameters):
     _token: str  # identifies the model in names of tasks
 
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
-        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        """Return the resolved input of a prediction or a score; raise NotFittedError before `fit`."""
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 

@@ -1,8 +1,8 @@
 """The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `loops.tile_loop` multiplies
-with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF` uses BLAS,
-which is faster then.
+`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `product_loops.tile_loop`
+multiplies with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF`
+uses BLAS, which is faster then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Panels, Sides, run_loop
 from dask_odm.kernels.loops import (
-    COLUMNS,
-    COMPUTED,
     LOG2,
     entry_loop,
     exp2_float32,
@@ -117,7 +115,7 @@ class _Radial(Kernel):
         if not isinstance(right, Panels):
             super().products(left, right, sides)
             return
-        run_loop(COMPUTED, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
+        run_loop(0, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
@@ -177,7 +175,7 @@ class RBF(_Radial):
         if isinstance(X, CSRRows):
             return super().pack_right(X)
         rows = self.with_norms(X)
-        return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
+        return Panels.of(rows, BLOCK) if self.makes_panels(X.shape[1]) else rows
 
     def float32_errors(self, X: Array) -> Array:
         # The dot product of at most d + 9 terms has 4 units of its factors and one of each term. The norms among them
@@ -204,4 +202,4 @@ class Laplacian(_Radial):
         return self._packed(X, self.gamma / LOG2)
 
     def pack_right(self, X: Array) -> Panels:
-        return Panels.of(self.pack_left(X), COLUMNS)
+        return Panels.of(self.pack_left(X), BLOCK)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
-from dask_odm.engine.cluster import parse_limit
+from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.learning.machines import Attributes, Scheme
 from dask_odm.learning.training.family import Family
@@ -135,12 +135,7 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
     nothing = learned_nothing(trained.history, lam)
-    crowding = None
-    dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
-    if fit.kernel.is_named and (nothing or dominates):
-        statistics = data.statistics()
-        variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-        crowding = crowding_feature(variance, nothing=nothing)
+    crowding = crowding_feature(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
     if crowding is None and not nothing:
         return trained
@@ -260,4 +255,4 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
     if limit is not None and exact_bytes(fit.kernel.alike, rows, features, 8, fit.run.here().threads) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
-    return "exact", f"{rows} rows of {features} features are few"
+    return "exact", f"{rows} rows of {features} features are few enough for their whole kernel matrix"

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from dask.utils import key_split
@@ -347,13 +348,17 @@ def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
 
 
 def test_names_of_tasks_group_by_what_they_do(client, path):
+    model = ODMClassifier(**SETTINGS)
     with get_task_stream(client) as stream:
-        ODMClassifier(**SETTINGS).fit(path)
+        model.fit(path)
     seen = {key_split(task["key"]) for task in stream.data}
     assert {"landmarks", "strata", "shuffle", "seal", "solve_8_partitions", "solve_1_partitions"} <= seen
     allowed = {f"solve_{n}_partitions" for n in (8, 4, 2, 1)} | {"landmarks", "groups", "strata", "shuffle", "seal"}
     allowed |= {f"{name}-shared" for name in allowed}  # what the tasks of a name are all given
-    assert seen <= allowed | {"read_figures", "pass-total"}
+    assert seen <= allowed | {f"gaps_of_{n}_partitions" for n in (8, 4, 2, 1)} | {"pass-total"}
+    rows = da.from_array(np.zeros((20, 4)), chunks=(10, 4), name="rows")
+    seen = {key_split(key) for lazy in (model.predict(path), model.predict(rows)) for key in lazy.__dask_graph__()}
+    assert {"predict", "label"} <= seen <= {"predict", "label", "model", "rows", "astype", "array-rows"}
 
 
 def test_names_of_passes_say_what_is_summed(client, path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 
 import dask
 import dask.array as da
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm import MixingClassifier, ODMClassifier, load_model
+from dask_odm import MixingClassifier, ODMClassifier
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import contaminate_labels, deal_shards, make_separable
 from dask_odm.errors import InputError, StoreError
@@ -115,16 +114,6 @@ def test_a_feature_that_says_who_is_not_learned_from(told, place, scale, tmp_pat
     assert found.shards_ == list(range(3, 3 + SHARDS))
 
 
-@pytest.mark.parametrize("local", ["perceptron", "pa1", "pa2", "odm"])
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-def test_sparse_rows_give_the_model_of_dense_ones(local, scale):
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(300, 8)) * (rng.random((300, 8)) < 0.4)
-    y = np.where(X @ rng.normal(size=8) > 0, 1, 0)
-    dense, sparse = (mixed(local=local, scale=scale, max_iter=4).fit(rows, y) for rows in (X, csr_array(X)))
-    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=1e-6, atol=1e-8)
-
-
 def test_the_shards_follow_from_the_rows_alone():
     X, y = make_separable(240, 3, dtype="float64")
     assert mixed(max_iter=1).fit(X, y).shards_ == [0, 1, 2, 3]
@@ -169,14 +158,6 @@ def test_a_checkpoint_of_other_shards_is_refused(told, tmp_path):
         with pytest.raises(StoreError, match="is of another fit"):
             mixed(max_iter=2, checkpoint=path, resume=True).fit(*told[:2], shard=sender[::-1])
         shutil.rmtree(path)
-
-
-def test_saved_with_its_shards(model, tmp_path):
-    model.save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
-    assert again.suspects_ == model.suspects_
-    assert again.shards_ == model.shards_
-    np.testing.assert_array_equal(again.shard_weights_, model.shard_weights_)
 
 
 def test_it_ends_once_no_row_moves_w():
@@ -235,17 +216,6 @@ def test_a_sender_without_a_row_that_counts_is_named(told, tmp_path, place, over
         mixed().fit(*data, shard=sender)
 
 
-def test_labels_that_are_real_targets_are_refused(told, tmp_path):
-    from dask_odm import ingest
-
-    real = np.linspace(0.0, 1.0, N)
-    with pytest.raises(InputError, match="continuous"):
-        mixed().fit(told[0], real)
-    path = ingest((told[0], real), tmp_path / "r.zarr", target="real").path
-    with pytest.raises(InputError, match="holds real targets"):
-        mixed().fit(path)
-
-
 def test_rows_that_let_weights_overflow_are_refused(told):
     with pytest.raises(InputError, match=r"beyond all bounds .*scale='minmax'"):
         mixed(fit_intercept=False).fit(told[0] * 1e-155, told[1], shard=told[2])
@@ -266,9 +236,3 @@ def test_errors_of_shards_are_those_of_the_predictions(told, intercept):
     wrong = model.predict(X) != y
     np.testing.assert_allclose(model.shard_errors_, [wrong[sender == name].mean() for name in model.shards_])
     assert intercept or not model.decision_function(X[::3]).any()
-
-
-def test_nothing_is_warned_of_in_a_plain_fit(told):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        mixed().fit(*told[:2], shard=told[2])

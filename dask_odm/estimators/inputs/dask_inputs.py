@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.sources import is_of
-from dask_odm.engine.cluster import active_client, computed_once
+from dask_odm.engine.client import active_client
+from dask_odm.engine.lazy import computed_once
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.inputs.frames import (

@@ -13,11 +13,12 @@ import pandas as pd
 from dask.base import is_dask_collection
 from scipy.sparse import issparse
 
+from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.readers.labels import LabelEncoder, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.estimators.inputs.checks import CheckedRows, input_errors, require_finite
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
@@ -28,7 +29,7 @@ from dask_odm.typing import Array
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
-BLOCK_BYTES = 16 << 20  # bytes of rows that are written to a store, or made dense, at a time
+BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
 
 
 @dataclass(frozen=True, eq=False)

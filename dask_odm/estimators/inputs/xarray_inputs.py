@@ -16,7 +16,7 @@ from dask_odm.data.cubes.cube import listed
 from dask_odm.data.cubes.tables import feature_names, oriented, sample_dimension
 from dask_odm.data.store.interchange import as_store
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import cube_to_predict, labelled_cube
 from dask_odm.estimators.inputs.dask_inputs import aligned

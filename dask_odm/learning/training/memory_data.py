@@ -18,7 +18,8 @@ from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError

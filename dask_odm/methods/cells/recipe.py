@@ -26,7 +26,8 @@ from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import FEW_TASKS, Cluster
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter

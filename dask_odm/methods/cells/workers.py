@@ -21,7 +21,7 @@ import numpy as np
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
-from dask_odm.engine.cluster import while_wanted
+from dask_odm.engine.client import while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.errors import MemoryLimitError, StoreError
 from dask_odm.learning.machines import joined_attributes, train_machines

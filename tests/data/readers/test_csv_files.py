@@ -5,37 +5,11 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, write_file
-
-
-def _table(rows: int = 150) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame(rng.normal(size=(rows, 3)) * 10.0 ** rng.integers(-20, 20, (rows, 3)), columns=["a", "b", "c"])
-    frame.insert(1, "Label", rng.choice(["yes", "no, never"], rows))
-    frame.insert(4, "w", rng.uniform(size=rows))
-    return frame
-
-
-@pytest.mark.parametrize(
-    ("separator", "block_bytes", "suffix"),
-    [("\t", 1, ""), (";", 10**6, ""), *((",", 300, suffix) for suffix in COMPRESS)],
-)
-def test_csv_is_what_pandas_wrote(tmp_path, suffix, block_bytes, separator):
-    frame = _table()
-    data = frame.to_csv(index=False, sep=separator).encode()
-    path = write_file(tmp_path / f"train.csv{suffix}", COMPRESS[suffix](data))
-    X, y, weight = read_all(path, weight="w", dtype="float64", block_bytes=block_bytes)
-    np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
-    np.testing.assert_array_equal(y, frame["Label"].to_numpy())
-    np.testing.assert_array_equal(weight, frame["w"].to_numpy())
-    source = open_source(path, weight="w")
-    assert source.feature_names == ("a", "b", "c")
-    assert source.n_features == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import lzma
 import sys
 import tarfile
 import tracemalloc
@@ -26,18 +25,6 @@ def test_labels_may_be_left_out(tmp_path):
     assert read_all(write_file(tmp_path / "a.svm", "1 1:1\n"), label=False)[1] is None
     assert read_all(write_file(tmp_path / "a.csv", "1,2\n"), label=False)[0].tolist() == [[1, 2]]
     assert read_all((np.ones((2, 2)), [0, 1]), label=False)[1] is None
-
-
-@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npy", "a.npz", "a"])
-def test_files_that_are_not_there_or_empty(tmp_path, name):
-    with pytest.raises(InputError, match=rf"{name}: No such file"):
-        open_source(tmp_path / name)
-    write_file(tmp_path / name, b"")
-    with pytest.raises(InputError, match=f"{name}: the file is empty"):
-        open_source(tmp_path / name)
-    (tmp_path / f"folder{name}").mkdir()
-    with pytest.raises(InputError, match=r"is a folder without data files"):
-        open_source(tmp_path / f"folder{name}")
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
@@ -236,22 +223,6 @@ def test_nearly_right_text_is_the_same_in_any_blocks(tmp_path_factory, text, blo
         assert small == large
 
 
-def test_positions_reach_the_size(tmp_path):
-    """Progress ends at a hundred per cent, for every kind of source."""
-    np.save(tmp_path / "a.npy", np.ones((100, 3)))
-    sources = [
-        write_file(tmp_path / "a.svm.xz", lzma.compress(libsvm_bytes())),
-        [write_file(tmp_path / "a.csv", "1,2\n" * 500), write_file(tmp_path / "b.csv", "1,2\n" * 70)],
-        tmp_path / "a.npy",
-        np.ones((100, 3)),
-    ]
-    for item in sources:
-        source = open_source(item, block_bytes=400)
-        positions = [block.position for block in source.blocks()]
-        assert positions == sorted(positions)
-        assert positions[-1] == source.size
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.npz", "a.npy"])
 def test_python_holds_a_few_blocks_only(tmp_path, name):
@@ -279,13 +250,3 @@ def test_python_holds_a_few_blocks_only(tmp_path, name):
     peak(100)  # what is imported or cached once
     small, large = peak(3_000), peak(15_000)
     assert large < 1.3 * small + block
-
-
-@pytest.mark.parametrize("name", ["svmguide1.train", "iris", "a7a.test", "madelon.test"])
-def test_real_files(data_dir, load_svm, name):
-    X, y = load_svm(name)
-    path = data_dir / f"{name}.svm.xz"
-    rows, labels, _ = read_all(path, n_features=X.shape[1], dtype="float64", block_bytes=100_000)
-    np.testing.assert_array_equal(rows, X)
-    np.testing.assert_array_equal(labels, y)
-    assert open_source(path).n_features == np.flatnonzero(X.any(axis=0))[-1] + 1

@@ -53,37 +53,6 @@ def test_dask_arrays(tmp_path, rows, labels, block_bytes):
     assert store.feature_names is None
 
 
-def test_a_dask_array_with_its_label_in_a_column():
-    table = da.from_array(np.column_stack([X, np.arange(100)]), chunks=(40, 2))
-    rows, labels, _ = read_all(table, label=-1, dtype="float64")
-    np.testing.assert_array_equal(rows, X)
-    np.testing.assert_array_equal(labels, np.arange(100))
-
-
-@pytest.mark.parametrize(("npartitions", "block_bytes"), [(1, 10**6), (4, 1), (4, 200)])
-def test_dask_frames(tmp_path, npartitions, block_bytes):
-    lazy = dd.from_pandas(FRAME, npartitions=npartitions)
-    store = ingest(
-        lazy, tmp_path / "a.zarr", label="kind", weight="w", dtype="float64", block_bytes=block_bytes, chunk_rows=17
-    )
-    found, labels = stored(store)
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_column("weight"), W)
-    assert store.feature_names == ("a", "b", "c")
-    for series in (
-        lazy["kind"],
-        lazy["kind"].repartition(npartitions=2),
-        Y,
-        lazy["kind"].astype(object).to_dask_array(),
-    ):
-        found, labels, weight = read_all((lazy[["a", "b"]], series), weight=lazy["w"], block_bytes=block_bytes)
-        np.testing.assert_array_equal(found, X[:, :2].astype("float32"))
-        np.testing.assert_array_equal(labels, Y)
-        np.testing.assert_array_equal(weight, W)
-    assert open_source((lazy[["a", "b"]], lazy["kind"])).label_name == "y"
-
-
 def test_one_partition_is_computed_at_a_time_and_once():
     seen: list[int] = []
 
@@ -177,18 +146,6 @@ def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = No
     return dataset if chunks is None else dataset.chunk(chunks)
 
 
-@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
-@pytest.mark.parametrize("order", [("sample", "feature"), ("feature", "sample")])
-@pytest.mark.parametrize("chunks", [None, {"sample": 30}, {"sample": 45, "feature": 2}])
-def test_datasets(tmp_path, order, chunks, block_bytes):
-    store = ingest(_dataset(order, chunks), tmp_path / "a.zarr", dtype="float64", block_bytes=block_bytes)
-    found, labels = stored(store)
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_column("weight"), W)
-    assert store.feature_names == ("a", "b", "c")
-
-
 def test_variables_of_other_names():
     dataset = _dataset().rename({"weight": "importance"})
     source = open_source(dataset, label="other", weight="importance")
@@ -238,23 +195,6 @@ def test_samples_are_along_the_dimension_of_y_else_sample_else_the_first(chunked
 def test_objects_that_cannot_be_read(source, options, message):
     with pytest.raises(InputError, match=message):
         read_all(source, **options)
-
-
-def test_missing_values_of_a_dataset():
-    dataset = _dataset().copy(deep=True)
-    dataset["X"][4, 1] = np.nan
-    with pytest.raises(InputError, match=r"the Dataset: missing values in column 'b' \(1 row\), first at row 4;"):
-        read_all(dataset)
-    np.testing.assert_array_equal(read_all(dataset, drop_missing=True, dtype="float64")[0], np.delete(X, 4, axis=0))
-
-
-def test_rows_selected_from_a_store(tmp_path):
-    ingest(_dataset(), tmp_path / "a.zarr", dtype="float64", chunk_rows=30)
-    part = open_store(tmp_path / "a.zarr").isel(sample=slice(10, 90, 2), feature=[2, 0])
-    store = ingest(part, tmp_path / "b.zarr", dtype="float64", block_bytes=100)
-    np.testing.assert_array_equal(stored(store)[0], X[10:90:2][:, [2, 0]])
-    np.testing.assert_array_equal(stored(store)[1], Y[10:90:2])
-    assert store.feature_names == ("c", "a")
 
 
 @pytest.mark.parametrize("how", ["weight", "labels in memory", "a column"])

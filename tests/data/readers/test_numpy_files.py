@@ -34,19 +34,6 @@ def test_npy_labels_from_a_column_or_beside(tmp_path):
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
-def test_npz(tmp_path, save, block_bytes):
-    rng = np.random.default_rng(0)
-    arrays = {"X": rng.normal(size=(50, 4)), "y": rng.choice(["a", "b"], 50), "weight": rng.uniform(size=50)}
-    save(tmp_path / "a.npz", **arrays, other=np.arange(50))
-    X, y, weight = read_all(tmp_path / "a.npz", dtype="float64", block_bytes=block_bytes)
-    np.testing.assert_array_equal(X, arrays["X"], strict=True)
-    np.testing.assert_array_equal(y, arrays["y"])
-    np.testing.assert_array_equal(weight, arrays["weight"])
-    assert read_all(tmp_path / "a.npz", label="other")[1].tolist() == list(range(50))
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
 def test_npz_of_columns(tmp_path, save, block_bytes):
     X = np.asfortranarray(np.random.default_rng(0).normal(size=(50, 4)))
     save(tmp_path / "a.npz", X=X, y=np.arange(50))
@@ -78,15 +65,6 @@ def test_masked_entries_are_missing():
     rows, labels, _ = read_all((X, y), drop_missing=True)
     np.testing.assert_array_equal(rows, np.asarray(X)[[0, 1, 3, 4]])
     assert labels.tolist() == [0, 1, 1, 0]
-
-
-def test_arrays_in_memory():
-    X = np.arange(12).reshape(6, 2)
-    rows, y, weight = read_all((X, [1, 2, 1, 2, 1, 2]), weight=np.ones(6), block_bytes=20)
-    np.testing.assert_array_equal(rows, X.astype(np.float32), strict=True)
-    assert y.tolist() == [1, 2, 1, 2, 1, 2]
-    assert weight.tolist() == [1.0] * 6
-    assert read_all(X, label=1)[1].tolist() == X[:, 1].tolist()
 
 
 @pytest.mark.parametrize(

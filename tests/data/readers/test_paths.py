@@ -13,7 +13,7 @@ import xarray as xr
 import zarr
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import detect_format, find_files, open_source
+from dask_odm.data.readers.formats import find_files, open_source
 from dask_odm.data.readers.lines import PipedText
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
@@ -57,21 +57,6 @@ def test_what_finds_nothing(tmp_path):
         find_files(tmp_path)
     with pytest.raises(InputError, match="files of different formats"):
         open_source([write_file(tmp_path / "a.csv", "1,2\n"), write_file(tmp_path / "b.svm", "1 1:1\n")])
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"PAR1....", "parquet"),
-        (b"ARROW1..", "arrow"),
-        (b"\x93NUMPY..", "numpy"),
-        (b"1:0.5 2:3\n", "libsvm"),
-        (b"3:0.5\n", "libsvm"),
-        (b"2020-01-01 10:30,5\n", "csv"),
-    ],
-)
-def test_formats_are_told_by_content(tmp_path, content, expected):
-    assert detect_format(write_file(tmp_path / "data", content)) == expected
 
 
 # Standard input ---------------------------------------------------------------------------------------------

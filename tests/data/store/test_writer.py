@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +27,7 @@ from dask_odm.data.store.layout import (
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
-from data.stores import FEATURES, ROWS, made_up_rows, write_store
+from data.stores import made_up_rows, write_store
 
 
 def _write_parts(path: Path, *parts: tuple, end: dict | None = None, **options) -> Store:
@@ -51,24 +50,6 @@ def _zarr_copy(store: Store, folder: Path) -> Path:
         )  # fmt: skip
         copy[:] = source[:]
     return folder
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("compression", [None, "zstd"])
-def test_what_is_written_is_read(tmp_path, dtype, compression):
-    store = write_store(tmp_path / "a.zarr", dtype=dtype, compression=compression)
-    X, codes, weight = made_up_rows()
-    blocks = [store.read(i) for i in range(store.n_chunks)]
-    assert [block.first for block in blocks] == [0, 300, 600, 900]
-    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X.astype(dtype), strict=True)
-    np.testing.assert_array_equal(np.concatenate([block.weight for block in blocks]), weight)
-    np.testing.assert_array_equal(store.read_column("y"), codes.astype(np.int8), strict=True)
-    np.testing.assert_array_equal(store.read_column("weight"), weight)
-    assert (store.rows, store.features, store.dtype) == (ROWS, FEATURES, np.dtype(dtype))
-    assert store.classes == ("no", "yes")
-    assert store.class_counts == tuple(np.bincount(codes))
-    assert store.feature_names == ("a", "b", "c", "δ", "e f")
-    assert store.source == "made up"
 
 
 def test_files_are_those_zarr_writes(pristine, tmp_path):
@@ -121,17 +102,6 @@ def test_codes_take_the_smallest_type(tmp_path, classes, dtype):
     np.testing.assert_array_equal(store.read_column("y"), codes.astype(dtype), strict=True)
 
 
-def test_a_store_without_labels(tmp_path):
-    with StoreWriter(tmp_path / "a.zarr") as writer:
-        writer.append(np.ones((3, 2)))
-        store = writer.finish()
-    block = store.read(0)
-    assert (block.y, block.weight, store.classes, store.feature_names) == (None, None, None, None)
-    assert store.read_column("y") is None
-    assert store.read_column("weight") is None
-    assert set(xr.open_zarr(store.path).data_vars) == {"X"}
-
-
 @pytest.mark.parametrize("features", [1, 3, 18, 2000, 100_000, 1_900_000])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_default_chunks_have_8_to_16_megabytes(features, dtype):
@@ -165,13 +135,6 @@ def test_same_rows_same_digest_other_rows_other_digest(tmp_path):
 # Writing -------------------------------------------------------------------------------------------------
 
 
-def test_an_existing_output_is_refused(store):
-    before = store.digest
-    with pytest.raises(InputError, match=r"exists; pass overwrite=True \(--overwrite\)"), StoreWriter(store.path):
-        pass
-    assert Store.open(store.path).digest == before
-
-
 def test_overwriting_replaces_only_when_complete(tmp_path):
     old = write_store(tmp_path / "a.zarr")
 
@@ -202,11 +165,6 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path, content):
     ):
         pass
     assert all((tmp_path / "mine" / name).exists() for name in content)
-
-
-def test_a_missing_parent_is_named(tmp_path):
-    with pytest.raises(InputError, match="there is no folder"), StoreWriter(tmp_path / "x/y.zarr"):
-        pass
 
 
 @pytest.mark.parametrize("call", ["mkdir", "fsync", "rename", "replace"])

@@ -12,7 +12,6 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from dask_odm import MemoryLimitError, ODMClassifier
 from dask_odm.errors import InputError
-from dask_odm.events import IterationFinished
 from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.landmark import many_classes
@@ -217,23 +216,6 @@ def test_rows_are_left_out_as_by_exact_machines(rows, scheme, tmp_path):
 def test_an_early_end_is_a_warning(rows):
     with pytest.warns(UserWarning, match="5 of 5 machines stopped short"):
         model(max_iter=1, multi_class="ovr").fit(*rows)
-
-
-def test_a_lost_fit_goes_on_to_the_same_bits(rows, tmp_path):
-    X, y = rows
-    checkpoint = str(tmp_path / "c")
-    settings = {"dtype": "float32", "multi_class": "ovr", "gamma": 0.003, "lam": 1e5}  # descent ends early
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 3:
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        model(checkpoint=checkpoint, callbacks=[lose], **settings).fit(X, y)
-    rest = model(checkpoint=checkpoint, resume=True, **settings).fit(X, y)
-    whole = model(**settings).fit(X, y)
-    np.testing.assert_array_equal(rest.dual_coef_, whole.dual_coef_)
-    assert [record["gap"] for record in rest.history_] == [record["gap"] for record in whole.history_]
 
 
 def test_refused(rows):

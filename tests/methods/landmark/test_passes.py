@@ -156,27 +156,6 @@ def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp
     client.wait_for_workers(2, timeout=60)
 
 
-def test_a_lost_fit_goes_on_from_its_checkpoint_to_the_same_bits(store, tmp_path, without_workers):
-    path = str(tmp_path / "c")
-
-    class LostError(Exception):
-        pass
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise LostError
-
-    with without_workers():
-        whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
-        with pytest.raises(LostError):
-            ODMClassifier(checkpoint=path, callbacks=[lose], **SETTINGS).fit(store.path)
-        heard: list = []
-        rest = ODMClassifier(checkpoint=path, resume=True, callbacks=[heard.append], **SETTINGS).fit(store.path)
-    assert bits(rest) == whole
-    told = [e.iteration for e in heard if isinstance(e, IterationFinished)]
-    assert told[0] > 0, "it began anew"
-
-
 def test_what_does_not_fit_is_refused_with_both_figures(store, monkeypatch):
     monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, *given: Cluster(None, 1, 2, 200_000, 400_000)))
     with pytest.raises(MemoryLimitError, match=r"needs .* per task, but only .* of a worker's limit"):
