@@ -145,7 +145,7 @@ def _run(
     resume, save = open_steps(steps or name, data.fingerprint, fit, SVRGState)
     if resume is not None:
         shaped = resume.w.shape == (features.k,) and resume.before.shape == (2, features.k)
-        counted = resume.epoch == len(resume.history) and min(resume.passes, resume.seconds, resume.hops) >= 0
+        counted = resume.epoch == len(resume.history) and min(resume.passes, resume.hops) >= 0
         require_state(fit, shaped and counted and (resume.smoothness is None or resume.smoothness > 0))
     solver = SVRG(name, problem, fit.solver, fit.own.step_size, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))
