@@ -192,7 +192,7 @@ class CsvSource(TableSource):
         return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
 
     def _complaint(self, fields: list[str], most: int = 3) -> str | None:
-        """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
+        """Return what is wrong with a line, naming at most ``most`` columns that are not numbers; None if all are."""
         columns = self._columns
         if len(fields) != self._count:
             return f"{len(fields)} fields, but there are {self._count} columns."

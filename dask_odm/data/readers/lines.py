@@ -138,7 +138,7 @@ class PipedText(str):
     pipe: _Pipe
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
-        """Make the name, and keep its stream."""
+        """Make a path of this ``name`` that carries its stream."""
         piped = super().__new__(cls, name)
         piped.pipe = _Pipe(stream)
         return piped

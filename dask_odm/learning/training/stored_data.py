@@ -38,6 +38,7 @@ from dask_odm.typing import Array
 class StoredData(TrainingData):
     """Training data of the rows of a store that ``targets`` keeps."""
 
+    X = None
     run: FitRun
     store: Store
     targets: Targets

@@ -39,7 +39,7 @@ class TrainingData(ABC):
     """Rows that take part in a fit, with their targets and weights."""
 
     run: FitRun
-    X: Any = None  # raw rows (n, d) in memory, an array or csr_array; None for a store
+    X: Any  # raw rows (n, d) in memory, an array or csr_array; None for a store
     whole: HasStatistics | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
 
     @property

@@ -12,7 +12,7 @@ import pytest
 
 from dask_odm import InputError, StoreError
 from dask_odm.data.store.records import read_record
-from dask_odm.learning.solution import step_record
+from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.checkpoints import open_checkpoint, open_steps, save_checkpoint, sole_writer
 from dask_odm.learning.training.run import FitRun
 
@@ -52,7 +52,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, known):
         known,
         4,
         True,
-        [step_record(0, 0.1, 1.0, 1.0, 0.5)],
+        [StepClock().record(0, 0.1, 1.0, 1.0, seconds=0.5)],
     )
     start, save = open_steps("toy", lambda: "rows", settings(path, resume=False), ToyState)
     assert start is None
@@ -76,7 +76,7 @@ def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):
 
     path = str(tmp_path / "c")
     _, save = open_steps("toy", lambda: "rows", settings(path, resume=False), Older)
-    save(Older(np.ones(3), 1, [step_record(0, 0.1, 1.0, 1.0, 0.5)]))
+    save(Older(np.ones(3), 1, [StepClock().record(0, 0.1, 1.0, 1.0, seconds=0.5)]))
     with pytest.raises(
         StoreError, match=r"checkpoint '.*c' holds no state of this solver .*; remove it to start afresh"
     ):
