@@ -25,13 +25,12 @@ from uuid import uuid4
 import numpy as np
 from dask.utils import funcname
 
-from dask_odm.data.rows.scaling import Scaling
+from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
 from dask_odm.engine.client import while_wanted
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.futures import pickled, spread_task
-from dask_odm.engine.runs import JOINED
+from dask_odm.engine.futures import JOINED, pickled, spread_task
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
 from dask_odm.kernels.base import BLOCK
@@ -44,9 +43,8 @@ CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; el
 SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
 RUN_PIECES = 32  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
 RUN_NODES = 2 * RUN_PIECES.bit_length()  # of the tree of sums, that a run has at most, if it has no more pieces
-CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
-SENT_BYTES = 512 << 20  # the most bytes of questions that the scheduler sends with the tasks of a pass
-CLIENT_TASKS = 32  # the most tasks whose sums the client adds up, even if they are small
+SENT_BYTES = 8 * COPIED_BYTES  # the most bytes of questions that the scheduler sends with the tasks of a pass
+CLIENT_TASKS = 4 * JOINED  # the most tasks whose sums the client adds up, even if they are small
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
@@ -218,7 +216,7 @@ class StorePasses:
         nodes = 2 * groups.bit_length()
         aligned = 4 * JOINED * nodes * (nbytes or 0) > available
         levels = [group_runs(groups, self.cluster.slots, aligned=aligned)]
-        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nodes * nbytes)))
+        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, COPIED_BYTES // max(1, nodes * nbytes)))
         while len(levels[-1]) > most or len(levels) == kept:
             levels.append([range(runs[0].start, runs[-1].stop) for runs in _neighbours(levels[-1])])
         return levels
