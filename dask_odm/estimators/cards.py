@@ -1,4 +1,4 @@
-"""What a notebook shows of an estimator: its diagram, its page, and a card of what was learned."""
+"""The notebook display of an estimator: its diagram, its page, and a card of what was learned."""
 
 from __future__ import annotations
 

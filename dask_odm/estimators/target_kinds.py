@@ -1,4 +1,4 @@
-"""What an estimator learns about each row: its class, a real value, or only that it is there.
+"""Kinds of what an estimator learns about each row: its class, a real value, or only that it is there.
 
 Each kind checks training rows, makes the training data of a fit, and shapes the fitted attributes of a model.
 """
