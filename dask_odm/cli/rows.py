@@ -147,7 +147,7 @@ row_options = gathered("rows", RowOptions)
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, and a source of labelled rows to hold it against, with the options of reading them."""
+    """A model, and labelled rows to compare it with, with the options of reading them."""
 
     model: str
     source: str

@@ -311,7 +311,7 @@ class Evaluation:
         }
 
     def table(self, most: int = 8) -> str:
-        """Return the confusion counts with a line for each true class; of labels that the model lacks, ``most``.
+        """Return a line of counts for each true class, and for at most ``most`` labels that the model lacks.
 
         Of more than 60 classes, return the most frequent mistakes.
         """

@@ -130,7 +130,7 @@ def _name(store: Store) -> str:
 
 
 def _pair(rows: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Return rows and labels of a tuple of both; raise InputError for any other."""
+    """Return the rows and labels of a tuple of two; raise InputError for any other tuple."""
     if len(rows) != 2:
         raise InputError(f"report takes rows and labels as (X, y). Got a tuple of {len(rows)}.")
     return rows
@@ -160,13 +160,13 @@ class _Rows:
 
     @classmethod
     def of_store(cls, model: Any, store: Store) -> _Rows:
-        """Return rows that are a store."""
+        """Build the labelled rows of a store."""
         judge = None if store.is_sparse else partial(permutation_importance, model, store)
         return cls(store, _name(store), store.features, judge)
 
     @classmethod
     def of(cls, steps: Steps, model: Any, resolved: Any, scratch: ExitStack) -> _Rows:
-        """Return rows of any kind. What has to be written for them lasts as long as ``scratch``."""
+        """Build labelled rows from any input. Files that this needs last as long as ``scratch``."""
         if isinstance(resolved, Store) and not steps:
             return cls.of_store(model, resolved)
         folder = scratch.enter_context(scratch_folder())

@@ -82,7 +82,7 @@ def of_search(model: Any) -> Iterable[str]:
 
 
 def scores(model: Any, found: Any, store: Store) -> Iterable[str]:
-    """Yield the scores on the store beside that of the training rows, left out."""
+    """Yield the scores on the store, beside the leave-one-out score of the training rows."""
     facts = found.facts()
     if isinstance(found, Evaluation):
         facts["largest_class"] = float(found.counts.sum(axis=1).max()) / found.rows
@@ -143,7 +143,7 @@ class Unseen:
 
     @classmethod
     def of(cls, model: Any) -> Unseen | None:
-        """Return those from which the sets of a model were made; None of other than two classes, or without."""
+        """Return the held-out decision values behind a binary model's prediction sets, or None."""
         conformity = getattr(model, "conformity_", None)
         if conformity is None or len(model.classes_) != 2:
             return None

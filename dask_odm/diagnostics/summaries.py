@@ -87,7 +87,7 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 
 
 def search_facts(model: Any) -> dict[str, Any]:
-    """Return what a search found and, unless the model was loaded from a file, tried; empty for other models."""
+    """Return the settings that a search found and, unless the model is from a file, tried; empty for other models."""
     tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
     names = ("best_params", "best_score", "nested_score", *tried)
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}

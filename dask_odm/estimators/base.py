@@ -71,7 +71,7 @@ class StoreEstimator(NotebookCard, Predictor):
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
-        """Return the settings of one fit, including ``run``; ``more`` are arguments of methods such as `alpha_path`."""
+        """Return the settings of one fit with its ``run``; ``more`` are arguments of methods such as `alpha_path`."""
         raise NotImplementedError
 
     # Fitting ---------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class StoreEstimator(NotebookCard, Predictor):
         return Schema(store.features, store.feature_names, dimension, classes, cube, store.text_recipe, store.rows)
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
-        """Return what is kept of a cube: the meanings of its labels only if these are learned."""
+        """Return the cube without the meanings of its labels, if these are not learned."""
         return cube if self._targets.needs_labels else replace(cube, words={})
 
     def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:

@@ -49,7 +49,7 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
 def map_blocks(
     name: str, function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0
 ) -> Any:
-    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results.
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` if not 0.
 
     A dashboard shows the tasks by ``name``.
     """

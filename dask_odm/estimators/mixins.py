@@ -169,7 +169,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved, classes: Array | None = None) -> Any:
-        """Return the predicted class of every row; ``classes`` may have other names of them."""
+        """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):

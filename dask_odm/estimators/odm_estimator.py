@@ -371,7 +371,7 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
     def _linked(
         self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str, of_lacking: float
     ) -> Any:
-        """Apply a function of decision values and the link, or that of pairs, for a column for every class.
+        """Apply ``plain``, or ``of_pairs`` for pairs, to decision values and the link: a column for every class.
 
         It is ``of_lacking`` for classes that had no row.
         """

@@ -42,7 +42,7 @@ class Predictor(RunParameters):
     _token: str  # identifies the model in names of tasks
 
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
-        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        """Return the resolved input of a prediction or a score; raise NotFittedError before `fit`."""
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 

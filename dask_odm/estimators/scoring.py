@@ -115,7 +115,7 @@ class Scoring:
 
 
 def best_threshold(score: Callable[[Array], float], values: Array) -> float:
-    """Return the threshold for which ``score(values - threshold)`` is largest, of many the nearest to 0.
+    """Return the threshold for which ``score(values - threshold)`` is largest; of several, the nearest to 0.
 
     Tried are 0, one on either side of all values (n,), and up to 400 others, each between two values, as far
     apart in ranks as can be.
@@ -128,7 +128,7 @@ def best_threshold(score: Callable[[Array], float], values: Array) -> float:
 
 
 def share_threshold(values: Array, weight: Array, share: float) -> float:
-    """Return the threshold above which the ``values`` (n,) of a ``share`` of the ``weight`` (n,) are, or as near to it.
+    """Return the threshold above which the ``values`` (n,) of about a ``share`` of the ``weight`` (n,) lie.
 
     Raises InputError if the share is not between 0 and 1.
     """
@@ -148,7 +148,7 @@ def _between(values: Array) -> Array:
 
 
 def scorers_of(scoring: Any) -> dict[str, Scorer]:
-    """Return scorers by name: of a scorer or its name, of several, or of a dictionary.
+    """Return scorers by name, from a scorer, its name, several of these, or a dictionary.
 
     Raises InputError for a name that scikit-learn does not know, and for anything else.
     """

@@ -64,7 +64,7 @@ class Model(ABC):
 
     @property
     def own_outputs(self) -> int:
-        """Values per row of what the machines tell apart."""
+        """Values per row for the classes that the machines learned; `lacking` ones have no machine."""
         return self.pairs or len(self.intercept)
 
     @property
@@ -116,7 +116,7 @@ def most_rows(d: int) -> int:
 
 
 def predicting_bytes(kernel: Kernel, support: int, n: int, d: int, threads: int, *, single: bool = True) -> int:
-    """Return the bytes that predictions of ``n`` rows take by so many ``support`` rows, beside these.
+    """Return the bytes that predicting ``n`` rows takes, besides the model's ``support`` rows themselves.
 
     Rows of a ``single`` precision may be predicted in float64, and are scaled first.
     """
@@ -334,7 +334,7 @@ class KernelModel(Model):
         values[machines] += coefficients @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any], *, sparse: bool) -> Iterator[tuple[Tiles, list[SupportTile]]]:
-        """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
+        """Yield bounded parts of the support rows: the object that computes their tiles, and the packed tiles."""
         n, d = self.support.shape
         held = sparse and isinstance(self.support, SparseRows)
         most = 4096 if held else max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
@@ -363,7 +363,7 @@ class KernelModel(Model):
                 yield some, machines, coefficients[machines]
 
     def _steps(self, first: int, last: int) -> Iterator[slice]:
-        """Yield the numbers from ``first`` to ``last``, few at a time of one class, which few machines know."""
+        """Yield slices from ``first`` to ``last``, short ones with pairs, since few machines share a class's rows."""
         step = 256 if self.pairs else max(1, last - first)
         for start in range(first, last, step):
             yield slice(start, min(start + step, last))

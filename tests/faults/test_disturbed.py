@@ -126,7 +126,7 @@ def wait(_: object = None) -> None:
 @pytest.mark.parametrize("ask", ["results", "each", "score"])
 @pytest.mark.parametrize("way", WAYS)
 def test_work_that_is_waited_for(threads, way, ask):
-    """The message is that of docs/errors.md, whatever Dask says, and it comes at once."""
+    """The message is that of docs/errors.toml, whatever Dask says, and it comes at once."""
     how = {"close": Client.close, "restart": threads.restart, "cancel": cancel}[way]
 
     def disturb() -> None:

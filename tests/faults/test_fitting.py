@@ -284,6 +284,12 @@ def test_texts_and_rows_of_other_texts(tmp_path):
     assert not (tmp_path / "p.csv").exists()
 
 
+def test_integers_of_polars_that_pyarrow_cannot_read():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": polars.Series(MANY[:ROWS], dtype=polars.Int128)})
+    raises("Integers of 128 bits", lambda: ODMClassifier().fit(frame, Y))
+
+
 # Numbers that are finite, and yet too much ------------------------------------------------------------------
 
 EXTREMES = {

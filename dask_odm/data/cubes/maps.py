@@ -45,7 +45,7 @@ def mapped(
 
 
 def map_bytes(cube: Cube, answers: AnswerFormat, rows: int) -> int:
-    """Return the peak bytes of a task that answers a block of so many rows.
+    """Return the peak bytes of a task that answers a block of ``rows`` rows.
 
     It holds the block, its answers, and of one slab the rows, the complete ones, and what a model makes of them.
     """

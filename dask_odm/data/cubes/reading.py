@@ -76,7 +76,7 @@ class _Part:
     labels: Array
 
     def read(self, rows: BlockFormat) -> Any:
-        """Return what `complete_rows` returns of this block, delayed if anything is."""
+        """Call `complete_rows` on this block, delayed if anything is."""
         arguments = (rows, self.positions, tuple(self.columns), *self.columns.values(), *self.arrays)
         return _called(complete_rows, arguments)
 
@@ -167,7 +167,7 @@ class LabelledCube:
         return self.cube.features * self.cube.dtype.itemsize
 
     def task_bytes(self, rows: int) -> int:
-        """Return the peak bytes of a task that reads a block of so many rows, and takes its labelled rows.
+        """Return the peak bytes of a task that reads a block of ``rows`` rows, and takes its labelled rows.
 
         Those are there twice if some of them miss a feature.
         """
@@ -180,7 +180,7 @@ class LabelledCube:
         return found if len(self.parts) == 1 else found.taken(np.argsort(found.numbers, kind="stable"))
 
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
-        """Read the labelled rows in the order of the blocks, so many blocks at once as have 16 MiB of them.
+        """Read the labelled rows in the order of the blocks, with 16 MiB of blocks at once.
 
         How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """

@@ -178,7 +178,7 @@ def weighted_counts(counts: Store, recipe: TextRecipe, **options: Any) -> TableS
 
 
 def _rows_of_store(store: Store, reading: Reading, made: Callable[[Any], Any]) -> TableSource:
-    """Return what is ``made`` of the rows of a store, with its labels, weights and coordinates, as a source."""
+    """Return a store's rows as a source, each block as ``made`` returns it, with labels, weights and coordinates."""
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
     labelled = reading.label is not False and store.y_kind is not None

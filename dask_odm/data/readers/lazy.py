@@ -158,7 +158,7 @@ class _Column:
             self._count += len(self._held[-1])
 
     def take(self, rows: int) -> npt.NDArray[Any] | None:
-        """Return so many rows that follow, or all if they are fewer."""
+        """Return the next ``rows`` rows, or all that are left."""
         if not self._exists:
             return None
         while self._count < rows and self._parts:
@@ -170,7 +170,7 @@ class _Column:
         return held[0][:rows]
 
     def require(self, where: str, what: str, rows: int) -> None:
-        """Raise InputError unless all rows were taken, of which there are so many."""
+        """Raise InputError unless ``rows`` rows were taken and none is left."""
         if self._exists:
             left = self._count + sum(len(computed(part)[0]) for part in self._parts)
             if left or self._taken != rows:

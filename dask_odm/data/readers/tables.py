@@ -345,7 +345,7 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
 
 
 def pandas_kind(column: Any) -> tuple[str, str]:
-    """Return what a column has (``number``, string, boolean, date, span, time or other), and the name of its type.
+    """Return the kind of a column (``number``, string, boolean, date, span, time or other), and the name of its type.
 
     An object column has what its values are; without rows, nobody knows.
     """

@@ -45,7 +45,7 @@ class Splitter:
     groups: Array | None = None
 
     def splits(self, data: TrainingData) -> Given:
-        """Split the rows that take part. The splits have the rows' numbers among all rows that the user gave.
+        """Split the rows that take part, and return their numbers among all rows that the user gave.
 
         Raises InputError if there is not a group for each of those, or if the splitter cannot split.
         """
@@ -95,7 +95,7 @@ class SearchFit:
 
     @property
     def score(self) -> Score:
-        """The scores of left-out rows, that which decides first."""
+        """Scores of left-out rows, the deciding one first."""
         if self.scorers is None:
             return accuracy
         assert self.classes is not None
@@ -220,7 +220,7 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 
 
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
-    """Whether the state from a checkpoint belongs to a search by these splits and so many scores."""
+    """Whether the state from a checkpoint belongs to a search by these splits and this number of scores."""
     tried = len(state.history)
     width = splits.count if splits.count > 1 else 1 + PARTS
     return state.scores.shape == (tried, scores, width) and state.points.shape == (tried, 6)
@@ -280,7 +280,7 @@ class _Trials(SampleTrials):
 
     @property
     def _many(self) -> bool:
-        """Whether the last stage is of all rows: the order of rows depends on what landmarks leave of the kernel."""
+        """Whether the last stage is of all rows: with two classes and no splits, landmarks disturb the rows' order."""
         ordered = not self.sides and self._splits.cv is None and len(self._data.class_weights) == 2
         return super()._many or ordered
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from dask_odm.engine.futures import FEW_TASKS
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.events import Meter
-from dask_odm.learning.solution import Record, step_record
+from dask_odm.learning.solution import Record, StepClock
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
 from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution, stopped_at
@@ -107,7 +106,7 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     fit.kernel.require_named("cells, which divide the space of the features")
     if fit.own.settings == "each" and fit.axes is None:
         raise InputError("Cells(settings='each') needs values to choose from, which ODMClassifierCV has; use that.")
-    began = time.perf_counter()
+    clock = StepClock()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     last = fit.last if fit.last is not None and fit.last.was_of(data) else None
@@ -133,7 +132,7 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
             require_state(fit, False)
         require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
         require_state(fit, all(k in solved for k in range(min(every * len(history), top.count))))
-        began -= history[-1]["seconds"]
+        clock = StepClock(history)
 
     def tell() -> None:
         """Add the records of the bins that are solved now, in the order of the bins; save them, and report them."""
@@ -143,7 +142,7 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
             if not all(k in solved for k in reversed(range(told, after))):  # the last are mostly solved last
                 break
             bins = [solved[k] for k in range(after)]
-            history.append(_record(bins, len(history), rows, time.perf_counter() - began))
+            history.append(_record(clock, bins, len(history), rows))
         if len(history) > before and fit.run.checkpoint is not None:
             save(CellsState.of(solved, history))  # all of them, which takes longer the more there are
         for record in history[before:]:
@@ -367,21 +366,24 @@ def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
     return primal.sum(axis=0), short.sum(axis=0), gaps
 
 
-def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> dict[str, Any]:
+def _record(clock: StepClock, bins: list[SolvedBin], number: int, rows: int) -> Record:
     """Return the record of the bins that are solved so far."""
     primal, short, gaps = _gaps(bins)
     counts = np.concatenate([each.counts for each in bins])
     done = int(counts[:, 0].sum())
     gap = float((short / np.maximum(primal, np.finfo(np.float64).tiny)).max())
-    told = step_record(number, gap, float(primal.sum()), done / rows, seconds)
-    return told | {
-        "rows": done,
-        "cells": len(counts),
-        "mean_rows": float(counts[:, 0].mean()),
-        "mean_classes": float(counts[:, 1].mean()),
-        "worst_gap": float(gaps.max()),
-        "mean_gap": float(gaps.mean()),
-    }
+    return clock.record(
+        number,
+        gap,
+        float(primal.sum()),
+        done / rows,
+        rows=done,
+        cells=len(counts),
+        mean_rows=float(counts[:, 0].mean()),
+        mean_classes=float(counts[:, 1].mean()),
+        worst_gap=float(gaps.max()),
+        mean_gap=float(gaps.mean()),
+    )
 
 
 def _finish(

@@ -18,7 +18,6 @@ steps from afar move rows out of the band as fast as others enter it. Then the p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -34,7 +33,7 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, relative_gap, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
-from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepClock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
@@ -145,7 +144,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.n = self.source.n
         self.double = False
-        self.began = time.perf_counter()
+        self.clock = StepClock()
         self.system: ProductSystem | GramSystem | None = None
         self.landmarks: GramLandmarks | None = None
         self.given = isinstance(self.source, HeldProducts)
@@ -196,7 +195,7 @@ class _Run:
             if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
                 self.preconditioner.landmarks.inner = resume.inner
                 self.preconditioner.landmarks.stiffness = resume.stiffness
-            self.began -= resume.history[-1]["seconds"]
+            self.clock = StepClock(resume.history)
             return resume
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
@@ -295,8 +294,7 @@ class _Run:
         bound = max(state.bound, self._dual(state.coefficients, state.scores))
         square = float(state.coefficients @ state.scores)
         gap = relative_gap(primal, float(primal - bound), square) if np.isfinite(primal) else np.inf
-        seconds = time.perf_counter() - self.began
-        record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
+        record = self.clock.record(len(state.history), gap, primal, float(state.passes))
         return state.changed(bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:

@@ -9,7 +9,6 @@ take little memory. Groups depend on the number of landmarks alone.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, rounding, span_bytes
-from dask_odm.learning.solution import Record, record_after, step_record
+from dask_odm.learning.solution import Record, StepClock, record_after
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Machines,
@@ -73,7 +72,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     if fit.own.certify:
         return None
     require_suited(fit)
-    began = time.perf_counter()
+    clock = StepClock()
     given = data
     data = data.merged()
     count = landmark_count(data, fit)
@@ -91,7 +90,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         raw, numbers = seen.chosen_pivots(landmarks.index)
         query = _query(seen, landmarks, fit, machines)
         if known is None:
-            found, history = _descended(seen, landmarks, query, fit, pairs, began)
+            found, history = _descended(seen, landmarks, query, fit, pairs, clock)
         else:
             found, history = [_unsolved(start) for start in known[1] @ landmarks.factor], []
         left = np.flatnonzero([not solution.converged for solution in found])
@@ -112,7 +111,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
                 held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
                 require_state(replace(fit, run=run), resume is None or held == shapes)
                 settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
-                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
+                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
                 solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
                 for j, solution in zip(group, solutions, strict=True):
                     found[j] = replace(solution, steps=found[j].steps + solution.steps)
@@ -139,7 +138,7 @@ def _unsolved(start: Array) -> PrimalSolution[None]:
 
 
 def _descended(
-    seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, began: float
+    seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, clock: StepClock
 ) -> tuple[list[PrimalSolution[None]], list[Record]]:
     """Return coordinates of all machines (r,) in the span, from descent in their dual, and its record.
 
@@ -165,10 +164,7 @@ def _descended(
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
     left = np.array([not each.converged for each in found], np.float64)
-    seconds = time.perf_counter() - began
-    record = step_record(
-        0, float(gap.max()), float(primal.sum()), float(steps.max()), seconds, machines=int(left.sum())
-    )
+    record = clock.record(0, float(gap.max()), float(primal.sum()), float(steps.max()), machines=int(left.sum()))
     save(replace(state, primal=primal, gap=gap, steps=steps, open=left, history=[record]))
     report_step(record)
     return found, [record]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
 from dask_odm.learning.problem.products import Products, Purpose
+from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Trained,
@@ -62,7 +62,7 @@ FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over landmarks; equal rows in memory are merged first."""
     require_suited(fit)
-    began = time.perf_counter()
+    clock = StepClock()
     given = data
     data = data if fit.groups is not None else data.merged()
     count, spare = _planned(data, fit)
@@ -73,7 +73,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         known = landmarks_of_last(seen, count, fit, lambda: _drawn(seen, count, "uniform", fit).index)
         chosen = first_landmarks(seen, count, fit) if known is None else known[0]
         start = None if known is None else known[1][0]
-        landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, began)
+        landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, clock)
         left = {}
         if fit.loo:
             left = attributes_of(fit, given, data, *left_out(span, landmarks, solution.x, data, fit))
@@ -211,7 +211,7 @@ def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
 
 
 def _solve(
-    seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, began: float
+    seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, clock: StepClock
 ) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
@@ -249,7 +249,7 @@ def _solve(
         max_iter=fit.solver.max_iter,
         seed=seed,
         threads=CPU_COUNT,
-        began=began,
+        clock=clock,
         resume=resume,
         on_step=report_step,
         on_state=save,

@@ -23,6 +23,7 @@ from scipy.sparse import issparse
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
+from dask_odm.learning.problem.band import TINY
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.solution import SolverSettings, record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
@@ -40,7 +41,7 @@ from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.solver import ExactSolution, solve_gram
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.pairs.descent import TINY, PairValues, descend_pair
+from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 

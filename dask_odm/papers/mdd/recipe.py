@@ -61,7 +61,7 @@ EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
 class MomentRecipe(Recipe[MDDFit]):
-    """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
+    """Fit least squares on the rows themselves. A model of one shard keeps its moments, for `update_ridge`."""
 
     linear: ClassVar[bool] = True
 
@@ -82,7 +82,7 @@ class MomentRecipe(Recipe[MDDFit]):
 
 
 def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
-    """Least squares on the rows of a fit and more ``blocks`` of rows, with the bits of a fit on all of them.
+    """Fit least squares on the rows of a fit and more ``blocks``, to the bits of a fit on all of them.
 
     Their y is (n, t), and they have weights. Raises InputError for settings that need all rows.
     """
@@ -133,7 +133,7 @@ def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
 
 
 class SpanRecipe(Recipe[MDDFit]):
-    """Least squares on the rows' Nyström features."""
+    """Fit least squares on the rows' Nyström features."""
 
     def train(self, data: TrainingData, fit: MDDFit) -> Trained:
         assert fit.kernel is not None
@@ -153,7 +153,7 @@ class SpanRecipe(Recipe[MDDFit]):
 
 
 class ExactRecipe(Recipe[MDDFit]):
-    """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
+    """Fit by a Cholesky factor of every shard's kernel matrix, and a product by the whole matrix in each round.
 
     Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
     threshold, and MemoryLimitError if the factors do not fit.
@@ -207,7 +207,7 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
 
 @contextmanager
 def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[Array], Array]]:
-    """Open the products ``K w`` (N, t), which are each round's message to the shards; without an exchange it is empty.
+    """Open the array of the products ``K w`` (N, t), a round's message to the shards; it is empty without an exchange.
 
     The shards' factors take ``held`` bytes of a worker.
     """

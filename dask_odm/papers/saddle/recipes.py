@@ -81,7 +81,7 @@ def _nearest(
 
 
 class NearestPointRecipe(Recipe[SaddleFit]):
-    """Wolfe's method: a model, or one for every alpha of the settings."""
+    """Train by Wolfe's method: one model, or one for every alpha of the settings."""
 
     linear: ClassVar[bool] = True
 
@@ -98,7 +98,7 @@ class NearestPointRecipe(Recipe[SaddleFit]):
 
 
 class SpanRecipe(Recipe[SaddleFit]):
-    """Another kernel than the linear one, by Wolfe's method on Nyström features.
+    """Train a kernel other than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
     are the rows' projections on the span of the landmarks, whose hulls are no farther from each other than those of the
@@ -161,7 +161,7 @@ class ClientRecipe(Recipe[SaddleFit]):
 
 
 class GilbertRecipe(ClientRecipe):
-    """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
+    """Train by Gilbert's algorithm: in passes, or by the clients' best points if ``n_clients`` is given."""
 
     def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
         with rescaling_advised():
@@ -175,7 +175,7 @@ class GilbertRecipe(ClientRecipe):
 
 
 class SaddlePointRecipe(ClientRecipe):
-    """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
+    """Train by Saddle-SVC or Saddle-DSVC; for rows in memory, this process is the only client by default."""
 
     def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
         with rescaling_advised():

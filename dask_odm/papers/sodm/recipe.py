@@ -287,7 +287,7 @@ def _finish(
 def _whole_point(
     job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array
 ) -> tuple[Point, float] | None:
-    """Return P and the gap over all rows, with ½‖w‖² or −1; None if the tree stopped above one partition.
+    """Return P and the gap over all rows, and ½‖w‖² or −1 if uncertified; None if the tree stopped above one partition.
 
     They are the root's own figures if it has all rows. Else they are computed over all rows.
     """

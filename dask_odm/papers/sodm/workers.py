@@ -251,7 +251,7 @@ def check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> Non
 def _check_level(
     job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
 ) -> None:
-    """Raise MemoryLimitError if tasks of so many rows do not fit; ``numbers`` are bytes of row numbers on top."""
+    """Raise MemoryLimitError if tasks of ``rows`` rows do not fit; ``numbers`` are bytes of row numbers on top."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
     advice = advice_at_root(levels) if tasks == 1 else MORE_PARTITIONS
