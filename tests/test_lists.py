@@ -16,6 +16,7 @@ from tries.things import ALL_FAMILIES
 
 import dask_odm
 from contracts.cases import CASES, CHECKED
+from contracts.test_sources import CASES as SOURCES
 from dask_odm import ODMClassifier, load_model
 from dask_odm.cli import main, warmup
 from dask_odm.data.ingest import ingest
@@ -80,11 +81,14 @@ def test_the_guide_has_every_kernel_and_estimator() -> None:
     assert lacking(page("guide.md"), ESTIMATOR_NAMES, "`") == []
 
 
-def test_formats_are_told_in_python_in_the_shell_and_on_the_page() -> None:
+def test_formats_are_told_in_python_in_the_shell_and_on_the_page_and_have_the_tests_of_all() -> None:
     assert lacking(getdoc(ingest) or "", FORMATS, "``") == []
     (option,) = [each for each in main.commands["ingest"].params if each.name == "format"]
     assert set(option.type.choices) == set(FORMATS)
     assert lacking(page("data.md"), [each.title for each in FORMATS.values()]) == []
+    assert {word for word, each in FORMATS.items() if any(case.file.endswith(each.suffixes) for case in SOURCES)} == {
+        *FORMATS
+    }
 
 
 @pytest.mark.parametrize("name", WITH_CHOICE)
