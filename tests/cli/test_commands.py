@@ -357,16 +357,6 @@ def on_a_terminal(*arguments: object) -> tuple[str, str]:
     return done.stdout, read_all(ours)
 
 
-@pytest.mark.parametrize("seconds", [60.0, 0.0])
-def test_long_commands_have_lines_in_a_log(source, tmp_path, monkeypatch, seconds):
-    """Not more often than once in so many seconds, so that short commands have none."""
-    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", seconds)
-    said = run("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--json").stderr
-    assert ("ingest: " in said) is (seconds == 0)
-    said = run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--json").stderr
-    assert ("iteration" in said) is (seconds == 0)
-
-
 @pytest.mark.slow
 def test_a_true_process(made, tmp_path):
     """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
@@ -479,19 +469,6 @@ def test_ingest_standard_input_that_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_ingest_parquet_a_store_and_text_without_labels(made, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    pandas.DataFrame({"1": [1.5, 2.5], "y": ["a", "b"]}).to_parquet(tmp_path / "a.parquet")
-    result = run_json("ingest", tmp_path / "a.parquet", tmp_path / "a.zarr")
-    assert (result["store"]["feature_names"], result["labels_from"], result["dropped"]) == (["1"], "column 'y'", 0)
-    again = run_json("ingest", made / "train.zarr", tmp_path / "again.zarr", "--dtype", "float64")["store"]
-    assert (again["rows"], again["dtype"]) == (300, "float64")
-    (tmp_path / "bare").write_text("1:0.5 2:1\n2:3\n")
-    bare = run_json("ingest", tmp_path / "bare", tmp_path / "bare.zarr", "--no-label")
-    assert (bare["store"]["rows"], bare["store"]["features"], bare["labels_from"]) == (2, 2, None)
-
-
 def test_ingest_says_what_labels_became(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i}.5\n" for i in range(150)))
     for options, kind in (((), "real"), (("--target", "classes"), "classes")):
@@ -594,10 +571,3 @@ def test_paths_need_not_be_text(tmp_path, monkeypatch):
     run("report", model, store, page, "--no-importance")
     assert r"a\udcff.zarr" in Path(page).read_text(encoding="utf-8")
     assert r"a\udcff.zarr" in run("info", store).stdout
-
-
-def test_a_label_that_is_no_text_is_refused_before_a_store_is_there(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": 1, "label": "b"}\n{"a": 2, "label": "\\ud800"}\n')
-    line = refused("ingest", tmp_path / "a.jsonl", tmp_path / "a.zarr")
-    assert "a.jsonl, line 2: the label '\\ud800' has half of a surrogate pair" in line
-    assert not (tmp_path / "a.zarr").exists()

@@ -113,14 +113,6 @@ def test_a_killed_worker_changes_no_bit(in_process, path, rows, client, killer, 
     assert kill.killed not in client.run(os.getpid).values()
 
 
-def test_rows_in_memory_go_to_the_workers_too(client, rows):
-    X, y = rows
-    here = ODMClassifier(**SETTINGS).fit(X[:600], y[:600])
-    frame = ODMClassifier(**SETTINGS).fit(da.from_array(X[:600], chunks=(100, 4)), da.from_array(y[:600], chunks=100))
-    np.testing.assert_allclose(here.decision_function(X), frame.decision_function(X), atol=1e-4)
-    assert here.classes_.dtype == y.dtype
-
-
 def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, rows, monkeypatch):
     """Workers keep the others, and no worker puts them together."""
     gather, taken = Client.gather, []

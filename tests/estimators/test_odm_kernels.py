@@ -123,20 +123,6 @@ def test_precomputed_values_are_not_scaled(rows, scale):
         ODMClassifier("precomputed", scale=scale).fit(gaussian(rows[0], rows[0]), rows[1])
 
 
-BAD_CALLABLES = {
-    "shape": (lambda A, B: gaussian(B, A)[:1], "kernel must return numbers of shape"),
-    "nan": (lambda A, B: gaussian(A, B) * np.nan, "kernel returned NaN or infinity"),
-    "text": (lambda A, B: gaussian(A, B).astype(str), "dtype <U"),
-}
-
-
-@pytest.mark.parametrize("what", BAD_CALLABLES)
-def test_callables_that_return_no_kernel(rows, what):
-    function, message = BAD_CALLABLES[what]
-    with pytest.raises(InputError, match=message):
-        ODMClassifier(function).fit(*rows)
-
-
 @pytest.mark.parametrize("kernel", ["precomputed", gaussian], ids=["precomputed", "callable"])
 def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatch, kernel):
     """A store of several partitions, dask rows beyond the limit, a checkpoint of a function."""

@@ -20,7 +20,8 @@ from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
-from dask_odm.engine.passes import StorePasses, StorePivots, gathered
+from dask_odm.engine.passes import StorePasses
+from dask_odm.engine.pivot_passes import StorePivots, gathered
 from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter

@@ -438,14 +438,6 @@ def test_a_group_document_that_lies_is_refused(store, change):
         Store.open(store.path)
 
 
-@pytest.mark.parametrize("text", [b"[]", b"null", b"[" * 50_000, b'"x"'])
-@pytest.mark.parametrize("key", ["zarr.json", "X/zarr.json", "statistics/zarr.json"])
-def test_a_document_of_another_kind_is_refused(store, key, text):
-    _rewrite(store, key, text)
-    with pytest.raises(StoreError, match=rf"a\.zarr', file '.*{key}'|file 'zarr\.json'"):
-        Store.open(store.path)
-
-
 def test_it_is_shown_in_a_line(tmp_path):
     store = write_store(tmp_path / "a\x1b.zarr")
     shown = repr(store)
