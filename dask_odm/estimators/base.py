@@ -67,7 +67,7 @@ class StoreEstimator(NotebookCard, Predictor):
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _cube: CubeSchema | None = None  # of a fit on a cube
     _rows: int | None = None  # that were learned; a file of an older version does not tell
-    _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
+    _last_seed: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     def _settings(self, run: FitRun, **more: Any) -> Any:

@@ -94,7 +94,7 @@ def held_as_predicted(
     # where υ = 0 an infinite value on the right side costs nothing, and P does not tell
     was_finite = fit.odm.upsilon > 0 and math.isfinite(found.primal)
     trained = replace(trained, model=model, was_finite=was_finite)
-    return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
+    return _with_figures(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
 def model_bytes(kernel: Kernel, support: int, n: int, d: int, itemsize: int, threads: int) -> int:
@@ -137,12 +137,12 @@ def weights_as_predicted(
         predicted = solution.sums.loss if _in_float64(trained.model, data) else solution.sums.predicted
         if math.isfinite(predicted):
             assert claim.half_norm is not None
-            return _settled(trained, claim, replace(claim, primal=claim.half_norm + predicted), enough, tol)
+            return _with_figures(trained, claim, replace(claim, primal=claim.half_norm + predicted), enough, tol)
     if not data.in_memory or features.scaling is not None:
         most = NEGLIGIBLE if data.in_memory else 0.01 * tol
         if _weights_rise(claim, trained.model, features, data, fit) <= most * claim.primal:
             return trained
-    return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
+    return _with_figures(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
 
 
 def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
@@ -160,7 +160,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
 
 
-def _settled(
+def _with_figures(
     trained: Trained, solved: Claim, found: Claim, enough: float, tol: float, figures: Collection[str] = FIGURES
 ) -> Trained:
     """Return the trained model with the ``found`` figures, or unchanged if these nearly equal the ``solved`` ones."""

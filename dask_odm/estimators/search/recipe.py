@@ -247,16 +247,16 @@ class _Trials(SampleTrials):
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
         return {name: found[name] for name in PARAMS if name in found}
 
-    def _drawn(self, stage: int) -> list[MemoryData]:
+    def _samples_of(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows, or the cells that all splits divide, smaller ones first."""
         if not self._in_cells:
-            return super()._drawn(stage)
+            return super()._samples_of(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
         most //= 4 if stage == COARSE else 1
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
-        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)
+        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     @property
     def splits(self) -> int:

@@ -71,7 +71,7 @@ class ChosenRows:
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int) -> Any:
-        return _taken(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
+        return _rows_at(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class RangedRows:
         return read_scattered(self.rows, index)
 
 
-def _taken(source: Any, index: Array) -> Any:
+def _rows_at(source: Any, index: Array) -> Any:
     """Return rows of ``source``, a view if the ascending numbers ``index`` follow each other."""
     if len(index) and index[-1] - index[0] == len(index) - 1:
         found = source[int(index[0]) : int(index[-1]) + 1]
@@ -197,7 +197,7 @@ class RowProducts:
         return np.dtype(self.source.dtype)
 
     def rows(self, index: Array) -> Any:
-        return _taken(self.source, index)
+        return _rows_at(self.source, index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)

@@ -73,7 +73,7 @@ class FitRun:
         seed = None
         if checkpoint is not None and resume and not isinstance(random_state, Integral):
             left = open_checkpoint(checkpoint)
-            seed = estimator._drawn if left is None else int(left.attributes["seed"])
+            seed = estimator._last_seed if left is None else int(left.attributes["seed"])
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
         return cls(seed, estimator.dtype, estimator.scale, estimator.memory_limit, checkpoint, resume, warm_up)

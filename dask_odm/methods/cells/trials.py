@@ -45,11 +45,11 @@ def chosen_cells(
     for held, scaled_rows in data.weighed_blocks(choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_joined(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
+    joined = [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
     return list(zip(joined, shares.tolist(), strict=True))
 
 
-def _joined(parts: Sequence[MemoryData]) -> MemoryData:
+def _join(parts: Sequence[MemoryData]) -> MemoryData:
     """Return the rows of several blocks as one."""
     if len(parts) == 1:
         return parts[0]

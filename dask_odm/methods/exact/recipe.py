@@ -20,7 +20,8 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.preconditioners import landmark_count
-from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS, solver_bytes
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit

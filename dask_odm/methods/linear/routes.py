@@ -26,7 +26,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, group_count
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, row_groups
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
@@ -226,7 +226,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     n = data.rows
     copies = 0 if issparse(X) else n * features.d * (8 + (0 if features.scaling is None else X.dtype.itemsize))
     # the Gram matrix of rows in float64; its factor and coordinates, and Newton in these with a few Hessians
-    needed = copies + 8 * n * n * (8 + group_count(n))
+    needed = copies + 8 * n * n * (8 + row_groups(n))
     return RowSpan.of(features, X) if needed <= data.cluster.memory else None
 
 

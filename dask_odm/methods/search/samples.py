@@ -42,10 +42,10 @@ class SampleTrials:
     def samples(self, stage: int) -> list[MemoryData]:
         """Return the samples of a stage."""
         if stage not in self._samples:
-            self._samples[stage] = self._drawn(stage)
+            self._samples[stage] = self._samples_of(stage)
         return self._samples[stage]
 
-    def _drawn(self, stage: int) -> list[MemoryData]:
+    def _samples_of(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows."""
         return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
