@@ -25,7 +25,8 @@ from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.limits import USABLE, baseline_bytes
-from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
+from dask_odm.engine.passes import StorePasses, groups_of
+from dask_odm.engine.pivot_passes import proposal_bytes
 from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm_classifier import ODMClassifier

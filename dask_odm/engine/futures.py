@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
-GATHERED = 16  # results that are asked for at a time; one after the other, each takes a message there and back
+# results that the client asks for, or a worker joins, at a time; one by one, each takes a message there and back
+JOINED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +127,7 @@ class Tasks:
         with self._sending([future.key for future in futures]):
             number = {future: i for i, future in enumerate(futures)}
             watch = watch_of(self.client)
-            for some in watch.completed(futures, GATHERED):
+            for some in watch.completed(futures, JOINED):
                 sound = [future for future in some if future.status == "finished"]
                 failed = [future for future in some if future.status != "finished"]
                 for part in filter(None, (sound, failed)):  # one that failed takes no result of others with it

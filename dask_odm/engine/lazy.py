@@ -14,13 +14,11 @@ from dask.optimization import cull
 from dask.system import CPU_COUNT
 
 from dask_odm.engine.client import active_client, watch_of
-from dask_odm.engine.futures import GATHERED, NamedGraph, release
+from dask_odm.engine.futures import FEW_TASKS, JOINED, NamedGraph, release
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
     from distributed import Client
-
-GRAPH_BLOCKS = 64  # blocks of a graph, at least: whoever computes a block looks through the graph that it is in
 
 
 def computed(*lazy: Any) -> tuple[Any, ...]:
@@ -79,7 +77,7 @@ def computed_once(lazy: Sequence[Any], together: int) -> Iterator[Any]:
 def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]]]:
     """Yield graphs of so many blocks of a lazy array each, with their keys."""
     keys = list(flatten(lazy.__dask_keys__()))
-    step = -(-GRAPH_BLOCKS // together) * together
+    step = -(-FEW_TASKS // together) * together  # who computes a block looks through the graph that it is in
     for i in range(0, len(keys), step):
         some = keys[i : i + step]
         graph = dict(lazy.__dask_optimize__(lazy.dask, some))
@@ -88,7 +86,7 @@ def _parts(lazy: Any, together: int) -> Iterator[tuple[dict[Any, Any], list[Any]
             yield cull(graph, own)[0], own
 
 
-def _results_of(client: Client, futures: list[Any], together: int = GATHERED) -> Iterator[Any]:
+def _results_of(client: Client, futures: list[Any], together: int = JOINED) -> Iterator[Any]:
     """Yield the results of futures in order, a few at a time, and let go of them."""
     try:
         for i in range(0, len(futures), together):

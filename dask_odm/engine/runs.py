@@ -15,12 +15,10 @@ from dask.base import annotate
 
 from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.engine.client import while_wanted
-from dask_odm.engine.futures import FEW_TASKS, Tasks, pickled, spread_task, together
+from dask_odm.engine.futures import FEW_TASKS, JOINED, Tasks, pickled, spread_task, together
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Progress, report
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-
-JOINED = 8  # tasks whose results a worker joins at a time, if there are many
 
 
 class Runs(Tasks):

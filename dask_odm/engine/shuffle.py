@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dask_odm.data.rows.dealing import DealtFile, count_groups, count_kept, deal, forget_dealt, join
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.stored import StoredPartitions, column_of, sample_chunk
+from dask_odm.data.rows.stored import PIECE_BYTES, StoredPartitions, column_of, sample_chunk
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array, save_array
 from dask_odm.data.store.store import Store, StoreBlock
@@ -31,7 +31,6 @@ from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 SMALLER_CHUNKS = ("smaller chunks of the store (chunk_rows of odm.ingest)",)
-SCALED_BYTES = 4 << 20  # most bytes of rows that are scaled at a time, to find their groups
 EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
 
@@ -69,7 +68,7 @@ def groups_of_arrays(
 def shuffle_bytes(store: Store) -> int:
     """Return the bytes of a task of a shuffle: a chunk, perhaps encoded too, and rows in order, scaled and packed."""
     chunk = store.chunk_nbytes
-    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES))
+    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * PIECE_BYTES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,5 +213,5 @@ def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
 def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:
     """Return the groups of a block's rows after scaling."""
     X = block.X
-    step = max(1, SCALED_BYTES // X[:1].nbytes)
+    step = max(1, PIECE_BYTES // X[:1].nbytes)
     return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])

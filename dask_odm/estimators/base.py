@@ -112,7 +112,8 @@ class StoreEstimator(NotebookCard, Predictor):
         StoreError
             A damaged store.
         """
-        self._publish(*self._train(X, y, sample_weight))
+        trained, schema = self._train(X, y, sample_weight)
+        self._publish(trained, schema)
         return self
 
     @interrupts_kept()

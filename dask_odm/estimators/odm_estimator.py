@@ -154,7 +154,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         StoreError
             A damaged store.
         """
-        self._publish(*self._train(X, y, sample_weight, groups))
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
         return self
 
     def loo_score(self, scoring: Any = "accuracy") -> Any:

@@ -16,7 +16,8 @@ import zarr
 from scipy.sparse import csr_array
 
 from dask_odm.data.readers.sources import LABEL_NAMES, Reading, choose_columns
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, label_values, require_matrix, weight_values
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.layout import ROOT
 from dask_odm.data.store.manifest import read_document

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import compute, get_scheduler, is_dask_collection
 
+from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
 from dask_odm.printing import printable, quoted
 
-BLOCK_BYTES = 8_000_000
+BLOCK_BYTES = STORE_CHUNK_BYTES // 2
 MAX_FEATURES = 10_000_000
 HASH_SIZE = 1 << 20  # features to which the words of texts are hashed by default, as in scikit-learn
 # Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian, if at

@@ -432,22 +432,3 @@ class Store(SealedFolder):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("dask_odm.Store", self.path, self.digest, self.recoded)
-
-
-def read_block_array(store: Store, name: str, i: int) -> Any:
-    """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
-    if name == "X":
-        return store.read_features(i)
-    chunk = store.read_chunk(store.layout.of_columns()[name], i)
-    return store.labels(chunk) if name == "y" else chunk
-
-
-def read_coordinate(store: Store, name: str, i: int) -> Array:
-    """Read one coordinate of the rows of chunk ``i``, as a task of lazy arrays: float64, or dates."""
-    names = [each for each, _ in store.layout.coordinates]
-    chunk = store.read_coordinates(i)
-    assert chunk is not None
-    column: Array = chunk[:, names.index(name)]
-    if dict(store.layout.coordinates)[name] == "number":
-        return column
-    return np.rint(column * 1e6).astype("datetime64[us]").astype("datetime64[ns]")

@@ -28,7 +28,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Splits, accuracy
+from dask_odm.methods.search.trials import Given, Score, Splits, accuracy
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -222,7 +222,7 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
     """Whether the state from a checkpoint belongs to a search by these splits and this number of scores."""
     tried = len(state.history)
-    width = splits.count if splits.count > 1 else 1 + PARTS
+    width = splits.count if splits.count > 1 else 1 + TUNING.parts
     return state.scores.shape == (tried, scores, width) and state.points.shape == (tried, 6)
 
 
@@ -272,7 +272,7 @@ class _Trials(SampleTrials):
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
             found = np.array([self._on_all(setting)[:, None] for setting in settings])
-            return self.beside_parts(found, np.full((len(settings), PARTS), np.nan))
+            return self.beside_parts(found, np.full((len(settings), TUNING.parts), np.nan))
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -310,7 +310,7 @@ class _Trials(SampleTrials):
         choice, fit = self._chosen(setting, loo=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
-            fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
+            fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
             trained = choice.train(self._data, fit)

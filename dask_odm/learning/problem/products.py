@@ -20,7 +20,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_BYTES = 8 << 20  # most bytes of a packed side of a tile, if it has more than 64 rows
+CHUNK_BYTES = 8 << 20  # most bytes of rows that are read or packed at a time, if they are more than 64
 
 
 class Products(Protocol):
@@ -134,7 +134,7 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 def _packed_rows(d: int, itemsize: int) -> int:
     """Return the most rows of ``d`` features that are packed at a time for a cross product."""
-    return max(64, min(BLOCK, CROSS_BYTES // (itemsize * (d + 2))))
+    return max(64, min(BLOCK, CHUNK_BYTES // (itemsize * (d + 2))))
 
 
 def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:

@@ -150,7 +150,8 @@ class KernelChoice:
         if callable(self.kernel):
             return CallableKernel(self.bias, self.kernel)
         kind = KERNELS[self.kernel]
-        parameters = {each.name: getattr(self, each.name) for each in fields(kind)}
+        # others keep their defaults
+        parameters = {each.name: getattr(self, each.name) for each in fields(kind) if hasattr(self, each.name)}
         if "gamma" in parameters:
             parameters["gamma"] = gamma = self._gamma(scaling, statistics)
             if not float(np.finfo(np.float32).tiny) <= gamma <= float(np.finfo(np.float32).max):

@@ -40,14 +40,13 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
 )
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-
-LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
 
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -104,7 +103,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
     forms = data.features < EXACT_FEATURES  # a Hessian, of which a few suffice for any λ
-    if data.is_sparse and not forms and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+    if data.is_sparse and not forms and fit.odm.lam * length > AUTO.large_lam * data.total_weight:
         _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
     return scaling
 

@@ -113,7 +113,7 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     span = SpanProblem.over_passes(SpanQuery(RBF(1.0, 1e-3), X[:20], loss, scaling), some)
     samples, peaks, sample_bytes = [], [], 4 * d * size
     for most in (0, 1 << 40):
-        monkeypatch.setattr(passes, "CLIENT_BYTES", most)
+        monkeypatch.setattr(passes, "COPIED_BYTES", most)
         tracemalloc.start()
         try:
             found = span.support(np.zeros(20), Draw(size, 5))
@@ -146,7 +146,7 @@ def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp
     """Where sums meet on the workers, too."""
     with without_workers():
         whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
-    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
+    monkeypatch.setattr(passes, "COPIED_BYTES", 0)
     monkeypatch.setattr(passes, "CLIENT_TASKS", 1)
     monkeypatch.setattr(passes, "JOINED", 2)
     first = chunk_groups(store.n_chunks)[8].start
