@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source, weighted_counts
-from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder
+from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined, shown
 from dask_odm.data.readers.table_source import TableSource
@@ -321,7 +321,7 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
-            "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
+            "classes) makes classes of them.", source.description, encoder.most_real_classes
         )  # fmt: skip
     _say_which_look_alike(source, encoder.classes())
     found = len(set(encoder.classes()))

@@ -20,6 +20,7 @@ from sklearn.datasets import dump_svmlight_file
 from dask_odm import ODMClassifier
 from dask_odm.data.ingest import RandomSplit, ingest
 from dask_odm.data.readers.labels import LabelEncoder
+from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.events import Event, Ingested, Progress, listen
@@ -39,14 +40,6 @@ def _rows(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
 def _write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> Path:
     dump_svmlight_file(X, y, str(path), zero_based=False)
     return path
-
-
-def test_several_files_are_one_data_set(tmp_path):
-    (X1, y1), (X2, y2) = _table(seed=1), _table(rows=130, seed=2)
-    paths = [_write_libsvm(tmp_path / "1.svm", X1, y1), _write_libsvm(tmp_path / "2.svm", X2, y2)]
-    X, y = _rows(ingest(paths, tmp_path / "a.zarr"))
-    np.testing.assert_array_equal(X, np.vstack([X1, X2]).astype(np.float32))
-    np.testing.assert_array_equal(y, np.concatenate([y1, y2]))
 
 
 # Labels --------------------------------------------------------------------------------------------------
@@ -134,6 +127,9 @@ def test_labels_of_arrays(tmp_path, labels):
     assert _rows(store)[1].tolist() == expected
     assert store.classes == tuple(sorted(expected))
     assert [type(label) for label in store.classes] == [type(label) for label in sorted(expected)]
+    y = open_store(store.path)["y"]
+    np.testing.assert_array_equal(y.values, np.array(expected), strict=True)
+    assert y.dtype == np.array(expected).dtype
 
 
 @pytest.mark.parametrize(
@@ -424,7 +420,7 @@ print(kib("VmHWM") - before)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
-@pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "npz"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "npz", "npy", "svm"])
 def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     """A file, and a store, several times larger than the growth allowed."""
     allowed = 12 * 2**20
@@ -434,9 +430,14 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, kind):
     for name, times in ((path, 200), (small, 1)):
         if kind == "npz":  # column by column
             np.savez(name, X=np.asfortranarray(np.tile(rows, (times, 1))))
-        elif kind == "csv":
+        elif kind == "npy":
+            np.save(name, np.tile(rows, (times, 1)))
+        elif kind in ("csv", "svm"):
             text = io.BytesIO()
             np.savetxt(text, rows, delimiter=",", fmt="%.3f")
+            if kind == "svm":
+                text = io.BytesIO()
+                dump_svmlight_file(rows, np.arange(400) % 2, text, zero_based=False)
             name.write_bytes(text.getvalue() * times)
         else:
             pytest.importorskip("pyarrow")

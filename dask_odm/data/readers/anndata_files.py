@@ -23,7 +23,7 @@ from dask_odm.data.store.layout import ROOT
 from dask_odm.data.store.manifest import read_document
 from dask_odm.errors import InputError, StoreError
 
-_ENTRY_BYTES = 12  # of a float64 and its column
+_ENTRY_BYTES = np.dtype(np.float64).itemsize + np.dtype(np.int32).itemsize  # of a number and its column
 
 
 def is_anndata(path: str) -> bool:

@@ -110,6 +110,17 @@ def test_masked_and_sparse_chunks():
     np.testing.assert_array_equal(read_all(pieces, dtype="float64", block_bytes=100)[0], np.where(X > 0, X, 0))
 
 
+# xarray -----------------------------------------------------------------------------------------------------
+
+
+def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = None) -> xr.Dataset:
+    dataset = xr.Dataset(
+        {"X": (("sample", "feature"), X), "y": ("sample", Y), "weight": ("sample", W), "other": ("sample", Y[::-1])},
+        coords={"feature": ["a", "b", "c"]},
+    ).transpose(*order)
+    return dataset if chunks is None else dataset.chunk(chunks)
+
+
 ARRAYS = da.from_array(X, chunks=(30, 3))
 
 
@@ -128,22 +139,26 @@ ARRAYS = da.from_array(X, chunks=(30, 3))
         (dd.from_pandas(FRAME, npartitions=2), {}, r"the dask DataFrame: column 'kind' .*columns=\['kind'\]"),
         (dd.from_pandas(FRAME, npartitions=2), {"label": "z"}, "no label column 'z'; the columns are a, b, c, kind, w"),
         (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 1: infinity"),
+        (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
+        (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
+        (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
+        (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
+        (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
+        (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
+        (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
+        ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
+        (
+            _dataset().assign(X=_dataset()["X"] > 0),
+            {},
+            r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
+        ),
+        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
     ],
 )
 def test_what_cannot_be_read(source, options, message):
     with pytest.raises(InputError, match=message):
         read_all(source, **options)
-
-
-# xarray -----------------------------------------------------------------------------------------------------
-
-
-def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = None) -> xr.Dataset:
-    dataset = xr.Dataset(
-        {"X": (("sample", "feature"), X), "y": ("sample", Y), "weight": ("sample", W), "other": ("sample", Y[::-1])},
-        coords={"feature": ["a", "b", "c"]},
-    ).transpose(*order)
-    return dataset if chunks is None else dataset.chunk(chunks)
 
 
 def test_variables_of_other_names():
@@ -170,31 +185,6 @@ def test_samples_are_along_the_dimension_of_y_else_sample_else_the_first(chunked
     assert open_source(named).feature_names == ("10", "20", "30")
     np.testing.assert_array_equal(read_all(plain, dtype="float64")[0], X)
     np.testing.assert_array_equal(read_all((plain, Y), weight=W)[2], W)
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
-        (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
-        (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
-        (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
-        (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
-        (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
-        (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
-        ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
-        (
-            _dataset().assign(X=_dataset()["X"] > 0),
-            {},
-            r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
-        ),
-        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
-        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
-    ],
-)
-def test_objects_that_cannot_be_read(source, options, message):
-    with pytest.raises(InputError, match=message):
-        read_all(source, **options)
 
 
 @pytest.mark.parametrize("how", ["weight", "labels in memory", "a column"])

@@ -123,14 +123,6 @@ def test_unknown_labels(tmp_path, classes, expected):
     np.testing.assert_array_equal(y.values, np.array(expected))
 
 
-@pytest.mark.parametrize("labels", [["b", "a", "b"], [True, False, True], [-1.5, 2.5, 2.5], [3, 4, 3]])
-def test_labels_are_values_of_their_type(tmp_path, labels):
-    ingest((np.zeros((3, 1)), labels), tmp_path / "a.zarr")
-    y = open_store(tmp_path / "a.zarr")["y"]
-    np.testing.assert_array_equal(y.values, np.array(labels), strict=True)
-    assert y.dtype == np.array(labels).dtype
-
-
 def test_what_is_no_store(tmp_path):
     with pytest.raises(StoreError, match="does not exist"):
         open_store(tmp_path / "nothing")

@@ -6,13 +6,12 @@ import errno
 import json
 import os
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_odm.data.storage.storage import LocalStorage
@@ -27,7 +26,7 @@ from dask_odm.data.store.layout import (
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
-from data.stores import made_up_rows, write_store
+from data.stores import write_store
 
 
 def _write_parts(path: Path, *parts: tuple, end: dict | None = None, **options) -> Store:
@@ -125,11 +124,6 @@ def test_wide_rows(tmp_path):
 def test_chunks_above_30_megabytes_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"chunk_rows=40000 makes chunks of 32000000 bytes"):
         _write_parts(tmp_path / "a.zarr", (np.zeros((1, 200)),), chunk_rows=40_000)
-
-
-def test_same_rows_same_digest_other_rows_other_digest(tmp_path):
-    first, second, third = (write_store(tmp_path / f"{i}.zarr", seed=seed) for i, seed in enumerate((0, 0, 1)))
-    assert first.digest == second.digest != third.digest
 
 
 # Writing -------------------------------------------------------------------------------------------------
@@ -313,20 +307,6 @@ def test_a_wrong_end(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         _write_parts(tmp_path / "a.zarr", (np.zeros((2, 2)), [0, 1]), end=options)
     assert os.listdir(tmp_path) == []
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
-def test_block_boundaries_do_not_matter(tmp_path_factory, cuts, chunk_rows):
-    X, codes, weight = made_up_rows(rows=40)
-    digests = set()
-    for bounds in ([0, 40], sorted({0, 40, *cuts})):
-        path = tmp_path_factory.mktemp("boundaries") / "a.zarr"
-        with StoreWriter(path, chunk_rows=chunk_rows) as writer:
-            for start, stop in pairwise(bounds):
-                writer.append(X[start:stop], codes[start:stop], weight[start:stop])
-            digests.add(writer.finish().digest)
-    assert len(digests) == 1
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
