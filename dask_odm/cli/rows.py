@@ -68,7 +68,7 @@ class RowOptions:
             require_there(source)
             yield Store.open(source)
             return
-        from dask_odm.data.ingest import MissingValuesError
+        from dask_odm.data.readers.complete_rows import MissingValuesError
         from dask_odm.data.storage.scratch import scratch_folder
 
         with scratch_folder() as folder:

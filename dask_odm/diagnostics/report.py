@@ -40,7 +40,7 @@ from dask_odm.diagnostics.report_sections import (
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolved import Given
+from dask_odm.estimators.inputs.resolved import Given, StoredRows
 from dask_odm.html import heading
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -167,12 +167,13 @@ class _Rows:
     @classmethod
     def of(cls, steps: Steps, model: Any, resolved: Any, scratch: ExitStack) -> _Rows:
         """Build labelled rows from any input. Files that this needs last as long as ``scratch``."""
-        if isinstance(resolved, Store) and not steps:
-            return cls.of_store(model, resolved)
         folder = scratch.enter_context(scratch_folder())
-        if isinstance(resolved, Store):
-            judge = None if resolved.is_sparse else partial(permutation_importance, steps.pipeline(model), resolved)
-            return cls(steps.prepared(resolved, folder), _name(resolved), resolved.features, judge)
+        if isinstance(resolved, StoredRows):
+            store = resolved.source
+            if not steps:
+                return cls.of_store(model, store)
+            judge = None if store.is_sparse else partial(permutation_importance, steps.pipeline(model), store)
+            return cls(steps.prepared(store, folder), _name(store), store.features, judge)
         if not isinstance(resolved, Given):
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:

@@ -32,8 +32,9 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; else there is a group for every one or two
-SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
-RUN_PIECES = 32  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+SPARSE_GROUPS = CHUNK_GROUPS // 8  # groups that a store of sparse rows has in any case, if it has as many chunks
+# the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+RUN_PIECES = CHUNK_GROUPS // 2
 RUN_NODES = 2 * RUN_PIECES.bit_length()  # of the tree of sums, that a run has at most, if it has no more pieces
 SENT_BYTES = 8 * COPIED_BYTES  # the most bytes of questions that the scheduler sends with the tasks of a pass
 CLIENT_TASKS = 4 * JOINED  # the most tasks whose sums the client adds up, even if they are small

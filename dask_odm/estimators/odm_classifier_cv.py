@@ -172,7 +172,8 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
             As `ODMClassifier.fit`; groups with folds that would not keep them together, or groups for another number of
             rows.
         """
-        self._publish(*self._train(X, y, sample_weight, groups))
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
         return self
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:

@@ -208,7 +208,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         InputError, MemoryLimitError, StoreError
             As `ODMClassifier.fit`.
         """
-        self._publish(*self._train(X, y, sample_weight))
+        trained, schema = self._train(X, y, sample_weight)
+        self._publish(trained, schema)
         return self
 
     def score_samples(self, X: Any) -> Any:

@@ -151,6 +151,13 @@ class Kernel(ABC):
         """
         return np.full(len(X), np.inf)
 
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        """Return the units of rounding by which a float64 value may be off, and the largest κ(x, x).
+
+        Features of rows are at most ``far`` (d,) from 0. If the latter is infinite, no gap is certified.
+        """
+        return 0.0, np.inf
+
     def tile(self, X: Any, Z: Any) -> Array:
         """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``."""
         return self.tile_packed(self.pack_left(X), self.pack_right(Z))

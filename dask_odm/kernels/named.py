@@ -66,6 +66,10 @@ class Polynomial(Kernel):
     def diagonal(self, X: Any) -> Array:
         return (self.gamma * _square_norms(X) + self.coef0) ** self.degree + self.bias
 
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        largest = (self.gamma * float(far @ far) + self.coef0) ** self.degree
+        return self.degree * (len(far) + 4.0), largest + self.bias
+
 
 def _square_norms(X: Any) -> Array:
     """Return ‖x‖² of every row of ``X`` (n, d), float64 (n,)."""
@@ -182,6 +186,10 @@ class RBF(_Radial):
         # have one of each term, too, and d + 5 of their own. Norms are negative.
         return self._errors(-(3.0 * X.shape[1] + 30.0) * self.norms(X))
 
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        # norms and products, which cancel for near rows; no row is longer
+        return 4.0 * (len(far) + 6) * self.gamma * float(far @ far), 1.0 + self.bias
+
     def with_norms(self, X: Array) -> Array:
         """Return the rows ``X`` (n, d) with a column of ones and their `norms`, as the right of a tile has them."""
         return self._packed(X, 1.0, 1.0, self.norms(X))
@@ -203,3 +211,6 @@ class Laplacian(_Radial):
 
     def pack_right(self, X: Array) -> Panels:
         return Panels.of(self.pack_left(X), BLOCK)
+
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        return len(far) + 2.0 * self.gamma * float(far.sum()), 1.0 + self.bias

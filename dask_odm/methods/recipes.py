@@ -203,7 +203,7 @@ def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -
     worth = AUTO.cells_gain
     least = 2.0 * deviation - worth if len(data.class_weights) > 2 else max(worth, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
-    why = f"{choice.why}; in some regions, cells get {_told(gain, deviation)}, and are taken from {least:+.2%} on"
+    why = f"{choice.why}; in some regions, cells get {_in_words(gain, deviation)}, and are taken from {least:+.2%} on"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
@@ -223,7 +223,9 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
         gain, deviation = _gain_in_regions(data, fit, AUTO.narrower)
         if gain < max(AUTO.cells_gain, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
-        why = f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_told(gain, deviation)}"
+        why = (
+            f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_in_words(gain, deviation)}"
+        )
     logger.info("solver='cells': %s", why)
     return why
 
@@ -235,7 +237,7 @@ def _gain_in_regions(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> 
         return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
 
 
-def _told(gain: float, deviation: float) -> str:
+def _in_words(gain: float, deviation: float) -> str:
     """Return how many rows cells get right beside landmarks."""
     return f"{abs(gain):.2%} ± {deviation:.2%} of all rows {'more' if gain >= 0 else 'fewer'} right than landmarks"
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.ingest import CompleteRows
+from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.sources import SourceBlock
 from dask_odm.data.store.store import Store

@@ -17,7 +17,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
@@ -174,6 +174,20 @@ def test_a_lost_scheduler(path, tmp_path, how, message):
     assert list(scratch.iterdir()) == []
 
 
+def test_another_scheduler_at_the_address_of_a_lost_one():
+    """A client connects to it as if nothing had been, and would wait for tasks that nobody knows."""
+    empty = {"n_workers": 0, "processes": False, "protocol": "tcp", "dashboard_address": None}
+    with LocalCluster(**empty) as first, Client(first.scheduler_address) as client:
+        seen = watch.Watch(client)
+        assert seen.identity()["address"] == first.scheduler_address
+        first.close()
+        with (
+            LocalCluster(scheduler_port=int(first.scheduler_address.rpartition(":")[2]), **empty),
+            pytest.raises(ClusterError, match="scheduler was lost; start it anew, connect to it and fit again"),
+        ):
+            seen.identity()
+
+
 def test_settings_that_make_losses_dear():
     fine = {"allowed-failures": 3, "worker-ttl": "30s", "no-workers-timeout": "60s"}
     assert complaints_about(fine) == []
@@ -191,7 +205,7 @@ def test_settings_that_make_losses_dear():
 
 KILLED = """
 import os, signal, sys
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.events import LevelFinished
 from dask_odm.solvers import SODM, Landmark, Saddle
@@ -226,7 +240,7 @@ def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client,
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
 import dask
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.solvers import SODM, Landmark, Saddle
 

@@ -23,27 +23,6 @@ from small_stores import store_of
 ODM = (100.0, 0.3, 0.1)
 
 
-def expected_decision(X, y, Z, weight=None, *, bias=1.0, parameters=ODM):
-    """The optimum's decision values on ``Z``, RBF of gamma 0.5, from the papers' dual; and its objective."""
-    s, objective = reference.solve_two_variable_dual(reference.rbf(X, X, 0.5) + bias, y, *parameters, weight)
-    return (reference.rbf(Z, X, 0.5) + bias) @ (y * s), objective
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("solver", ["auto", SODM(1), SODM(6)], ids=str)
-def test_is_the_papers_optimum(rows, solver, fit_intercept):
-    X, y = rows
-    Z = blobs(40, 3, seed=6)[0]
-    model = ODMClassifier(**SETTINGS, solver=solver, fit_intercept=fit_intercept, random_state=0).fit(X, y)
-    expected, objective = expected_decision(X, y, Z, bias=float(fit_intercept))
-    np.testing.assert_allclose(model.decision_function(Z), expected, atol=1e-8)
-    np.testing.assert_array_equal(model.predict(Z), np.where(expected > 0, 1.0, -1.0))
-    assert model.history_[-1]["objective"] == pytest.approx(objective, rel=1e-9)
-    assert 0 <= model.dual_gap_ < 1e-9
-    assert len(model.history_) == {"auto": model.n_iter_ + 1, "SODM(n_partitions=6)": 3}.get(str(solver), 1)
-    assert model.n_iter_ >= 1
-
-
 def test_attributes_make_the_decision_function(rows):
     X, y = rows
     model = ODMClassifier(**SETTINGS).fit(X, y)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 WORDS = ("water", "forest", "field", "meadow", "town", "rock", "bog", "snow")
 BANDS = ("B02", "B03", "B04", "B08", "B05", "B06", "B07", "B8A", "B11", "B12", "B01", "B09")  # names of Sentinel-2's
-MISSING = 0  # code of pixels without a label, or under clouds
 _CONSTRAINTS: dict[str, list[Any]] = {
     "height": [Interval(Integral, 1, None, closed="left")],
     "width": [Interval(Integral, 1, None, closed="left")],
@@ -126,7 +125,11 @@ def make_scene(
         "best": best,
     }
     codes = np.arange(1, n_classes + 1, dtype=np.uint8)
-    meanings = {"_FillValue": np.uint8(MISSING), "flag_values": codes, "flag_meanings": " ".join(WORDS[:n_classes])}
+    meanings = {
+        "_FillValue": np.uint8(SceneMaker.missing),
+        "flag_values": codes,
+        "flag_meanings": " ".join(WORDS[:n_classes]),
+    }
     found = [xr.DataArray(data, grid, ("y", "x"), name, meanings) for name, data in maps.items()]
     return Scene(cube if n_times > 1 else cube[0].drop_vars("time"), *found)
 
@@ -145,6 +148,7 @@ class SceneMaker:
     labelled: float
     seed: int
 
+    missing: ClassVar[int] = 0  # code of pixels without a label, or under clouds
     pixel: ClassVar[float] = 10.0  # metres of a pixel's side
     waves: ClassVar[int] = 12  # plane waves that a smooth field is the sum of
     wavelengths: ClassVar[tuple[float, float]] = (60.0, 240.0)  # the shortest and the longest, in pixels
@@ -178,7 +182,7 @@ class SceneMaker:
         """Return the classes of the pixels of some lines that lie in labelled plots, else 0, (n, width)."""
         plots = (lines // self.plot)[:, None] * -(-self.width // self.plot) + np.arange(self.width) // self.plot
         chosen = uniforms_of(plots, self.seed) < self.labelled
-        return np.where(chosen, self.truth(lines), MISSING).astype(np.uint8)
+        return np.where(chosen, self.truth(lines), self.missing).astype(np.uint8)
 
     def features(self, lines: Array) -> NDArray[np.float32]:
         """Return the features of the pixels of some lines, (times, bands, n, width)."""
@@ -210,7 +214,7 @@ class SceneMaker:
             scores = (-0.5 / self.noise**2) * distance.reshape(self.classes, self.classes, self.width)
             with np.errstate(invalid="ignore"):
                 likely = logsumexp(scores, axis=1, b=share[:, :, None])
-            found[i] = np.where(np.isnan(X).any(axis=0), MISSING, 1 + likely.argmax(axis=0))
+            found[i] = np.where(np.isnan(X).any(axis=0), self.missing, 1 + likely.argmax(axis=0))
         return found
 
     def _field(self, lines: Array, *key: int) -> Array:

@@ -23,7 +23,8 @@ import pandas as pd
 from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
-from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"

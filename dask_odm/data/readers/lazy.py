@@ -18,17 +18,8 @@ import zarr
 
 from dask_odm.data.cubes.tables import oriented, sample_dimension
 from dask_odm.data.readers.sources import Reading, computed
-from dask_odm.data.readers.tables import (
-    ArrayTable,
-    Batch,
-    PandasTable,
-    Table,
-    TableSource,
-    label_values,
-    require_matrix,
-    table_of,
-    weight_values,
-)
+from dask_odm.data.readers.table_source import Batch, TableSource, table_of
+from dask_odm.data.readers.tables import ArrayTable, PandasTable, Table, label_values, require_matrix, weight_values
 from dask_odm.errors import InputError
 
 

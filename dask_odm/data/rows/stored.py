@@ -301,15 +301,6 @@ class StoredRows:
         return out
 
 
-def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAccumulator:
-    """Return statistics of the rows of a chunk that are kept, weighted by the store's weights."""
-    block = store.read(chunk)
-    keep = np.flatnonzero(targets(block)[0])
-    gathered = StatisticsAccumulator(store.features)
-    gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
-    return gathered
-
-
 def kept_rows(targets: Targets, block: StoreBlock) -> tuple[Array, Array]:
     """Return the mask of the rows of a block that are kept, and their weights: columns of a pass."""
     return targets(block)[0], np.empty(0) if block.weight is None else block.weight
@@ -317,13 +308,14 @@ def kept_rows(targets: Targets, block: StoreBlock) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class KeptStatistics:
-    """Statistics of sparse rows that are kept, weighted by the store's weights: a query for a pass."""
+    """Statistics of the rows of a store that are kept, weighted by the store's weights: a query for a pass."""
 
     features: int
+    is_sparse: bool
 
-    def gather(self, blocks: Iterable[RowBlock]) -> EntryStatistics:
+    def gather(self, blocks: Iterable[RowBlock]) -> EntryStatistics | StatisticsAccumulator:
         """Return the statistics of the blocks."""
-        gathered = EntryStatistics(self.features)
+        gathered = EntryStatistics(self.features) if self.is_sparse else StatisticsAccumulator(self.features)
         for block in blocks:
             X = block.X if block.y.all() else block.X[block.y]
             gathered.update(X, block.weight[block.y] if block.weight.size else None)

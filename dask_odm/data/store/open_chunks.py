@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -29,7 +29,6 @@ from dask_odm.typing import Array
 
 STARTS = "starts"  # the column of sparse rows that says where the entries of each begin
 CHUNK_ENTRIES = STORE_CHUNK_BYTES // 16  # of a file, and of the rows of a chunk: 8 to 12 MB with their columns
-RUN_ROWS = 1 << 17  # most sparse rows of a chunk; their columns take 1 MB each
 
 
 class OpenRows(ABC):
@@ -130,6 +129,7 @@ class OpenEntries(OpenRows):
     entries more than the longest row.
     """
 
+    run_rows: ClassVar[int] = 1 << 17  # most sparse rows of a chunk; their columns take 1 MB each
     statistics: EntryStatistics
 
     def __init__(
@@ -142,7 +142,7 @@ class OpenEntries(OpenRows):
     ) -> None:
         if chunk_rows is not None and not 1 <= chunk_rows <= MAX_CHUNK_BYTES // 8:
             raise InputError(f"chunk_rows={chunk_rows} is not between 1 and {MAX_CHUNK_BYTES // 8} sparse rows.")
-        super().__init__(chunk_rows or RUN_ROWS, features, columns)
+        super().__init__(chunk_rows or self.run_rows, features, columns)
         self.columns[STARTS] = np.empty(self.size, np.int64)
         self.statistics = EntryStatistics(features)
         self.total = 0
@@ -151,7 +151,7 @@ class OpenEntries(OpenRows):
         self._write = write
         self._file = {"X/data": np.empty(CHUNK_ENTRIES, dtype), "X/indices": np.empty(CHUNK_ENTRIES, np.int32)}
         self._held = 0  # entries of the next file
-        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(RUN_ROWS.bit_length())]
+        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(self.run_rows.bit_length())]
         self._blocks = dict.fromkeys(sizes, (0, 0))  # by rows: first entry of the last block, most of one before
 
     def _take(self, X: Any, rows: slice, room: slice) -> None:

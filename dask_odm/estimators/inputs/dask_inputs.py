@@ -123,7 +123,8 @@ def in_memory(lazy: LazyArrays) -> list[Any]:
         if rows is not None:
             X = blocks[0].pop()
             if type(X) is np.ndarray:
-                rows = rows.astype(np.result_type(rows, X), copy=False)
+                with np.errstate(all="ignore"):  # rows to come are any bytes yet
+                    rows = rows.astype(np.result_type(rows, X), copy=False)
                 rows[first : first + len(X)] = X
             else:
                 blocks[0], rows = [rows[:first], X], None

@@ -28,7 +28,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Splits, accuracy
+from dask_odm.methods.search.trials import Given, Score, Splits, accuracy
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -222,7 +222,7 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
     """Whether the state from a checkpoint belongs to a search by these splits and this number of scores."""
     tried = len(state.history)
-    width = splits.count if splits.count > 1 else 1 + PARTS
+    width = splits.count if splits.count > 1 else 1 + TUNING.parts
     return state.scores.shape == (tried, scores, width) and state.points.shape == (tried, 6)
 
 
@@ -247,16 +247,16 @@ class _Trials(SampleTrials):
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
         return {name: found[name] for name in PARAMS if name in found}
 
-    def _drawn(self, stage: int) -> list[MemoryData]:
+    def _samples_of(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows, or the cells that all splits divide, smaller ones first."""
         if not self._in_cells:
-            return super()._drawn(stage)
+            return super()._samples_of(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
         most //= 4 if stage == COARSE else 1
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
-        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)
+        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     @property
     def splits(self) -> int:
@@ -272,7 +272,7 @@ class _Trials(SampleTrials):
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
             found = np.array([self._on_all(setting)[:, None] for setting in settings])
-            return self.beside_parts(found, np.full((len(settings), PARTS), np.nan))
+            return self.beside_parts(found, np.full((len(settings), TUNING.parts), np.nan))
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -310,7 +310,7 @@ class _Trials(SampleTrials):
         choice, fit = self._chosen(setting, loo=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
-            fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
+            fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
             trained = choice.train(self._data, fit)

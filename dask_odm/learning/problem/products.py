@@ -20,7 +20,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_BYTES = 8 << 20  # most bytes of a packed side of a tile, if it has more than 64 rows
+CHUNK_BYTES = 8 << 20  # most bytes of rows that are read or packed at a time, if they are more than 64
 
 
 class Products(Protocol):
@@ -71,7 +71,7 @@ class ChosenRows:
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int) -> Any:
-        return _taken(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
+        return _rows_at(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class RangedRows:
         return read_scattered(self.rows, index)
 
 
-def _taken(source: Any, index: Array) -> Any:
+def _rows_at(source: Any, index: Array) -> Any:
     """Return rows of ``source``, a view if the ascending numbers ``index`` follow each other."""
     if len(index) and index[-1] - index[0] == len(index) - 1:
         found = source[int(index[0]) : int(index[-1]) + 1]
@@ -134,7 +134,7 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 def _packed_rows(d: int, itemsize: int) -> int:
     """Return the most rows of ``d`` features that are packed at a time for a cross product."""
-    return max(64, min(BLOCK, CROSS_BYTES // (itemsize * (d + 2))))
+    return max(64, min(BLOCK, CHUNK_BYTES // (itemsize * (d + 2))))
 
 
 def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
@@ -197,7 +197,7 @@ class RowProducts:
         return np.dtype(self.source.dtype)
 
     def rows(self, index: Array) -> Any:
-        return _taken(self.source, index)
+        return _rows_at(self.source, index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)

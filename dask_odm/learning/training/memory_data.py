@@ -26,7 +26,7 @@ from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
-from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
+from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, groups_of_sums, row_groups
 from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, TrainingData
@@ -235,7 +235,7 @@ class MemoryData(TrainingData):
         return found if len(seen) == self.rows else found._at(seen)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
-        most = group_count(weights, full=full)
+        most = row_groups(weights, full=full)
         if full:
             return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
         step = min(block_rows(self.features, self.X), self.rows)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import StoredScaling
-from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, chunk_statistics, kept_rows
+from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, kept_rows
 from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import Statistics
@@ -165,21 +165,15 @@ class StoredData(TrainingData):
         store = self.store
         if not store.has_weight and self.labelled_rows == store.rows and self.targets.keeps_all:
             return store.statistics
-        if store.is_sparse:  # a sum that may be large: there is one at a time for a worker, not one for every chunk
-            passes = StorePasses(store, self.cluster, partial(kept_rows, self.targets))
-            query = KeptStatistics(store.features)
-            passes.require(PassBytes(8 * 6 * store.features, 8, 0), "Statistics of sparse rows")
-            found = passes.run(query, KeptStatistics.gather, nbytes=8 * 6 * store.features)
-            if not found.count:
-                raise InputError(NO_ROWS)
-            return found.result()
-        chunks = [(c,) for c in range(store.n_chunks)]
-        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics", store, self.targets)
-        for part in rest:
-            total.merge(part)
-        if not total.count:
+        passes = StorePasses(store, self.cluster, partial(kept_rows, self.targets))
+        nbytes = 8 * 6 * store.features
+        passes.require(
+            PassBytes(nbytes, 8 * (store.features if not store.is_sparse else 1), 0), "Statistics of the rows"
+        )
+        found = passes.run(KeptStatistics(store.features, store.is_sparse), KeptStatistics.gather, nbytes=nbytes)
+        if not found.count:
             raise InputError(NO_ROWS)
-        return total.result()
+        return found.result()
 
     def _room(self) -> Any:
         """Return memory for all rows, a CSR array without bounds if they are sparse."""

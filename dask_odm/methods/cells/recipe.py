@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Callable
-from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -30,18 +27,17 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.futures import FEW_TASKS
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
-from dask_odm.events import Meter
 from dask_odm.learning.solution import Record, StepClock
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
-from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution, stopped_at
+from dask_odm.learning.training.recipe import Trained, require_finite_solution, stopped_at
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow, levels_of, places_in, slabs_of
+from dask_odm.methods.cells.solved_bins import BinLog, CellsState, Keep, gaps_of
 from dask_odm.methods.cells.workers import (
     CHOSEN,
-    FIGURES,
     CellSettings,
     KnownStatistics,
     SolvedBin,
@@ -68,35 +64,6 @@ GROWN_NUMBERS = 16
 HELD_NUMBERS = 8
 BINS = 64  # of many rows, at least, so that workers and threads end together
 SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
-STEPS = 16  # lines of the history, and checkpoints, of a fit, about
-
-
-@dataclass(frozen=True, eq=False)
-class CellsState:
-    """Bins that are solved, as a checkpoint has them: the packed numbers and shapes of each, one after the other."""
-
-    bins: Array  # numbers of the bins, ascending
-    sizes: Array  # packed numbers of each
-    numbers: Array
-    shapes: Array  # (bins, arrays, 3)
-    history: list[Record]
-
-    @classmethod
-    def of(cls, solved: dict[int, SolvedBin], history: list[Record]) -> CellsState:
-        packed = [solved[k].packed() for k in sorted(solved)]
-        sizes = np.array([float(len(numbers)) for numbers, _ in packed])
-        numbers = np.concatenate([numbers for numbers, _ in packed])
-        return cls(np.array(sorted(solved), np.float64), sizes, numbers, np.stack([s for _, s in packed]), history)
-
-    def solved(self) -> dict[int, SolvedBin]:
-        """Return the bins; raise ValueError if numbers and shapes do not fit each other."""
-        ends = np.cumsum(self.sizes).astype(np.int64)
-        numbers = np.split(self.numbers, ends)
-        if len(numbers[-1]) or not len(self.bins) == len(self.sizes) == len(self.shapes):
-            raise ValueError(f"{len(self.numbers)} numbers of {len(self.bins)} bins")
-        bins = self.bins.astype(np.int64).tolist()
-        found = zip(bins, numbers, self.shapes, strict=False)  # nothing is left of the numbers
-        return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
 
 
 def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trained:
@@ -122,52 +89,11 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     if known is not None:
         settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
-    solved: dict[int, SolvedBin] = {}
-    history: list[Record] = []
-    every = -(-top.count // STEPS)
-    if resume is not None:
-        try:
-            solved, history = resume.solved(), list(resume.history)
-        except (ValueError, IndexError):
-            require_state(fit, False)
-        require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
-        require_state(fit, all(k in solved for k in range(min(every * len(history), top.count))))
-        clock = StepClock(history)
-
-    def tell() -> None:
-        """Add the records of the bins that are solved now, in the order of the bins; save them, and report them."""
-        before = len(history)
-        while (told := every * len(history)) < top.count:
-            after = min(told + every, top.count)
-            if not all(k in solved for k in reversed(range(told, after))):  # the last are mostly solved last
-                break
-            bins = [solved[k] for k in range(after)]
-            history.append(_record(clock, bins, len(history), rows))
-        if len(history) > before and fit.run.checkpoint is not None:
-            save(CellsState.of(solved, history))  # all of them, which takes longer the more there are
-        for record in history[before:]:
-            report_step(record)
-
-    tell()  # of bins that a checkpoint has, but not yet a record of
-    with Meter("cells", top.count, "bins") as meter:
-        meter.add(len(solved))
-        lock = threading.Lock()
-        ended = False
-        context = copy_context()  # in which records are heard, from whatever thread
-
-        def keep(k: int, each: SolvedBin) -> None:
-            nonlocal ended
-            with lock:
-                if ended:  # by what a callback raised: nothing is told after that
-                    return
-                ended = True
-                solved[k] = each
-                meter.add()
-                context.run(tell)
-                ended = False
-
-        support = _solve_bins(seen, top, solved, settings, keep)
-    return _finish(seen, top, grown, [solved[k] for k in range(top.count)], support, history, settings)
+    log = BinLog(top.count, rows, clock, None if fit.run.checkpoint is None else save)
+    require_state(fit, resume is None or log.resume(resume, settings, data))
+    with log.kept() as keep:
+        support = _solve_bins(seen, top, log.solved, settings, keep)
+    return _finish(seen, top, grown, [log.solved[k] for k in range(top.count)], support, log.history, settings)
 
 
 def row_bytes(data: TrainingData) -> int:
@@ -234,9 +160,6 @@ def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> 
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
     """Return the sample that a tree is grown on, as the kernel sees it: about ``rows``, and bounded in bytes."""
     return data.sample(int(min(rows, rows_of_bytes(data))), seed).seen_by(choice)
-
-
-Keep = Callable[[int, SolvedBin], None]  # is called with number and solution of each bin, in any order
 
 
 def _solve_bins(
@@ -324,68 +247,6 @@ def _saved_start(seen: KernelData, top: CellTree, folder: str, settings: CellSet
     return start
 
 
-def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
-    """Return whether a bin of a checkpoint has the shapes of one of this fit."""
-    cells = solved.thresholds.size + 1
-    machines = settings.machines
-    support = solved.numbers.size
-    left = solved.left_rows.size
-    shapes = {
-        "planes": (cells - 1, data.features),
-        "numbers": (support,),
-        "coefficients": (machines, support),
-        "sizes": (cells,),
-        "intercept": (cells, machines),
-        "figures": (cells, machines, len(FIGURES)),
-        "counts": (cells, 3),
-        "seconds": (cells - 1,),
-        "left_rows": (left,),
-        "left": (machines, left),
-        "parameters": (cells,),
-        "chosen": (cells, len(CHOSEN)),
-    }
-    try:
-        solved.tree.require_sound()
-    except ValueError:
-        return False
-    if any(getattr(solved, name).shape != shape for name, shape in shapes.items()):
-        return False
-    given = data.row_numbers[0]
-    numbers = np.concatenate([solved.numbers, solved.left_rows])
-    inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
-    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
-    return inside and whole
-
-
-def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
-    """Return P and D of every machine over all cells, and the gap of every cell's worst machine."""
-    figures = np.concatenate([each.figures for each in bins])
-    primal = figures[:, :, 0]
-    short = np.maximum(primal - figures[:, :, 1], 0.0)
-    gaps = (short / np.maximum(primal, np.finfo(np.float64).tiny)).max(axis=1)
-    return primal.sum(axis=0), short.sum(axis=0), gaps
-
-
-def _record(clock: StepClock, bins: list[SolvedBin], number: int, rows: int) -> Record:
-    """Return the record of the bins that are solved so far."""
-    primal, short, gaps = _gaps(bins)
-    counts = np.concatenate([each.counts for each in bins])
-    done = int(counts[:, 0].sum())
-    gap = float((short / np.maximum(primal, np.finfo(np.float64).tiny)).max())
-    return clock.record(
-        number,
-        gap,
-        float(primal.sum()),
-        done / rows,
-        rows=done,
-        cells=len(counts),
-        mean_rows=float(counts[:, 0].mean()),
-        mean_classes=float(counts[:, 1].mean()),
-        worst_gap=float(gaps.max()),
-        mean_gap=float(gaps.mean()),
-    )
-
-
 def _finish(
     seen: KernelData,
     top: CellTree,
@@ -418,7 +279,7 @@ def _finish(
         starts=np.cumsum([0, *np.concatenate([each.sizes for each in bins])]).astype(np.int64),
         gammas=np.where(chosen[:, 0] > 0, chosen[:, 0], seen.kernel.parameters()["gamma"]),
     )
-    gaps = _gaps(bins)[2]
+    gaps = gaps_of(bins)[2]
     cell_rows = np.concatenate([each.counts[:, 2] for each in bins]).astype(np.int64)
     levels = levels_of(tree, cell_rows, np.concatenate([grown, *(each.seconds for each in bins)]))
     attributes = {

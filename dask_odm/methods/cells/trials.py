@@ -15,15 +15,14 @@ import numpy as np
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.growing import grow, slabs_of
-
-TRIAL_CELLS = 3  # cells that settings are tried on
 
 
 def chosen_cells(
     data: TrainingData, sample: MemoryKernelData, choice: KernelChoice, cell_rows: int
 ) -> list[tuple[MemoryData, float]]:
-    """Return `TRIAL_CELLS` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
+    """Return `AutoLimits.trial_cells` cells of about ``cell_rows`` rows, or fewer if there are fewer cells.
 
     Of a cell that has more than twice as many, because nothing divides equal rows, twice as many are drawn. ``sample``
     is that of `sampled`. Beside each cell is the share of all rows that it stands for, so that a sum of the
@@ -37,20 +36,20 @@ def chosen_cells(
     counts = np.zeros((tree.count, codes.max() + 1))
     np.add.at(counts, (cells, codes), 1.0)
     mixed = counts.sum(axis=1) - counts.max(axis=1)  # rows of other classes than the most frequent one
-    places = (np.arange(TRIAL_CELLS) + 0.5) / TRIAL_CELLS * max(mixed.sum(), 1.0)
+    places = (np.arange(AUTO.trial_cells) + 0.5) / AUTO.trial_cells * max(mixed.sum(), 1.0)
     drawn = np.minimum(np.searchsorted(np.cumsum(mixed), places), tree.count - 1)
     chosen, times = np.unique(drawn, return_counts=True)
     drawn_as = np.maximum(mixed[chosen], 1.0) / max(mixed.sum(), 1.0)  # the probability of each draw
-    shares = times / TRIAL_CELLS * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
+    shares = times / AUTO.trial_cells * counts[chosen].sum(axis=1) / counts.sum() / drawn_as
     found = []
     for held, scaled_rows in data.weighed_blocks(choice):
         of_rows = np.concatenate([tree(scaled_rows[span]) for span in slabs_of(scaled_rows)])
         found.append([held._at(np.flatnonzero(of_rows == cell)) for cell in chosen])
-    joined = [replace(_joined(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
+    joined = [replace(_join(parts), whole=data).sample(2 * cell_rows, seed) for parts in zip(*found, strict=True)]
     return list(zip(joined, shares.tolist(), strict=True))
 
 
-def _joined(parts: Sequence[MemoryData]) -> MemoryData:
+def _join(parts: Sequence[MemoryData]) -> MemoryData:
     """Return the rows of several blocks as one."""
     if len(parts) == 1:
         return parts[0]

@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.systems import times_transpose
@@ -29,11 +29,9 @@ from dask_odm.methods.exact.gram import ActiveFactor, gram_bytes, scaled_gram
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
-BLOCK_ROWS = 512  # most rows of a block
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 DIRECTIONS = 32  # most directions that rows are projected on to split them
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
-READ_BYTES = 8 << 20  # most bytes of rows in float32 that are read at a time, if they are more than 64
 
 
 class Woodbury:
@@ -122,8 +120,8 @@ def block_bytes(kernel: Kernel, n: int, r: int, d: int, itemsize: int, threads: 
 
     The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
     """
-    rows = -(-n // -(-n // BLOCK_ROWS))
-    splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * READ_BYTES
+    rows = -(-n // -(-n // BLOCK))
+    splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * CHUNK_BYTES
     gathered = min(n, rows * _blocks_at_once(n, rows, d, itemsize, threads)) * d * itemsize
     # scaled features, their products with a factor, the block with its factor and inverse
     of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, itemsize, 8, 1)
@@ -139,7 +137,7 @@ def _blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> i
 
 
 def blocks_of(products: Products, rng: np.random.Generator, directions: int = DIRECTIONS) -> list[Array]:
-    """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
+    """Split all n rows into blocks of at most `BLOCK` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
     """
@@ -148,7 +146,7 @@ def blocks_of(products: Products, rng: np.random.Generator, directions: int = DI
     onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
     rows = _in_float32(products, onto)
     cells: list[Array] = []
-    left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
+    left = [(np.arange(products.n), -(-products.n // BLOCK))]  # rows, and the blocks to split them into
     while left:
         index, count = left.pop()
         if count == 1:
@@ -169,7 +167,7 @@ def _in_float32(products: Products, onto: Array | None) -> Array:
     """
     found = []
     d = products.rows(np.zeros(1, np.int64)).shape[1]
-    step = max(64, min(4096, READ_BYTES // (4 * d)))
+    step = max(64, min(4096, CHUNK_BYTES // (4 * d)))
     with np.errstate(over="ignore"):
         for start in range(0, products.n, step):
             X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
@@ -310,7 +308,7 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
 
 def _filled_rows(d: int) -> int:
     """Return the rows of ``d`` features whose values at the landmarks are computed at a time."""
-    return max(64, min(2 * BLOCK, READ_BYTES // (4 * d)))
+    return max(64, min(2 * BLOCK, CHUNK_BYTES // (4 * d)))
 
 
 def preconditioner_bytes(n: int, r: int, d: int, itemsize: int, threads: int) -> tuple[int, int]:

@@ -11,17 +11,17 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Products, Purpose
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
 from dask_odm.methods.exact.preconditioners import landmark_count
-from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS, solver_bytes
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
@@ -37,8 +37,8 @@ def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> 
 
 def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
     """Return the most of `exact_bytes` for any number of rows up to ``n``: of fewer, more is held at a time."""
-    packed = PACKED_BYTES * ROWS_OF_THREAD // kernel.packed_bytes(ROWS_OF_THREAD, d, 8)
-    blocks = range(ROWS_OF_THREAD, n, ROWS_OF_THREAD)
+    packed = CHUNK_BYTES * BLOCK // kernel.packed_bytes(BLOCK, d, 8)
+    blocks = range(BLOCK, n, BLOCK)
     sizes = (n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // d, packed)
     return max(exact_bytes(kernel, size, d, itemsize, threads) for size in sizes if 0 < size <= n)
 

@@ -136,7 +136,7 @@ class Lockstep:
         at = self._look(s)
         seconds = self.clock.seconds
         better, done = self._judged(s, at)
-        s = _taken(s, at, better)
+        s = _with_points(s, at, better)
         done |= s.steps[at.live] >= self.max_iter
         s.open[at.live[done]] = 0.0
         figures = float(s.gap.max()), float(s.primal.sum()), s.passes + 1
@@ -296,7 +296,7 @@ class Lockstep:
         return np.concatenate(parts)
 
 
-def _taken(s: LockstepState, at: _Look, better: Array) -> LockstepState:
+def _with_points(s: LockstepState, at: _Look, better: Array) -> LockstepState:
     """Return the state in which machines that are ``better`` there have moved to where they looked."""
     machines = at.live[better]
     taken = {name: getattr(s, name).copy() for name in ("at", "primal", "gap", "steps", "open")}

@@ -59,10 +59,6 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
-GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
-MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
-MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
-
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
     """Train all machines of many classes over the same landmarks, drawn once among the rows of all.
@@ -76,11 +72,11 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     given = data
     data = data.merged()
     count = landmark_count(data, fit)
-    most = min(len(machines), max(1, GROUP_BYTES // (8 * count)))
+    most = min(len(machines), max(1, AUTO.machine_bytes // (8 * count)))
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
-    preconditioned = rows >= MEANS_ROWS * count and _means_bytes(data, 1, count) <= MEANS_BYTES
+    preconditioned = rows >= AUTO.means_rows * count and _means_bytes(data, 1, count) <= AUTO.means_bytes
     if preconditioned:
-        most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= MEANS_BYTES)
+        most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= AUTO.means_bytes)
     spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)

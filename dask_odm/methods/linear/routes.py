@@ -26,7 +26,7 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, group_count
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, row_groups
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
@@ -40,14 +40,13 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
 )
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-
-LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
 
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
@@ -104,7 +103,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
     forms = data.features < EXACT_FEATURES  # a Hessian, of which a few suffice for any λ
-    if data.is_sparse and not forms and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+    if data.is_sparse and not forms and fit.odm.lam * length > AUTO.large_lam * data.total_weight:
         _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
     return scaling
 
@@ -227,7 +226,7 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     n = data.rows
     copies = 0 if issparse(X) else n * features.d * (8 + (0 if features.scaling is None else X.dtype.itemsize))
     # the Gram matrix of rows in float64; its factor and coordinates, and Newton in these with a few Hessians
-    needed = copies + 8 * n * n * (8 + group_count(n))
+    needed = copies + 8 * n * n * (8 + row_groups(n))
     return RowSpan.of(features, X) if needed <= data.cluster.memory else None
 
 

@@ -47,6 +47,8 @@ class SearchTuning:
     landmarks: tuple[int, int, int] = (150, 300, 500)  # of a trial in the three stages, the last over all rows
     more_landmarks: int = 1000  # of the last stage if it uses the larger sample
     needed: float = 0.8  # share of the fine stage's landmarks; a kernel that uses more may need more than there are
+    parts: int = 10  # of left-out rows: each is judged by the setting that is best on the others
+    tol: float = 1e-2  # relative gap of a trial; settings differ by more than that
     many: int = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
 
 

@@ -153,6 +153,7 @@ def test_cells_are_learned_alike_wherever_they_lie():
     assert found[1][1] == found[0][1]
 
 
+@pytest.mark.slow
 def test_stores_workers_and_bins(tmp_path, start_workers, monkeypatch):
     X, y = board(1500, 3)
     path = store_of(tmp_path / "rows.zarr", X.astype(np.float32), y, chunk_rows=400).path

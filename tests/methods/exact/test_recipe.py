@@ -25,19 +25,6 @@ def bits(model: ODMClassifier) -> list[bytes]:
     return [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
-def test_is_the_model_of_the_tree(kernel):
-    X, y = rings()
-    settings = SETTINGS | {"tol": 1e-7, "gamma": 0.3, "lam": 1e3, "scale": "minmax"}
-    model = ODMClassifier(kernel, **settings).fit(X, y)
-    tree = ODMClassifier(kernel, **settings | {"solver": "sodm"}).fit(X, y)
-    assert model.dual_gap_ <= 1e-7
-    np.testing.assert_allclose(model.decision_function(X), tree.decision_function(X), rtol=0, atol=2e-2)
-    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
-    assert model.history_[-1]["gap"] == model.dual_gap_
-    assert model.n_iter_ == len(model.history_) - 1
-
-
 def test_a_precomputed_kernel_is_that_of_the_rows():
     X, y = rings(1200)
     settings = SETTINGS | {"tol": 1e-10}

@@ -106,7 +106,7 @@ def test_a_store_groups_and_memory_make_the_same_model(rows, scheme, tmp_path, m
         model(243, multi_class=scheme).fit(X, y, weight).decision_function(X),
         atol=1e-4,
     )
-    monkeypatch.setattr(many_classes, "GROUP_BYTES", 8 * 80 * 3)  # three machines at a time
+    monkeypatch.setattr(many_classes, "AUTO", AutoLimits(machine_bytes=8 * 80 * 3))  # three machines at a time
     found = model(multi_class=scheme).fit(X, y, weight)
     np.testing.assert_allclose(found.decision_function(X), expected, atol=1e-4)
 
@@ -119,7 +119,7 @@ def test_means_of_classes_save_products_and_change_nothing_else(scheme, monkeypa
     settings = {"multi_class": scheme, "lam": 1e4, "tol": 1e-6}
     monkeypatch.setattr(many_classes, "AUTO", AutoLimits(descent_values=0))
     found = model(**settings).fit(X, y)
-    monkeypatch.setattr(many_classes, "MEANS_BYTES", 0)
+    monkeypatch.setattr(many_classes, "AUTO", AutoLimits(means_bytes=0))
     without = model(**settings).fit(X, y)
     np.testing.assert_allclose(found.decision_function(X), without.decision_function(X), atol=1e-2)
     assert 2 * found.history_[-1]["passes"] <= without.history_[-1]["passes"]

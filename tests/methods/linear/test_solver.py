@@ -89,19 +89,6 @@ def test_is_what_l_bfgs_finds(setting, weighted, exact, form, bias):
 
 
 @EVERY_SETTING
-@WEIGHTED
-@BOTH_WAYS
-def test_is_what_the_other_newtons_find(setting, weighted, exact):
-    p = linear_problem(200, setting, weighted=weighted, d=5)
-    solution = solve(p, exact=exact)
-    _, w, _ = solve_features(p.losses, p.rows, 1.0, np.zeros(6))
-    np.testing.assert_allclose(solution.x, w, rtol=0, atol=1e-6 * max(1.0, np.abs(w).max()))
-    a = p.coefficients
-    scores = p.K @ a
-    np.testing.assert_allclose(wide(p) @ solution.x, scores, rtol=0, atol=1e-5 * max(1.0, np.abs(scores).max()))
-
-
-@EVERY_SETTING
 @BOTH_WAYS
 @EVERY_FORM
 @pytest.mark.parametrize("tol", [1e-8, 1e-11])

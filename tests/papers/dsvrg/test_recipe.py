@@ -62,14 +62,6 @@ def test_is_the_primal_optimum(rows, solver, scale, fit_intercept):
     assert_same(model, made("newton", scale=scale, fit_intercept=fit_intercept).fit(X, y))
 
 
-@pytest.mark.parametrize("solver", [SVRG, DSVRG])
-@pytest.mark.parametrize(("step_size", "dtype"), [("bb", "float32"), (1e-4, "float64")])
-def test_other_steps(rows, solver, step_size, dtype):
-    model = made(solver(step_size), dtype=dtype, scale="minmax", tol=1e-6).fit(*rows)
-    assert model.dual_gap_ <= 1e-6
-    assert_same(model, made("newton", scale="minmax").fit(*rows), 1e-2)
-
-
 def test_history(rows):
     heard: list = []
     model = made(DSVRG(n_partitions=5, stage_steps=30), scale="minmax", tol=1e-4, callbacks=[heard.append]).fit(*rows)
