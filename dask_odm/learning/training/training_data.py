@@ -23,6 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.products import Products, products_bytes
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, Passes
@@ -36,27 +37,23 @@ if TYPE_CHECKING:
 class Purpose:
     """The purpose of kernel products, and what these and their user take.
 
-    ``what`` is a few words for messages. ``nbytes`` takes the kernel, n, d, the bytes of a feature and threads, and
-    returns the bytes that products and their user take in this process, without rows and kept tiles. ``advice`` says
+    ``what`` is a few words for messages. ``nbytes`` returns the bytes that products and their user take in
+    this process for a shape, without rows and kept tiles. ``advice`` says
     what to do if memory does not suffice.
     """
 
     what: str
-    nbytes: Callable[[Kernel, int, int, int, int], int]
+    nbytes: Callable[[Shape], int]
     advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
 
     @classmethod
     def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
         """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
-
-        def nbytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-            return of_row * n + products_bytes(kernel, n, d, 8, threads)
-
-        return cls(what, nbytes, advice)
+        return cls(what, lambda shape: of_row * shape.n + products_bytes(shape, 8), advice)
 
     def with_reserved(self, nbytes: int) -> Purpose:
         """Return the purpose with ``nbytes`` more that its user holds in this process."""
-        return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
+        return replace(self, nbytes=lambda shape: self.nbytes(shape) + nbytes) if nbytes else self
 
 
 class HasStatistics(Protocol):

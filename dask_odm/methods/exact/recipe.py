@@ -11,39 +11,41 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import Products
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import Purpose, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
+from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
-from dask_odm.methods.exact.systems import LIMITS, solver_bytes
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, kernel_leverages, spread
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.models.models import predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
 
-def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+def fit_bytes(shape: Shape) -> int:
     """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
-    return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, n, d, itemsize, threads))
+    return max(solve_bytes(shape), shape.rows + predicting_bytes(shape, shape.n))
 
 
-def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the most of `exact_bytes` for any number of rows up to ``n``: of fewer, more is held at a time."""
-    packed = PACKED_BYTES * ROWS_OF_THREAD // kernel.packed_bytes(ROWS_OF_THREAD, d, 8)
-    blocks = range(ROWS_OF_THREAD, n, ROWS_OF_THREAD)
-    sizes = (n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // d, packed)
-    return max(exact_bytes(kernel, size, d, itemsize, threads) for size in sizes if 0 < size <= n)
+def most_fit_bytes(shape: Shape) -> int:
+    """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
+    packed = PACKED_BYTES * ROWS_OF_THREAD // shape.packed(ROWS_OF_THREAD, 8)
+    blocks = range(ROWS_OF_THREAD, shape.n, ROWS_OF_THREAD)
+    sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
+    return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
-NEWTON = Purpose("Newton", exact_bytes)
+NEWTON = Purpose("Newton", fit_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 
 
@@ -116,11 +118,6 @@ def _leverages(
         if without is not None:
             without = spread(without, len(pairs[0]), taking)
     return pairs, without
-
-
-def leaving_bytes(active: int) -> int:
-    """Return the bytes that leaving rows out takes, of which ``active`` have a curvature."""
-    return 3 * 8 * active**2
 
 
 def _fits(state: ExactState, n: int) -> bool:

@@ -14,7 +14,8 @@ from dask_odm.kernels import RBF, Laplacian
 from dask_odm.learning.problem.products import RowProducts, Subset
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact.kernel_components import SEARCH_BYTES, ComponentProducts, in_components, parts_of
-from dask_odm.methods.exact.preconditioners import block_bytes, landmark_count
+from dask_odm.methods.exact.memory import ExactMemory
+from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.systems import ExactLimits
 from small_problems import matrix, small_problem
@@ -101,7 +102,8 @@ def test_the_search_takes_no_more_memory_than_the_blocks_of_a_solve():
     products = RowProducts(RBF(1.0, 16.0), X, 0)
     tracemalloc.start()
     assert isinstance(in_components(products), ComponentProducts)
-    assert tracemalloc.get_traced_memory()[1] < 1.1 * block_bytes(RBF(), n, landmark_count(n), d, 4, 1)[0]
+    blocks = ExactMemory(RBF(), n, d, 4, 1).blocks(landmark_count(n))[0]
+    assert tracemalloc.get_traced_memory()[1] < 1.1 * blocks
     tracemalloc.stop()
     wider = RowProducts(RBF(1.0, 16.0), np.hstack([X, X[:, 1:2]]), 0)
     assert in_components(wider) is wider

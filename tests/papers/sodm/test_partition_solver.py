@@ -11,11 +11,12 @@ import pytest
 import reference
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
 from dask_odm.kernels.blocks import Gram
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem import products
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.papers.sodm.partition_solver import solve_features, solve_partition, solver_bytes
+from dask_odm.papers.sodm.partition_solver import partition_bytes, solve_features, solve_partition
 from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -200,7 +201,7 @@ def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
 
     monkeypatch.setattr(products, "Gram", Spy)
     p = small_problem(1100)
-    needed = solver_bytes(1100, 3, 8, 1, certify=True, kernel=RBF())
+    needed = partition_bytes(Shape(RBF(), 1100, 3, 8, 1), certify=True)
     for memory, expected in ((needed - 1, 0), (needed + 12345, 12345)):
         seen.clear()
         solve_tiled(p, memory=memory)
