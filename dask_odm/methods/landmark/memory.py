@@ -47,13 +47,13 @@ class LandmarkMemory:
         row = drawn_bytes(d, self.itemsize)
         start = start_rows(n, r)
         few = r // FIRST_STRIDE + 1
-        tiles = CPU_COUNT * max(self.tile, replace(self, r=few, n=start).tile)
+        tiles = CPU_COUNT * max(self.tile, replace(self, r=few, n=min(n, start)).tile)
         rough = 3 * start * row + 2 * 8 * few * d if start < n // 2 else 0  # as rows are drawn, and as they are joined
         groups = group_count(n)
         drawn = min(SKETCH * r, n)
         # those of every group of rows; what they are gathered from, or all that are joined, two by two
         drawing = (min(groups * drawn, n) + (3 if groups > 1 else 1) * drawn) * row
-        making = drawn * row + self.packed + CPU_COUNT * 2 * 8 * STEP * d  # of the preconditioner
+        making = drawn * row + self.packed + min(CPU_COUNT * STEP, drawn) * 2 * 8 * d  # of the preconditioner
         # of the gap for the kernel itself
         checking = self.packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)
         # the Gram matrix, its factor and blocks, the preconditioner with its factor and values
