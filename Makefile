@@ -44,6 +44,7 @@ bench: $(VENV)/.installed-plot $(VENV)/.installed-bench
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-docs
+	@$(BIN)/python docs/error_tables.py
 	@$(BIN)/python -m sphinx -W -n --keep-going -q -b html docs docs/_build/html $(ARGS)
 
 lint: $(VENV)/.installed-dev

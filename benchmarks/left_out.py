@@ -38,7 +38,7 @@ from sklearn.model_selection import KFold
 from sklearn.svm import SVC
 
 from dask_odm import ODMClassifier, ODMClassifierCV
-from dask_odm.diagnostics.evaluation import ProbabilityCounts
+from dask_odm.diagnostics.score_counts import ProbabilityCounts
 
 FOLDS = 10
 REFITS = 300

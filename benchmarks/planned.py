@@ -26,7 +26,7 @@ from dask_odm.diagnostics.planning import (
     measured_machine,
     planned,
 )
-from dask_odm.engine.cluster import USABLE
+from dask_odm.engine.limits import USABLE
 
 SCALE_FEATURES = 20  # of the rows of docs/scale.md
 SLEEPING = 300_000_000  # bytes of a process of scale.py that has done nothing yet, which loads dask.array

@@ -128,19 +128,18 @@ def count_groups(store: Store, targets: Any, group_of: Any, n_groups: int, folde
     return counts
 
 
-def scatter(
-    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunk: int, before: np.ndarray
+def deal_run(
+    store: Store, targets: Any, partitions: Any, folder: str, assign: Any, chunks: range, number: int
 ) -> np.ndarray:
-    """Sleep instead of writing the rows of a chunk to their partitions."""
-    assert len(before) == len(partitions.counts)
-    store.read(chunk)
-    return np.ones(len(partitions.counts), np.uint32)
+    """Sleep instead of dealing the rows of a run of chunks."""
+    for chunk in chunks:
+        store.read(chunk)
+    return np.zeros(1, np.int64)
 
 
-def seal(partitions: Any, k: int, expected: int) -> int:
-    """Sleep for 0.4 ms per 1,000 rows instead of writing the checksums of a partition."""
-    sleep(partitions.counts[k] * 4e-7)
-    return int(partitions.counts[k])
+def join(partitions: Any, folder: str, runs: Any, i: int, count: int) -> None:
+    """Sleep for 0.4 ms per 1,000 rows instead of writing a piece of a partition."""
+    sleep(count * 4e-7)
 
 
 def solve_bin(bins: Any, number: int) -> SolvedBin:

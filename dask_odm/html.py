@@ -43,11 +43,11 @@ def _cell(value: Any) -> str:
 
 
 def card(title: str, facts: Sequence[tuple[str, Any]], *more: str) -> str:
-    """Return what a notebook shows of an object: a title, its facts that are not None, and other tables."""
+    """Return the HTML of an object for a notebook: a title, its facts that are not None, and other tables."""
     known = table([], [fact for fact in facts if fact[1] is not None])
     return "\n".join(["<div>", f"<strong>{safe(title)}</strong>", known, *more, "</div>"])
 
 
 def folded(title: str, inner: str) -> str:
-    """Return what is shown once a reader asks for it."""
+    """Return HTML that unfolds once a reader clicks on its title."""
     return f"<details><summary>{safe(title)}</summary>{inner}</details>"

@@ -93,7 +93,8 @@ def scale_workers() -> Callable[[Client, int], None]:
 def alone() -> Iterator[None]:
     """This process does the work itself, though it has workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
+        for module in ("cluster", "lazy"):
+            patch.setattr(f"dask_odm.engine.{module}.active_client", lambda: None)
         yield
 
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from inspect import getdoc, getsource
 from pathlib import Path
 
 import landmarks
+import numpy as np
 import pytest
 from sklearn.utils._param_validation import StrOptions
 from tries.things import ALL_FAMILIES
 
+import dask_odm
 from contracts.cases import CASES, CHECKED
+from contracts.test_sources import CASES as SOURCES
+from dask_odm import ODMClassifier, load_model
 from dask_odm.cli import main, warmup
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.file_formats import FORMATS
+from dask_odm.data.rows.scaling import SCALINGS
+from dask_odm.errors import InputError
 from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
 from dask_odm.kernels import KERNELS
-from dask_odm.kernels.pivots import RACES
+from dask_odm.kernels.named import Polynomial
+from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.learning.parameters import solver_word
 from dask_odm.methods.recipes import PAPERS, RECIPES
+from dask_odm.solvers import Landmark
 
 DOCS = Path(__file__).parent.parent / "docs"
 OWN = [entry.load() for entry in ESTIMATORS.values() if entry.module.startswith("dask_odm.")]
@@ -46,16 +55,40 @@ def test_estimators_take_and_describe_every_kernel(kind: type) -> None:
     assert lacking(getdoc(kind) or "", KERNELS, '"') == []
 
 
+def test_registries_are_asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A kernel, a way of drawing landmarks, a scaling and a format of one's own are taken once they are registered."""
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    model = ODMClassifier("squared", gamma=0.5, scale="halved", solver=Landmark(10, choice="last"))
+    with pytest.raises(
+        InputError, match=r"'kernel' parameter of ODMClassifier must be a str among \{'precomputed', 'rbf'"
+    ):
+        model.fit(X, X[:, 0] > 0)
+    monkeypatch.setitem(KERNELS, "squared", type("Squared", (Polynomial,), {"name": "squared"}))
+    monkeypatch.setitem(SCALINGS, "halved", lambda statistics: (statistics.mean, np.full(2, 2.0)))
+    monkeypatch.setitem(RACES, "last", type("LastRace", (UniformRace,), {"word": "last"}))
+    fitted = model.fit(X, X[:, 0] > 0)
+    assert len(fitted.support_) == 10
+    fitted.save(tmp_path / "model.zarr")
+    assert load_model(tmp_path / "model.zarr").score(X, X[:, 0] > 0) == fitted.score(X, X[:, 0] > 0)
+    own = replace(FORMATS["csv"], word="numbers", suffixes=(".numbers",))
+    monkeypatch.setitem(FORMATS, "numbers", own)
+    (tmp_path / "rows.numbers").write_text("a,y\n1,0\n2,1\n")
+    assert ingest(tmp_path / "rows.numbers", tmp_path / "rows.zarr").rows == 2
+
+
 def test_the_guide_has_every_kernel_and_estimator() -> None:
     assert lacking(page("guide.md"), KERNELS, '"') == []
     assert lacking(page("guide.md"), ESTIMATOR_NAMES, "`") == []
 
 
-def test_formats_are_told_in_python_in_the_shell_and_on_the_page() -> None:
+def test_formats_are_told_in_python_in_the_shell_and_on_the_page_and_have_the_tests_of_all() -> None:
     assert lacking(getdoc(ingest) or "", FORMATS, "``") == []
     (option,) = [each for each in main.commands["ingest"].params if each.name == "format"]
     assert set(option.type.choices) == set(FORMATS)
     assert lacking(page("data.md"), [each.title for each in FORMATS.values()]) == []
+    assert {word for word, each in FORMATS.items() if any(case.file.endswith(each.suffixes) for case in SOURCES)} == {
+        *FORMATS
+    }
 
 
 @pytest.mark.parametrize("name", WITH_CHOICE)
@@ -76,8 +109,17 @@ def test_every_solver_has_a_recipe_a_line_on_pages_and_the_tests_of_all() -> Non
         assert set(SOLVER_WORDS) - {solver_word(each.get("solver", "auto")) for each in made} == set()
 
 
+def test_the_recipes_name_files_that_exist() -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", page("developers.md"))
+    assert len(named) > 40
+    roots = (DOCS.parent, DOCS.parent / "dask_odm")
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
 def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:
     assert lacking(page("reference.rst"), ESTIMATOR_NAMES) == []
+    assert lacking(page("guide.md"), ESTIMATOR_NAMES) == []
+    assert lacking(getsource(dask_odm), ESTIMATOR_NAMES) == []
     assert lacking(getsource(warmup._fits), ESTIMATOR_NAMES) == []
     assert set(OWN) - {case.kind for case in CASES} == set()
     assert set(OWN) - {type(made) for made, _ in CHECKED} == set()

@@ -47,7 +47,7 @@ def status(name):
 
 with open(sys.argv[1], "rb") as file:
     function, arguments = pickle.load(file)
-from dask_odm.engine.cluster import baseline_bytes
+from dask_odm.engine.limits import baseline_bytes
 from dask_odm.methods.exact.solver import warm_up
 baseline = baseline_bytes(warm_up)
 before = status("VmRSS")
@@ -108,7 +108,7 @@ import dask
 from dask.utils import parse_bytes
 from distributed import Client, LocalCluster
 import dask_odm as odm
-from dask_odm.engine.cluster import TRIM, USABLE, baseline_bytes
+from dask_odm.engine.limits import TRIM, USABLE, baseline_bytes
 
 def status(name):
     return 1024 * int(re.search(name + r":\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])

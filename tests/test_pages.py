@@ -18,6 +18,8 @@ from click.testing import CliRunner
 
 import dask_odm as odm
 from dask_odm.cli import main
+from dask_odm.kernels import KERNELS
+from dask_odm.kernels.pivots import RACES
 from object_server import BUCKET as SERVED
 
 ROOT = Path(__file__).parent.parent
@@ -107,6 +109,8 @@ def settings_of_dask() -> Iterator[None]:
 @pytest.mark.parametrize("page", RUN)
 def test_snippets(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.chdir(tmp_path)
+    for registry, word in ((KERNELS, "exponential"), (RACES, "diagonal")):  # which a page registers
+        monkeypatch.setitem(registry, word, None)  # so that it is forgotten afterwards
     names: dict[str, Any] = {"__name__": "__main__"}
     stands_for = dict(JOBS)
     with ExitStack() as stack:

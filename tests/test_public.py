@@ -51,7 +51,7 @@ def test_what_a_fit_may_never_need_is_loaded_when_it_is_asked_for() -> None:
     code = (
         "import sys, dask_odm as odm, dask_odm.solvers as solvers\n"
         "print(*dir(solvers)); print('sklearn' in sys.modules)\n"
-        "from dask_odm import ODMClassifier; from dask_odm.engine.cluster import active_client\n"
+        "from dask_odm import ODMClassifier; from dask_odm.engine.client import active_client\n"
         f"assert active_client() is None; print(*sorted({heavy!r} & set(sys.modules)))\n"
         "print(*(getattr(solvers, name).__name__ for name in dir(solvers)))\n"
         "print(odm.datasets.make_susy.__name__)"

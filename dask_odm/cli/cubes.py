@@ -83,7 +83,7 @@ def _is_csv(path: str) -> bool:
 
 
 def _points(path: str, label: str, dimensions: list[str], ignore: int | None) -> Any:
-    """Read a table of points: columns named as dimensions, and that of labels, the only other one if it has no name."""
+    """Read a table of points: columns named as dimensions, and the column of labels, by default the only other one."""
     import pandas as pd
 
     from dask_odm.data.cubes.cube import listed
@@ -103,7 +103,7 @@ def _points(path: str, label: str, dimensions: list[str], ignore: int | None) ->
 
 
 def open_cube(path: str) -> Any:
-    """Open a cube lazily: a DataArray if the file has one variable, else a Dataset. Raises InputError if it is none."""
+    """Open a cube lazily: a DataArray if the file has one variable, else a Dataset. Raises InputError if it cannot."""
     return _only_one(_open(path))
 
 
@@ -211,7 +211,7 @@ def _variable(dataset: Any, name: str | None, path: str) -> Any:
 
 
 def _selected(dataset: Any, names: list[str], path: str) -> Any:
-    """Return the variables of a Dataset with these names, or such bands of its only variable."""
+    """Return the variables of a Dataset with these names, or the bands of its only variable with these names."""
     if set(names) <= set(dataset.data_vars):
         return dataset[names]
     one = _only_one(dataset)

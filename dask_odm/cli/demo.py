@@ -126,9 +126,9 @@ def _facts(path: str, test: Any, say: Say) -> tuple[dict[str, Any], Evaluation]:
     """Show a saved model's table of levels or steps and its accuracy, and return the results."""
     model = odm.load_model(path)
     found = evaluate(model, test, keep_margins=True)
-    say(f"{format_history(model.history_)}\n")
     if np.isnan(model.dual_gap_):
-        say("the tree ended above one partition: gaps are of its partitions, not of the whole problem")
+        say("not certified: gaps are of the partitions of a level, and that of the whole problem is not known")
+    say(f"{format_history(model.history_)}\n")
     say(f"accuracy {found.accuracy:.4f} on {test.rows} rows that were left out")
     facts = {"model": path, "history": model.history_, "gap": model.dual_gap_, "accuracy": found.accuracy}
     return facts, found

@@ -247,7 +247,7 @@ class Target:
     def prepare(self, learner: Any) -> None:
         """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""
         if self._made is not None:
-            learner._drawn = self._made[1]
+            learner._last_seed = self._made[1]
 
     def __call__(self, event: Any) -> None:
         """Listen to the fit; raise `FinishedError` if it made the model, and InputError if another one did."""

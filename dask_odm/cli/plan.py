@@ -31,7 +31,7 @@ def plan(
     that need more passes than the made-up rows take longer.
     """
     from dask_odm.diagnostics.planning import Asked, measured_costs, measured_machine, planned
-    from dask_odm.engine.cluster import parse_limit
+    from dask_odm.engine.limits import parse_limit
 
     if rows < 1:
         raise click.UsageError("--rows must be positive.")
@@ -47,6 +47,7 @@ def plan(
 
 def _table(plans: list[dict[str, Any]]) -> str:
     """Return a line for each solver."""
+    import pandas as pd
     from dask.utils import format_bytes, format_time
 
     def cells(plan: dict[str, Any]) -> dict[str, str]:
@@ -58,7 +59,4 @@ def _table(plans: list[dict[str, Any]]) -> str:
         found |= {name: format_bytes(plan[f"{name}_bytes"]) for name in ("worker", "client", "scheduler")}
         return found | {"fits": "yes" if plan["fits"] else "no"}
 
-    rows = [cells(plan) for plan in plans]
-    lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(f"{text:>{width}}" for text, width in zip(line, widths, strict=True)) for line in lines)
+    return pd.DataFrame(map(cells, plans)).to_string(index=False)

@@ -68,7 +68,7 @@ class RowOptions:
             require_there(source)
             yield Store.open(source)
             return
-        from dask_odm.data.ingest import MissingValuesError
+        from dask_odm.data.readers.complete_rows import MissingValuesError
         from dask_odm.data.storage.scratch import scratch_folder
 
         with scratch_folder() as folder:
@@ -147,7 +147,7 @@ row_options = gathered("rows", RowOptions)
 
 @dataclass(frozen=True)
 class Judged:
-    """A model, and a source of labelled rows to hold it against, with the options of reading them."""
+    """A model, and labelled rows to compare it with, with the options of reading them."""
 
     model: str
     source: str

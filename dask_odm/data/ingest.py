@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 
+from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.readers.formats import open_source, weighted_counts
-from dask_odm.data.readers.labels import MAX_REAL_CLASSES, LabelEncoder, missing_labels
+from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined, shown
-from dask_odm.data.readers.tables import TableSource
+from dask_odm.data.readers.table_source import TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
@@ -322,7 +321,7 @@ def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> N
     if encoder.is_real and target == "auto" and source.y_kind is None:
         logger.info(
             "%s: more than %d different labels, numbers and not whole, are real targets; target='classes' (--target "
-            "classes) makes classes of them.", source.description, MAX_REAL_CLASSES
+            "classes) makes classes of them.", source.description, encoder.most_real_classes
         )  # fmt: skip
     _say_which_look_alike(source, encoder.classes())
     found = len(set(encoder.classes()))
@@ -368,96 +367,3 @@ def _say_what_was_rounded(source: TableSource, most: int = 5) -> None:
         "%s: %s%s: whole numbers are rounded, such as %s; leave an identifier out, of files by drop= (--drop)%s.",
         source.description, names, others, example, way_out
     )  # fmt: skip
-
-
-class MissingValuesError(InputError):
-    """Values are missing. ``found`` says which and where, without the advice of `ingest`."""
-
-    def __init__(self, found: str) -> None:
-        super().__init__(found)
-        self.found = found
-
-    def __str__(self) -> str:
-        return f"{self.found}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
-
-
-class CompleteRows:
-    """The rows of a source that have no missing values.
-
-    Unless ``drop``, missing values are an error. It comes at the end of the source, since it tells how many there are;
-    until then blocks are empty. ``dropped`` is the number of rows left out so far.
-    """
-
-    def __init__(self, source: TableSource, *, drop: bool = False) -> None:
-        self.source = source
-        self._drop = drop
-        self.dropped = 0
-        self._first: str | None = None
-        self._counts = np.zeros(source.n_features, dtype=np.int64)
-        self._labels = 0
-        self._weights = 0
-
-    def blocks(self) -> Iterator[SourceBlock]:
-        """Yield the blocks of the source with complete rows only.
-
-        Raises MissingValuesError if values are missing and rows are not to be dropped. It names columns, counts and the
-        first place.
-        """
-        for block in self.source.blocks():
-            missing = self._missing(block)
-            if missing.any() and self._drop:
-                self.dropped += int(missing.sum())
-            elif missing.any() and self._first is None:
-                self._first = block.place(int(np.argmax(missing)))
-            if self._first is not None:
-                missing[:] = True
-            yield _without(block, missing) if missing.any() else block
-        if self._first is not None:
-            raise MissingValuesError(self._complaint(self._first))
-        if self.dropped:
-            logger.info("%s: %d rows with missing values dropped", self.source.description, self.dropped)
-
-    def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
-        """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
-        if issparse(block.X):
-            absent = np.flatnonzero(np.isnan(block.X.data))
-            rows = np.zeros(block.X.shape[0], bool)
-            rows[np.searchsorted(block.X.indptr, absent, side="right") - 1] = True
-            np.add.at(self._counts, block.X.indices[absent], 1)
-        else:
-            missing = np.isnan(block.X)
-            rows = missing.any(axis=1)
-            if rows.any():
-                self._counts += missing.sum(axis=0)
-        if block.y is not None:
-            labels = missing_labels(block.y, text=self.source.labels_are_text)
-            self._labels += int(labels.sum())
-            rows |= labels
-        if block.weight is not None:
-            weights = np.isnan(block.weight)
-            self._weights += int(weights.sum())
-            rows |= weights
-        return rows
-
-    def _complaint(self, first: str, most: int = 5) -> str:
-        """Say which columns miss values, ``most`` of them by name, and where the ``first`` is."""
-        where = self.source.description
-        label = self.source.label_name
-        columns = [("the weight", self._weights), (f"the label, {label}" if label else "the label", self._labels)]
-        order = np.argsort(-self._counts, kind="stable")[: max(1, np.count_nonzero(self._counts))]
-        columns += [(self.source.feature(int(i)), int(self._counts[i])) for i in order[:most]]
-        shown = [f"{name} ({count} row{'s' if count > 1 else ''})" for name, count in columns if count]
-        more = len(order) - most
-        if more > 0:
-            shown.append(f"{more} more column{'s' if more > 1 else ''}")
-        return f"{where}: missing values in {joined(shown)}, first at {first.removeprefix(f'{where}, ')}"
-
-
-def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
-    """Return a block without its ``missing`` rows."""
-    kept = np.flatnonzero(~missing)
-    place = block.place
-    beside = (block.y, block.weight, block.coordinates)
-    y, weight, coordinates = (None if each is None else each[kept] for each in beside)
-    X = block.X[kept]
-    return replace(block, X=X, y=y, weight=weight, coordinates=coordinates, place=lambda row: place(int(kept[row])))

@@ -21,8 +21,6 @@ from dask_odm.models.models import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
-DRAWN_ROWS = 10_000  # rows whose values take the place of others'
-
 
 @dataclass(frozen=True, eq=False)
 class Importance:
@@ -106,7 +104,7 @@ def permutation_importance(
             f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
             "ones; ingest its rows, or some of them, with sparse=False (--no-sparse)."
         )
-    drawn, targets = resolved.sample(DRAWN_ROWS, random_state)
+    drawn, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
     if not len(drawn):
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.readers.sources import computed
 from dask_odm.diagnostics.plotting import new_axes, ticks
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import cube_to_predict
@@ -58,11 +59,11 @@ def map_of(model: Any, X: Any) -> CubeMap:
         step += 1
     some = X.isel({d: slice(None, None, step) for d in sizes})
     if not hasattr(model, "classes_"):
-        values = model.predict(some).compute()
+        (values,) = computed(model.predict(some))
         if values.ndim > len(sizes):
             raise InputError(f"a map has one value a cell, but the model predicts {values.shape[-1]} targets.")
         return CubeMap(values, None, [], step)
-    scores = model.decision_function(some).compute()
+    (scores,) = computed(model.decision_function(some))
     several = scores.ndim > len(sizes)
     found = scores.to_numpy()
     missing = np.isnan(found).any(axis=-1) if several else np.isnan(found)

@@ -31,7 +31,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def picture(plot: Callable[[], Any]) -> str:
-    """Return a picture as SVG; none if there is nothing to draw, or nothing to draw with."""
+    """Return a picture as SVG, or "" if there is nothing to draw, or no Matplotlib to draw with."""
     try:
         from matplotlib import rc_context
     except ImportError:

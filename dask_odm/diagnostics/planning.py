@@ -23,8 +23,10 @@ from dask_odm.data.store.layout import Layout, rows_of_chunk
 from dask_odm.data.store.statistics import TargetFacts
 from dask_odm.data.store.store import Store
 from dask_odm.datasets import make_chessboard, make_overlapping, make_shells
-from dask_odm.engine.cluster import USABLE, Cluster, baseline_bytes
-from dask_odm.engine.passes import StorePasses, groups_of, proposal_bytes
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.limits import USABLE, baseline_bytes
+from dask_odm.engine.passes import StorePasses, groups_of
+from dask_odm.engine.pivot_passes import proposal_bytes
 from dask_odm.engine.shuffle import shuffle_bytes
 from dask_odm.engine.workers import local_workers
 from dask_odm.estimators.odm_classifier import ODMClassifier
@@ -45,15 +47,11 @@ from dask_odm.methods.settings import Cells, Landmark
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
 NUMBERS = {"newton": (20_000_000, 1_000_000), "landmark": (10_000_000, 300_000), "cells": (4_000_000, 40_000)}
 ENOUGH = 0.8  # efficiency below which more workers are not worth it
-HOPS = 200  # tasks that do nothing, as those of a pass, to measure what one takes
-PER_WORKER = 55_000  # bytes of the scheduler for each worker (benchmarks/scale.py)
-TRAFFIC = 1e8  # bytes a second that client and scheduler pass on: 90 MB of a pass take .75 s (benchmarks/scale.py)
-KEPT = 32  # bytes of a support row in the client beside its features (benchmarks/cells_store.py)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a solver took here: seconds whatever the rows, seconds of a thread for a row in a pass, and passes.
+    """Measured costs of a solver: fixed seconds, seconds of a thread for each row in a pass, and passes.
 
     ``support`` is the share of the rows that the model keeps.
     """
@@ -66,7 +64,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor seconds of client and scheduler for a task, and bytes of worker and client before they have rows."""
+    """Measured costs of a machine: seconds of client and scheduler for a task, bytes of idle workers and clients."""
 
     hop: float
     worker: int
@@ -75,7 +73,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit takes: seconds, core-hours of the workers, passes, tasks, and bytes of each process.
+    """Planned costs of a fit: seconds, core-hours of the workers, passes, tasks, and bytes of each process.
 
     ``worker_bytes`` are the least limit of a worker under which the fit is not refused, and ``fits`` says whether the
     given one is as large. ``efficiency`` is the share of the time for which workers compute, and ``enough`` how many
@@ -96,24 +94,25 @@ class Plan:
 
 
 def measured_machine() -> Machine:
-    """Return what a task and processes take here, by one worker process."""
+    """Return the time of a task and the memory of processes, measured here by one worker process."""
     limit = 1_000_000_000
     with local_workers(1, memory_limit=limit):
         cluster = Cluster.current(limit)
+        hops = 200  # tasks that do nothing, as those of a pass
         taken = []
         for _ in range(3):
             serial = uuid4().hex
-            keys = [f"hop-{serial}-{i}" for i in range(HOPS)]
+            keys = [f"hop-{serial}-{i}" for i in range(hops)]
             graph: dict[str, Any] = dict.fromkeys(keys, (abs, -1))
             graph[f"hops-{serial}"] = (sum, keys)
             began = time.process_time()  # the scheduler is in this process
-            assert list(cluster.done(cluster.started(graph, [f"hops-{serial}"]))) == [(0, HOPS)]
+            assert list(cluster.done(cluster.started(graph, [f"hops-{serial}"]))) == [(0, hops)]
             taken.append(time.process_time() - began)
-    return Machine(min(taken) / HOPS, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
+    return Machine(min(taken) / hops, int(USABLE * limit) - cluster.memory, baseline_bytes(lambda: None))
 
 
 def measured_costs(solver: str, features: int) -> Costs:
-    """Return what fits of made-up rows by a solver of `NUMBERS` take here, in seconds of the processor."""
+    """Return the costs of a solver of `NUMBERS`, from fits of made-up rows here, in seconds of the processor."""
     numbers, most = NUMBERS[solver]
     many = max(2000, min(most, numbers // features))
     with tempfile.TemporaryDirectory() as folder, dask.config.set({"dask_odm.read-into-memory": 0}):
@@ -126,7 +125,7 @@ def measured_costs(solver: str, features: int) -> Costs:
 
 
 def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, int, float]:
-    """Fit so many rows; return seconds of the processor, support rows, and passes."""
+    """Fit ``rows`` made-up rows; return seconds of the processor, support rows, and passes."""
     path = os.path.join(folder, f"{rows}.zarr")
     where: Any = {"store": path, "overwrite": True}
     shared: Any = {"lam": 0.1 * rows, "random_state": 0}
@@ -148,7 +147,7 @@ def _fitted(solver: str, rows: int, features: int, folder: str) -> tuple[float, 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a fit asks of a cluster, whatever a row costs.
+    """Work that a fit makes for a cluster, apart from what each row costs.
 
     ``longest`` is the share of the rows that the busiest thread has. ``sent`` are the bytes that pass the client in the
     whole fit; the others are those of a task, and of client and scheduler beside what they have before.
@@ -164,7 +163,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a plan is asked for: rows to learn from, and workers of one thread with so many bytes each."""
+    """Question to a plan: a number of rows to learn from, and of workers of one thread with so many bytes each."""
 
     rows: int
     features: int
@@ -173,7 +172,7 @@ class Asked:
 
 
 def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
-    """Return what a fit by a solver of `NUMBERS` takes."""
+    """Return the plan of a fit by a solver of `NUMBERS`."""
     rows = asked.rows
     free = int(USABLE * asked.memory) - machine.worker
     chunk_rows = min(rows, rows_of_chunk(None, asked.features, "float32"))
@@ -183,10 +182,11 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
     thread_seconds = costs.passes * rows * costs.row
 
     def on(count: int) -> tuple[_Work, float, float]:
-        """Return work, seconds and efficiency of so many workers."""
+        """Return work, seconds and efficiency of ``count`` workers."""
         cluster = Cluster(None, count, 1, free, asked.memory)
         work = _WORK[solver](store, cluster, costs)
-        seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / TRAFFIC
+        # client and scheduler pass on 90 MB of a pass in .75 s (benchmarks/scale.py)
+        seconds = costs.fixed + thread_seconds * work.longest + machine.hop * work.tasks + work.sent / 1e8
         return work, seconds, thread_seconds / count / seconds
 
     enough, most = 1, 2
@@ -206,7 +206,7 @@ def planned(solver: str, costs: Costs, machine: Machine, asked: Asked) -> Plan:
         work.tasks,
         int((machine.worker + work.task_bytes) / USABLE),
         int(machine.client + work.client_bytes),
-        int(machine.worker + PER_WORKER * asked.workers + work.scheduler_bytes),
+        int(machine.worker + 55_000 * asked.workers + work.scheduler_bytes),  # benchmarks/scale.py
         work.task_bytes <= free,
     )
 
@@ -234,7 +234,7 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
 def _by_passes(
     passes: StorePasses, count: float, needed: PassBytes, nbytes: int, held: float = 0.0, *, kept: bool = False
 ) -> _Work:
-    """Return the work of so many passes with sums of ``nbytes``, and perhaps values that are ``kept`` on workers."""
+    """Return the work of ``count`` passes with sums of ``nbytes``, and perhaps values that are ``kept`` on workers."""
     store = passes.store
     groups = groups_of(store)
     levels = passes.levels(nbytes, kept=kept)
@@ -268,7 +268,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
         # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
         16 * support + 6 * runs * bins,
         max(shuffle_bytes(store), CellMemory(data, fit, settings.machines).bin(bin_rows, 1, cell_rows)),
-        support * (store.features * store.dtype.itemsize + KEPT),
+        support * (store.features * store.dtype.itemsize + 32),  # benchmarks/cells_store.py
         0.0,
     )
 

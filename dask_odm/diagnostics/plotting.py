@@ -16,9 +16,6 @@ from sklearn.pipeline import Pipeline
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.printing import short
 
-MOST_CELLS = 1000  # classes whose confusion is drawn: a cell is a pixel then
-TICK_LETTERS = 24  # most letters of a label beside a plot
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
@@ -150,8 +147,8 @@ def plot_confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
         If there are more than 1,000 classes.
     """
     classes = len(evaluation.classes)
-    if classes > MOST_CELLS:
-        raise InputError(f"a confusion of {classes:,} classes is too large for a plot; draw up to {MOST_CELLS:,}.")
+    if classes > 1000:  # a cell is a pixel then
+        raise InputError(f"a confusion of {classes:,} classes is too large for a plot; draw up to 1,000.")
     counts = evaluation.confusion[:classes]
     few = classes <= 12
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -257,7 +254,7 @@ def draw(found: Any, folder: str) -> list[str]:
 
 def ticks(labels: Iterable[Any]) -> list[str]:
     """Return labels or names that leave room for the plot."""
-    return [short(label, TICK_LETTERS) for label in labels]
+    return [short(label, 24) for label in labels]
 
 
 def new_axes() -> Any:

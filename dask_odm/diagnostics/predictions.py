@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TextIO
 
@@ -46,6 +47,20 @@ def check_file(path: str, *, overwrite: bool) -> None:
         raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
     if os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
         raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it if it is a file.")
+
+
+@contextmanager
+def written_file(path: str) -> Iterator[TextIO]:
+    """Open a text file that appears whole once the context ends, or not at all; raise StoreError if it cannot."""
+    try:
+        with owned_file(path) as new:
+            with open(new, "w", encoding="utf-8", newline="") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+    except OSError as error:
+        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
 
 
 def write_predictions(
@@ -134,15 +149,8 @@ def _write_csv(path: str, found: Iterator[Array], titles: list[str]) -> None:
     if path == STDOUT:
         _write_lines(sys.stdout, found, titles)
         return
-    try:
-        with owned_file(path) as new:
-            with open(new, "w", encoding="utf-8", newline="") as file:
-                _write_lines(file, found, titles)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, path)
-    except OSError as error:
-        raise StoreError(f"cannot write '{path}': {error.strerror}.") from error
+    with written_file(path) as file:
+        _write_lines(file, found, titles)
 
 
 def _write_lines(file: TextIO, found: Iterator[Array], titles: list[str]) -> None:

@@ -15,8 +15,6 @@ from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 from dask_odm.printing import printable, short
 
-MOST_ITEMS = 30  # of a mapping, such as the recalls of classes, in a line; parameters of an estimator are fewer
-
 
 def store_facts(store: Store) -> dict[str, Any]:
     """Return rows, classes, chunks, statistics and source of an open store as plain values."""
@@ -89,7 +87,7 @@ def checkpoint_facts(record: Record) -> dict[str, Any]:
 
 
 def search_facts(model: Any) -> dict[str, Any]:
-    """Return what a search found and, unless the model was loaded from a file, tried; empty for other models."""
+    """Return the settings that a search found and, unless the model is from a file, tried; empty for other models."""
     tried = ("best_index", "cv_results") if hasattr(model, "cv_results_") else ()
     names = ("best_params", "best_score", "nested_score", *tried)
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
@@ -157,7 +155,7 @@ def _cell(key: str, value: Any) -> str:
         return _some([f"{short(c['label'])} ({c['rows']} rows)" if isinstance(c, dict) else short(c) for c in value])
     if isinstance(value, Mapping):
         told = [f"{short(name)} {_cell(name, each)}" for name, each in value.items() if each is not None]
-        return _some(told, MOST_ITEMS)
+        return _some(told, 30)  # recalls of classes; parameters of an estimator are fewer
     if isinstance(value, list):
         return _some([short(each) for each in value])
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups, members_of
@@ -161,7 +162,7 @@ class GroupedPartitioner(Partitioner):
 
 def _sampled_rows(count: int, enough: int, features: int, itemsize: int) -> int:
     """Return how many rows ``count`` groups are made from: ``enough``, if they take at most 64 MB."""
-    return max(count, min(enough, (64 << 20) // (features * itemsize)))
+    return max(count, min(enough, COPIED_BYTES // (features * itemsize)))
 
 
 # k-means --------------------------------------------------------------------------------------------------------------

@@ -5,11 +5,6 @@ are added pair by pair. This tree does not depend on the number of tasks, so the
 task returns the sums of the nodes of the tree that it has whole. Those of many tasks are joined by the workers, a few
 at a time, so that what meets in one place does not grow with the workers.
 Nothing of a store is kept in Dask's memory: the page cache of the system serves as the cache.
-
-Landmarks are chosen by a pass of bounded memory for every block of proposals. A task runs the race of `kernels.pivots`
-over a run of chunks, and returns keys and numbers of its first rows. Random numbers depend on seed, turn and chunk, and
-the first rows of all are the same however chunks are grouped. So landmarks do not depend on the workers, and equal
-those of rows in memory that are cut into the same chunks.
 """
 
 from __future__ import annotations
@@ -25,25 +20,24 @@ from uuid import uuid4
 import numpy as np
 from dask.utils import funcname
 
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import Targets
+from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.store.store import Buffer, Store, StoreBlock
-from dask_odm.engine.cluster import JOINED, Cluster, pickled, spread_task, while_wanted
+from dask_odm.engine.client import while_wanted
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import JOINED, pickled, spread_task
 from dask_odm.engine.tasks import worker_task
 from dask_odm.events import Meter
-from dask_odm.kernels.base import BLOCK
-from dask_odm.kernels.pivots import RACES, Proposals, Race, most_proposals
 from dask_odm.linalg.row_passes import PASS, Node, PassBytes, RowBlock, tree_nodes
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 CHUNK_GROUPS = 64  # the most groups of few chunks, up to four times as many; else there is a group for every one or two
-SPARSE_GROUPS = 8  # groups that a store of sparse rows has in any case, if it has as many chunks
-RUN_PIECES = 32  # the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+SPARSE_GROUPS = CHUNK_GROUPS // 8  # groups that a store of sparse rows has in any case, if it has as many chunks
+# the pieces of a run, about: runs are as long as others to one piece, and more nodes would be sent
+RUN_PIECES = CHUNK_GROUPS // 2
 RUN_NODES = 2 * RUN_PIECES.bit_length()  # of the tree of sums, that a run has at most, if it has no more pieces
-CLIENT_BYTES = 64 << 20  # the most bytes of tasks' sums that the client adds up; more are added up by the workers
-SENT_BYTES = 512 << 20  # the most bytes of questions that the scheduler sends with the tasks of a pass
-CLIENT_TASKS = 32  # the most tasks whose sums the client adds up, even if they are small
+SENT_BYTES = 8 * COPIED_BYTES  # the most bytes of questions that the scheduler sends with the tasks of a pass
+CLIENT_TASKS = 4 * JOINED  # the most tasks whose sums the client adds up, even if they are small
 
 Columns = Callable[[StoreBlock], tuple[Array, Array]]
 
@@ -215,7 +209,7 @@ class StorePasses:
         nodes = 2 * groups.bit_length()
         aligned = 4 * JOINED * nodes * (nbytes or 0) > available
         levels = [group_runs(groups, self.cluster.slots, aligned=aligned)]
-        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, CLIENT_BYTES // max(1, nodes * nbytes)))
+        most = len(levels[0]) if nbytes is None else min(CLIENT_TASKS, max(1, COPIED_BYTES // max(1, nodes * nbytes)))
         while len(levels[-1]) > most or len(levels) == kept:
             levels.append([range(runs[0].start, runs[-1].stop) for runs in _neighbours(levels[-1])])
         return levels
@@ -323,84 +317,3 @@ def _blocks(
             rows = slice(at, at + len(X))
             yield RowBlock(X, y[rows], weight[rows], first + at)
             at += len(X)
-
-
-# Landmarks ----------------------------------------------------------------------------------------------------
-
-
-def proposal_bytes(store: Store, count: int, itemsize: int, method: str) -> int:
-    """Return the peak bytes of one task: a chunk with columns and keys; with its rows, row blocks and landmarks too."""
-    chunk = store.chunk_nbytes + 80 * store.chunk_rows + 32 * most_proposals(count)
-    if not RACES[method].reads_rows:
-        return chunk
-    rows = store.chunk_rows * store.features * itemsize
-    block = 8 * BLOCK * (3 * count + 5 * store.features)
-    landmarks = 8 * (4 * count**2 + 4 * count * store.features)
-    return chunk + 3 * rows + block + landmarks
-
-
-@dataclass(frozen=True, eq=False)
-class StorePivots:
-    """The rows of a store that ``labelling`` keeps, as a `dask_odm.kernels.pivots.PivotRows`.
-
-    Rows are cast to the dtype ``type_name``, then scaled.
-    """
-
-    store: Store
-    labelling: Targets
-    scaling: Scaling
-    cluster: Cluster
-    type_name: str
-
-    @property
-    def n(self) -> int:
-        return self.store.rows
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.type_name)
-
-    def require(self, count: int, method: str) -> None:
-        """Raise MemoryLimitError, with both figures, unless choosing ``count`` landmarks fits."""
-        what = f"Choosing {count} landmarks"
-        needed = proposal_bytes(self.store, count, self.dtype.itemsize, method)
-        self.cluster.require(needed, min(self.store.n_chunks, self.cluster.tasks), what, ("fewer landmarks",))
-
-    def run(self, race: Race) -> Proposals:
-        chunks = np.array_split(np.arange(self.store.n_chunks), min(self.store.n_chunks, self.cluster.tasks))
-        shared = self.store, self.labelling, self.scaling, self.type_name, race
-        arguments = [(part.tolist(),) for part in chunks]
-        return Proposals.merged(self.cluster.map_chunks(propose, arguments, "landmarks", *shared), race.most)
-
-    def take(self, numbers: Array) -> Array:
-        return self.scaling(self.raw(numbers))
-
-    def raw(self, numbers: Array) -> Array:
-        """Return the rows at ``numbers``, not scaled; each chunk that holds any is read once more."""
-        order = np.argsort(numbers)
-        rows = np.empty((len(numbers), self.store.features), self.dtype)
-        rows[order] = np.concatenate([b.X for b in gathered(self.store, self.cluster, numbers[order], "landmarks")])
-        return rows
-
-
-def gathered(store: Store, cluster: Cluster, numbers: Array, phase: str) -> list[StoreBlock]:
-    """Return the rows at ascending ``numbers`` in a few blocks, as workers read them."""
-    parts = np.array_split(numbers, max(1, min(cluster.tasks, len(numbers))))
-    return cluster.map_chunks(Store.read_rows, [(part,) for part in parts], phase, store)
-
-
-def propose(store: Store, labelling: Targets, scaling: Scaling, dtype: str, race: Race, chunks: list[int]) -> Proposals:
-    """Return the proposals of a run of chunks; this is a task."""
-    buffer = store.buffer()
-    found = None
-    for i in chunks:
-        block = store.read(i, buffer) if race.reads_rows else store.read_columns(i)
-        keep = np.flatnonzero(labelling(block)[0])
-        X = block.X[keep]
-        if race.reads_rows:
-            X = X.astype(dtype, copy=False)
-            scaling(X, X)
-        own = race.chunk(X, block.first + keep, i)
-        found = Proposals.merged([own] if found is None else [found, own], race.most)
-    assert found is not None
-    return found

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import add
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from dask.sizeof import sizeof
 from dask.utils import funcname
 
-from dask_odm.data.storage.files import open_whole
+from dask_odm.data.storage.files import load_bytes, save_bytes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.tasks import memory_returned, read_only
 from dask_odm.errors import ClusterError
@@ -279,15 +278,8 @@ _OF_CALLERS = (_hold, _begin, _move, _look)  # tasks that run callers' functions
 
 
 def _save(shard: _Shard, file: str) -> None:
-    """Write a state to a temporary file and rename it, since the task may run twice, or its worker die."""
-    aside = Path(f"{file}-{uuid4().hex}")
-    try:
-        aside.write_bytes(pickle.dumps(shard.state, protocol=5))
-        aside.rename(file)
-    finally:
-        aside.unlink(missing_ok=True)
+    save_bytes(file, pickle.dumps(shard.state, protocol=5))
 
 
 def _load(file: str) -> _Shard:
-    with open_whole(file) as stream:
-        return _Shard(read_only(pickle.load(stream)))
+    return _Shard(read_only(pickle.loads(load_bytes(file))))

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_odm.data.rows.dealing import DealtFile, count_groups, count_kept, deal, forget_dealt, join
 from dask_odm.data.rows.memory import MemoryPartitions, SparseRows, taken
 from dask_odm.data.rows.scaling import ScaledRows, Scaling
-from dask_odm.data.rows.stored import (
-    StoredPartitions,
-    column_of,
-    count_groups,
-    count_kept,
-    sample_chunk,
-    scatter,
-    seal,
-)
-from dask_odm.data.rows.stored_entries import DealtFile, SparsePartitions, deal, forget_dealt, join, with_most
+from dask_odm.data.rows.stored import PIECE_BYTES, StoredPartitions, column_of, sample_chunk
 from dask_odm.data.rows.targets import Targets
 from dask_odm.data.storage.files import map_array, save_array
 from dask_odm.data.store.store import Store, StoreBlock
-from dask_odm.engine.cluster import Cluster, while_wanted
+from dask_odm.engine.client import while_wanted
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Dealer, GroupDealer, Partitioner
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.groups import Groups
@@ -38,7 +31,6 @@ from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
 SMALLER_CHUNKS = ("smaller chunks of the store (chunk_rows of odm.ingest)",)
-SCALED_BYTES = 4 << 20  # most bytes of rows that are scaled at a time, to find their groups
 EARLIER = "earlier.npy"  # file of the number of rows of each group in earlier runs, (runs, groups)
 
 
@@ -76,7 +68,7 @@ def groups_of_arrays(
 def shuffle_bytes(store: Store) -> int:
     """Return the bytes of a task of a shuffle: a chunk, perhaps encoded too, and rows in order, scaled and packed."""
     chunk = store.chunk_nbytes
-    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * SCALED_BYTES))
+    return 2 * chunk + (3 * chunk if store.is_sparse else min(3 * chunk, 4 * PIECE_BYTES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,24 +152,11 @@ class Shuffle:
             np.add(before[i - 1], counted[i - 1], before[i])
         # a number for each run and group: workers read those of their run, which would else pass the scheduler
         save_array(os.path.join(self.folder, EARLIER), before)
-        if self.store.is_sparse:
-            return self._move_entries(dealer)
-        partitions = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        written = self._moved(partial(move_run, scatter), partitions, dealer)
-        self.cluster.map_chunks(seal, list(enumerate(written.tolist())), "seal", partitions, folder=self.folder)
-        return partitions
-
-    def _moved(self, move: Callable[..., Array], partitions: StoredPartitions, dealer: Dealer) -> Array:
-        """Move all rows, run by run; add what each move returns."""
-        shared = self.store, self.targets, partitions, self.folder, dealer.assign
+        planned = StoredPartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
+        shared = self.store, self.targets, planned, self.folder, dealer.assign
         runs = [(run, i) for i, run in enumerate(self._runs)]
-        first, *others = self.cluster.map_chunks(move, runs, "shuffle", *shared, folder=self.folder)
-        return sum(others, first)
-
-    def _move_entries(self, dealer: Dealer) -> SparsePartitions:
-        """Write every sparse row to its place: in segments first, which are then joined to pieces."""
-        planned = SparsePartitions.plan(self.folder, self.store, dealer.counts, self.dtype, self.targets.y_type)
-        partitions = with_most(planned, self._moved(deal_run, planned, dealer))
+        entries = sum(self.cluster.map_chunks(deal_run, runs, "shuffle", *shared, folder=self.folder))
+        partitions = replace(planned, most_entries=int(np.max(entries))) if planned.is_sparse else planned
         pieces = list(partitions.pieces(0, len(partitions.counts)))
         # the segments of a piece, joined, in order, and packed
         self.cluster.require(5 * partitions.piece_nbytes, len(pieces), "Joining the rows of a piece")
@@ -200,8 +179,7 @@ def count_run(
     return found.astype(np.min_scalar_type(found.max()))
 
 
-def move_run(
-    move: Callable[..., Array],
+def deal_run(
     store: Store,
     targets: Targets,
     partitions: StoredPartitions,
@@ -210,26 +188,13 @@ def move_run(
     chunks: range,
     number: int,
 ) -> Array:
-    """Move the chunks of run ``number`` one by one, and add what each move returns."""
+    """Deal the chunks of run ``number`` to a file, one by one, and return the entries of each piece."""
     before = map_array(os.path.join(folder, EARLIER))[number].astype(np.int64)  # a copy, to which chunks add their rows
     total: Any = 0
-    for c in while_wanted(chunks):
-        total = total + move(store, targets, partitions, folder, assign, c, before)
-    return np.asarray(total)
-
-
-def deal_run(
-    store: Store,
-    targets: Targets,
-    partitions: SparsePartitions,
-    folder: str,
-    assign: Callable[[Array, Array], tuple[Array, Array]],
-    chunks: range,
-    number: int,
-) -> Array:
-    """Move a run of chunks of sparse rows to a file of its own, as `move_run`, and return the entries of each piece."""
     with DealtFile.new(partitions, folder, chunks) as dealt:
-        return move_run(partial(deal, dealt), store, targets, partitions, folder, assign, chunks, number)
+        for c in while_wanted(chunks):
+            total = total + deal(dealt, store, targets, partitions, folder, assign, c, before)
+    return np.asarray(total)
 
 
 def scaling_path(folder: str) -> str:
@@ -248,5 +213,5 @@ def groups_by_label(path: str, feature: int | None, block: StoreBlock) -> Array:
 def groups_of_scaled(scaling: Scaling, groups: Groups, block: StoreBlock) -> Array:
     """Return the groups of a block's rows after scaling."""
     X = block.X
-    step = max(1, SCALED_BYTES // X[:1].nbytes)
+    step = max(1, PIECE_BYTES // X[:1].nbytes)
     return np.concatenate([groups(scaling(X[i : i + step])) for i in range(0, len(X), step)])

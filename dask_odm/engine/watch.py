@@ -75,6 +75,7 @@ class Watch:
         self.client = client
         self._preferring = list(preferring)
         self._due = now + PATIENCE.poll
+        self._scheduler: str | None = None  # its own name, which another one at its address does not have
         self._answered = now
         self._inhabited = now
         self._busy = now
@@ -213,6 +214,9 @@ class Watch:
         while True:
             with suppress(OSError):  # includes TimeoutError; for example while the client reconnects
                 found: dict[str, Any] = self.wait(ask, checked=False)
+                if self._scheduler not in (None, found["id"]):  # a client connects to any that is at the address
+                    raise ClusterError(LOST)
+                self._scheduler = found["id"]
                 self._answered = time.monotonic()
                 return found
             if time.monotonic() - self._answered > PATIENCE.silence:

@@ -22,7 +22,8 @@ from typing import Any
 import dask
 from dask.utils import parse_timedelta
 
-from dask_odm.engine.cluster import active_client, parse_limit
+from dask_odm.engine.client import active_client
+from dask_odm.engine.limits import parse_limit
 from dask_odm.engine.watch import PATIENCE, Client, Security, Watch
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 

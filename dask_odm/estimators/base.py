@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import active_client
+from dask_odm.engine.client import active_client
 from dask_odm.estimators.cards import NotebookCard
 from dask_odm.estimators.inputs.checks import (
     as_input_error,
@@ -31,7 +31,7 @@ from dask_odm.estimators.inputs.checks import (
     checked_groups,
     require_finite_values,
 )
-from dask_odm.estimators.inputs.resolved import Given, LargeCube, LazyArrays, Resolved, spooled
+from dask_odm.estimators.inputs.resolved import Given, Resolved, lazy_rows
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.prediction import Predictor
 from dask_odm.estimators.saving import save_estimator
@@ -67,11 +67,11 @@ class StoreEstimator(NotebookCard, Predictor):
     _unsaved: ClassVar[tuple[str, ...]] = ()  # fitted attributes that are not saved: a number per training row
     _cube: CubeSchema | None = None  # of a fit on a cube
     _rows: int | None = None  # that were learned; a file of an older version does not tell
-    _drawn: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
+    _last_seed: int | None = None  # seed of a fit that is resumed without a checkpoint that has it
     _checkpointed: CheckpointOpened | None = None  # identity of the last fit, if it had a checkpoint
 
     def _settings(self, run: FitRun, **more: Any) -> Any:
-        """Return the settings of one fit, including ``run``; ``more`` are arguments of methods such as `alpha_path`."""
+        """Return the settings of one fit with its ``run``; ``more`` are arguments of methods such as `alpha_path`."""
         raise NotImplementedError
 
     # Fitting ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,8 @@ class StoreEstimator(NotebookCard, Predictor):
         StoreError
             A damaged store.
         """
-        self._publish(*self._train(X, y, sample_weight))
+        trained, schema = self._train(X, y, sample_weight)
+        self._publish(trained, schema)
         return self
 
     @interrupts_kept()
@@ -123,16 +124,15 @@ class StoreEstimator(NotebookCard, Predictor):
         needs_labels = self._targets.needs_labels
         resolved = resolve_training(X, y, sample_weight, groups, self.memory_limit, needs_labels=needs_labels)
         if groups is not None:
-            found = resolved.groups if isinstance(resolved, Given) and resolved.cube is not None else groups
-            more["groups"] = checked_groups(found)
+            more["groups"] = checked_groups(resolved.groups_beside(groups))
         self._checkpointed = None
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
-            names = getattr(resolved.X, "columns", None) if isinstance(resolved, Given) else resolved.feature_names
-            fit = self._settings(FitRun.of(self, warm_up), names=names, places=_has_places(resolved), **more)
+            run = FitRun.of(self, warm_up)
+            fit = self._settings(run, names=resolved.feature_names, places=resolved.has_places, **more)
             if isinstance(resolved, Given):
                 return self._learn_rows(resolved, fit)
-            with spooled(resolved, self._targets.name) as store:
+            with resolved.stored(self._targets.name) as store:
                 return self._learn_store(store, fit, self._schema_of_store(resolved, store))
 
     def _learn_rows(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
@@ -144,7 +144,7 @@ class StoreEstimator(NotebookCard, Predictor):
         fit = self._family.of_classes(fit, rows.classes)
         choice = self._family.choose(fit, *rows.X.shape)
         if choice.recipe.spreads(fit) and active_client() is not None and not issparse(rows.X):
-            with spooled(rows, self._targets.name) as store:
+            with lazy_rows(rows).stored(self._targets.name) as store:
                 return self._learn_store(store, fit, schema)
         trained = self._family.train(choice, self._targets.in_memory(fit.run, rows), fit)
         return of_all_classes(trained, rows.classes, classes), schema
@@ -158,15 +158,15 @@ class StoreEstimator(NotebookCard, Predictor):
         trained = self._family.train(choice, data.in_this_process() if choice.reads(data, fit) else data, fit)
         return of_all_classes(trained, learned, self._targets.labels(store)), schema
 
-    def _schema_of_store(self, resolved: Store | LazyArrays | LargeCube, store: Store) -> Schema:
+    def _schema_of_store(self, resolved: Resolved, store: Store) -> Schema:
         """Return the description of a store; ``resolved`` is what it was written from, or the store itself."""
-        dimension = resolved.feature_dimension if isinstance(resolved, LazyArrays) else None
-        cube = self._learned_cube(resolved.schema(store.rows)) if isinstance(resolved, LargeCube) else None
-        classes = self._targets.labels(store)
-        return Schema(store.features, store.feature_names, dimension, classes, cube, store.text_recipe, store.rows)
+        cube = resolved.cube_schema(store.rows)
+        cube = None if cube is None else self._learned_cube(cube)
+        more = resolved.feature_dimension, self._targets.labels(store), cube, store.text_recipe, store.rows
+        return Schema(store.features, store.feature_names, *more)
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
-        """Return what is kept of a cube: the meanings of its labels only if these are learned."""
+        """Return the cube without the meanings of its labels, if these are not learned."""
         return cube if self._targets.needs_labels else replace(cube, words={})
 
     def _path(self, X: Any, y: Any, sample_weight: Any, name: str, values: Sequence[Any]) -> list[Self]:
@@ -253,10 +253,3 @@ class StoreEstimator(NotebookCard, Predictor):
         if not isinstance(model, KernelModel):
             raise AttributeError("support_vectors_")
         return model.raw_support
-
-
-def _has_places(resolved: Resolved) -> bool:
-    """Return whether rows have coordinates, so that neighbours may resemble each other."""
-    if isinstance(resolved, Store):
-        return bool(resolved.layout.coordinates)
-    return isinstance(resolved, LargeCube) or (isinstance(resolved, Given) and resolved.cube is not None)

@@ -1,4 +1,4 @@
-"""What a notebook shows of an estimator: its diagram, its page, and a card of what was learned."""
+"""Notebook display of an estimator: its diagram, its page, and a card of what was learned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def documentation() -> str:
 
 
 def facts_of(model: Any) -> list[tuple[str, Any]]:
-    """Return what a fitted estimator learned, and how: solver, sizes, certificate, time. None is what it lacks."""
+    """Return solver, sizes, certificate and time of a fitted estimator; None for what it does not have."""
     history = getattr(model, "history_", [])
     first, last = (history[0], history[-1]) if history else ({}, {})
     gap = getattr(model, "dual_gap_", None)

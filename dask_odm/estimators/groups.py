@@ -16,9 +16,6 @@ from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.linalg.rows import unmasked
 from dask_odm.typing import Array
 
-NEARLY_ALL = 0.9  # share of the blocks that hold one row, above which their size is taken for a mistake
-MOST_ASKED = 1000  # rows whose nearest neighbour is looked up for a warning
-
 
 def numbered(groups: Array) -> Array:
     """Return the numbers, from 0, of the groups that rows are in (n,); raise InputError if there is one alone."""
@@ -71,7 +68,7 @@ def _of_places(coordinates: Any, size: Any) -> Array:
         raise InputError(f"coordinates must have shape (n, k). Got {places.shape} instead.")
     found = _numbers(_cells(places, size))
     if _are_single(found):
-        nearest = KDTree(places).query(places[:MOST_ASKED], k=2)[0][:, 1]
+        nearest = KDTree(places).query(places[:1000], k=2)[0][:, 1]
         _warn_of_single(size, f"{np.median(nearest):.3g}")
     return found
 
@@ -113,7 +110,7 @@ def _numbers(cells: Array) -> Array:
 def _are_single(groups: Array) -> bool:
     """Return whether nearly all groups are of one row."""
     counts = np.bincount(groups)
-    return len(counts) > 1 and float((counts == 1).mean()) > NEARLY_ALL
+    return len(counts) > 1 and float((counts == 1).mean()) > 0.9
 
 
 def _warn_of_single(size: Any, steps: str) -> None:

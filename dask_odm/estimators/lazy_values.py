@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from dask.base import tokenize
 from dask.delayed import delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import FEW_TASKS, Cluster, spread_task
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS, spread_task
 from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolved import LazyArrays
@@ -29,7 +31,7 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
     if isinstance(source, Store):
         runs = chunk_runs(source, outputs, Cluster.present().slots, FEW_TASKS)
         sizes = tuple(source.chunk_slice(run[-1]).stop - source.chunk_slice(run[0]).start for run in runs)
-        name = f"values-{source.token}-{token}-{len(runs)}"
+        name = f"predict-{tokenize(source.token, token, len(runs))}"
         if isinstance(model, ModelFile) or len(runs) * model.nbytes <= SENT_BYTES:
             tasks: list[Any] = [(values_of_chunks, model, source, run) for run in runs]
             return _array(name, tasks, sizes, columns, source.dtype)
@@ -41,14 +43,20 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
     dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     X = source.X.astype(dtype)
     tasks = [(values_of_rows, held.key, (X.name, i, 0)) for i in range(X.numblocks[0])]
-    return _array(f"values-{X.name}-{token}", tasks, X.chunks[0], columns, dtype, X, held)
+    return _array(f"predict-{tokenize(X.name, token)}", tasks, X.chunks[0], columns, dtype, X, held)
 
 
-def map_blocks(function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0) -> Any:
-    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` results."""
+def map_blocks(
+    name: str, function: Callable[..., Array], values: Any, dtype: Any, *arguments: Any, columns: int = 0
+) -> Any:
+    """Apply ``function`` to every block of a dask array of values, for one result a row, or ``columns`` if not 0.
+
+    A dashboard shows the tasks by ``name``.
+    """
     last = (0,) * (values.ndim - 1)
     tasks = [(function, (values.name, i, *last), *arguments) for i in range(values.numblocks[0])]
-    return _array(f"{function.__name__}-{values.name}", tasks, values.chunks[0], columns, dtype, values)
+    name = f"{name}-{tokenize(function, values.name, arguments)}"
+    return _array(name, tasks, values.chunks[0], columns, dtype, values)
 
 
 def _array(name: str, tasks: Sequence[Any], sizes: Any, columns: int, dtype: Any, *dependencies: Any) -> Any:

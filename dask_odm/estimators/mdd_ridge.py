@@ -18,7 +18,7 @@ from dask_odm.data.rows.targets import NEGLIGIBLE_WEIGHT, RealValues
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error, check_features, check_rows
-from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given, spooled
+from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
 from dask_odm.estimators.shared_parameters import KernelParameters
@@ -214,7 +214,7 @@ class MDDRidge(ShardRegressor):
             self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube,
             text=getattr(self, "text_recipe_", None),
         )  # fmt: skip
-        with nullcontext(resolved) if isinstance(resolved, Given) else spooled(resolved, self._targets.name) as rows:
+        with nullcontext(resolved) if isinstance(resolved, Given) else resolved.stored(self._targets.name) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
             new = rows.rows if isinstance(rows, Store) else rows.X.shape[0]
         schema = replace(schema, rows=None if self._rows is None else self._rows + new)

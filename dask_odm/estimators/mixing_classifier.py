@@ -169,7 +169,8 @@ class MixingClassifier(StoreClassifier):
             As `ODMClassifier.fit`; also fewer than two shards, a shard without rows, or only shards of one class
             each.
         """
-        self._publish(*self._train(X, y, sample_weight, shard=shard))
+        trained, schema = self._train(X, y, sample_weight, shard=shard)
+        self._publish(trained, schema)
         return self
 
     def _settings(self, run: FitRun, **more: Any) -> MixingFit:

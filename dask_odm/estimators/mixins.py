@@ -14,17 +14,19 @@ from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client, computed
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.engine.passes import StorePasses
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import as_input_error, check_features
 from dask_odm.estimators.inputs.frames import labels_of, real_targets, weights_of
-from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, Resolved, StoredRows
 from dask_odm.estimators.lazy_values import map_blocks
 from dask_odm.estimators.target_kinds import Classes, RealTargets, TargetKind
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.models.classes import RightCount, codes_of, codes_of_rows, count_block, count_right, require_common
+from dask_odm.models.classes import RightCount, codes_of, count_block, count_right, require_common
 from dask_odm.models.predict import ScoreQuery, label_block
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
@@ -149,12 +151,8 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         values, labels, weight = self._beside_targets(resolved)
         if labels is None:
             raise InputError("labels are needed, but there are none; pass y.")
-        if isinstance(resolved, Store):
-            resolved.require_classes("calibrate")
-            codes = np.array([*codes_of(resolved.classes or (), classes), -1])[labels]
-        else:
-            labels = as_input_error(lambda: column_or_1d(labels_of(labels), warn=True))
-            codes = codes_of_rows(labels, classes)
+        resolved.require("classes", "calibrate")
+        codes = resolved.codes(labels, classes)
         if len(codes) != len(values):
             raise InputError(f"y must have shape ({len(values)},), as X has rows.")
         given = np.ones(len(codes)) if weight is None else weight
@@ -167,30 +165,38 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         return values[rows], codes[rows], counted[rows]
 
     def _labels(self, resolved: Resolved, classes: Array | None = None) -> Any:
-        """Return the predicted class of every row; ``classes`` may have other names of them."""
+        """Return the predicted class of every row; ``classes`` may give the classes other names."""
         names = self.classes_ if classes is None else classes
         scores = self._values(resolved, for_labels=True)
         if isinstance(scores, np.ndarray):
             return label_block(scores, names)
-        return map_blocks(label_block, scores, names.dtype, names)
+        return map_blocks("label", label_block, scores, names.dtype, names)
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
-        if isinstance(resolved, LargeCube):
-            counts = [self._count_right(batch) for batch in resolved.batches()]
-            return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
-        known = resolved.y_kind if isinstance(resolved, Store) else resolved.y is not None
-        if not known:
+        counts = [self._count_part(part) for part in resolved.parts()]
+        return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
+
+    def _count_part(self, resolved: Resolved) -> tuple[float, float]:
+        """Return the two weights of one part of the rows, whose predictions can be had at once."""
+        if isinstance(resolved, StoredRows) and resolved.source.y_kind is not None:
+            return self._count_store(resolved.source)
+        y, weight = resolved.targets()
+        if y is None:
             raise InputError("score needs labels, but there are none; pass y.")
-        if isinstance(resolved, Store):
-            return self._count_store(resolved)
         predicted = self._labels(resolved, np.arange(len(self.classes_)))
         classes = self.classes_.tolist()
         if isinstance(resolved, Given):
-            found = as_input_error(lambda: _count_in_memory(predicted, resolved.y, resolved.weight, classes))
+            found = as_input_error(lambda: _count_in_memory(predicted, y, weight, classes))
         else:
             counts = predicted.map_blocks(
-                count_block, *resolved.columns[1:], classes=classes, chunks=(1,), dtype=object, meta=np.empty(0, object)
+                count_block,
+                *[each for each in (y, weight) if each is not None],
+                classes=classes,
+                chunks=(1,),
+                dtype=object,
+                meta=np.empty(0, object),
+                token="score",
             )
             found = reduce(add, computed(counts)[0])
         found.require_common(classes)
@@ -258,8 +264,7 @@ class StoreRegressor(RegressorMixin, StoreEstimator):
             As `predict` does; no targets, or targets or weights of other lengths.
         """
         resolved = self._resolve(X, y, sample_weight)
-        if isinstance(resolved, Store) and resolved.y_kind is not None:
-            resolved.require_targets("score")
+        resolved.require("real", "score")
         predicted, y, weight = self._beside_targets(resolved)
         if y is None:
             raise InputError("score needs targets, but there are none; pass y.")

@@ -195,7 +195,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         return replace(found, groups=groups, **(self._start() if self.warm_start else {}))
 
     def _start(self) -> dict[str, Any]:
-        """Return what ``warm_start`` begins from: weights and intercepts, or what the last fit of a kernel found."""
+        """Return the start for ``warm_start``: weights and intercepts, or the solution of the last fit of a kernel."""
         word = solver_word(self.solver)
         if is_linear(word, self.kernel):
             found = zip(self.coef_, self.intercept_.tolist(), strict=True) if hasattr(self, "coef_") else ()

@@ -172,7 +172,8 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
             As `ODMClassifier.fit`; groups with folds that would not keep them together, or groups for another number of
             rows.
         """
-        self._publish(*self._train(X, y, sample_weight, groups))
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
         return self
 
     def _settings(self, run: FitRun, **more: Any) -> SearchFit:
@@ -194,11 +195,11 @@ support_vectors_, dual_gap_, history_, n_iter_, loo_decision_function_, loo_scor
         )  # fmt: skip
 
     def _left_out_groups(self, groups: Array | None) -> Array | None:
-        """Return the groups to be left out one by one; None if there are none, or a splitter has them."""
+        """Return the groups to be left out one by one; None if there are none, or if a splitter takes them."""
         return None if groups is None or self.cv is not None else numbered(groups)
 
     def _scorers(self) -> dict[str, Scorer] | None:
-        """Return the scorers by name, that which decides first; None for accuracy."""
+        """Return the scorers by name, the deciding one first; None for accuracy."""
         found = {} if self.scoring is None else scorers_of(self.scoring)
         if self.refit is not None and self.refit not in found:
             raise InputError(f"refit must be one of the scores, {list(found)}. Got {self.refit!r} instead.")

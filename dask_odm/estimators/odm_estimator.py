@@ -1,4 +1,4 @@
-"""Probabilities, sets, thresholds and scores of classifiers that know each training row's left-out value.
+"""Thresholds and scores of classifiers that know each training row's left-out value.
 
 `dask_odm.estimators.base.StoreEstimator` has `fit`; left-out values come from `dask_odm.methods.left_out`.
 """
@@ -6,68 +6,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from copy import copy
 from dataclasses import KW_ONLY, replace
 from functools import cache
 from numbers import Integral, Real
-from types import MethodType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from dask_odm.data.cubes.blocks import AnswerFormat
 from dask_odm.errors import InputError
-from dask_odm.estimators.lazy_values import map_blocks
-from dask_odm.estimators.mixins import StoreClassifier
+from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
 from dask_odm.estimators.shared_parameters import PolynomialParameters
 from dask_odm.learning.parameters import with_parameters
-from dask_odm.learning.problem.linear import EXACT_FEATURES
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
-from dask_odm.models.probabilities import (
-    answers_of_all,
-    coupled,
-    learned_values,
-    log_coupled,
-    log_probabilities,
-    probabilities,
-)
-from dask_odm.models.sets import conformity_table, sets, thresholds_of
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-
-
-class NoProbabilitiesError(InputError, AttributeError):
-    """The model was fitted without what probabilities need."""
-
-
-class _NeedsLink:
-    """A method that only models with a link have, like scikit-learn's `available_if`, but the error has the way out."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-
-    def __get__(self, model: Any, owner: type | None = None) -> Any:
-        if model is None:
-            return self._method
-        if not (hasattr(model, "probability_link_") if hasattr(model, "classes_") else model.loo):
-            way_out = "fit it with loo=True (--loo)."
-            if hasattr(model, "text_recipe_") and model.n_features_in_ >= EXACT_FEATURES:
-                way_out = (
-                    f"and texts of {model.n_features_in_:,} features are too many for loo=True. After calibrate(X, y) "
-                    "with rows that were held out (dask-odm calibrate), predict_set (--sets) says which classes are "
-                    "plausible. Or ingest the texts with n_features=1024 (--hash 1024), and fit with loo=True (--loo)."
-                )
-            raise NoProbabilitiesError(
-                f"{self._method.__name__} needs leave-one-out scores, which this {type(model).__name__} is fitted "
-                f"without; {way_out}"
-            )
-        return MethodType(self._method, model)
 
 
 @cache
@@ -80,7 +37,7 @@ def advise_groups() -> None:
 
 
 @with_parameters
-class ODMEstimator(PolynomialParameters, StoreClassifier):
+class ODMEstimator(PolynomialParameters, ProbabilityClassifier):
     """A classifier that has probabilities if it was fitted with ``loo``.
 
     Parameters
@@ -154,7 +111,8 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         StoreError
             A damaged store.
         """
-        self._publish(*self._train(X, y, sample_weight, groups))
+        trained, schema = self._train(X, y, sample_weight, groups)
+        self._publish(trained, schema)
         return self
 
     def loo_score(self, scoring: Any = "accuracy") -> Any:
@@ -194,15 +152,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         codes, weight = getattr(self, LEFT_OUT_ROWS)
         counted = np.flatnonzero(weight)
         return self.loo_decision_function_[counted], codes[counted], weight[counted]
-
-    def _of_learned(self, values: Array, codes: Array, weight: Array) -> tuple[Array, Array, Array]:
-        """Return values, codes and weights of the rows of learned classes, as if there were no other classes."""
-        lacking = self._model.lacking
-        if not lacking:
-            return values, codes, weight
-        own = np.flatnonzero(~np.isin(codes, lacking))
-        codes = codes[own]
-        return learned_values(values[own], lacking), codes - np.searchsorted(lacking, codes), weight[own]
 
     def tune_threshold(
         self, scoring: Any = "balanced_accuracy", X: Any = None, y: Any = None, sample_weight: Any = None
@@ -254,10 +203,6 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
         self._move_boundary(best_threshold(lambda shifted: float(score(shifted, codes, weight)[0]), values))
         return self
 
-    @property
-    def _threshold(self) -> float:
-        return getattr(self, "threshold_", 0.0)
-
     def _move_boundary(self, by: float) -> None:
         """Make all decision values smaller, those of left-out rows, too."""
         model: Any = self._model
@@ -274,149 +219,3 @@ class ODMEstimator(PolynomialParameters, StoreClassifier):
             self.loo_score_ = float(np.average((values > 0) == codes, weights=weight))
         elif hasattr(self, "loo_score_"):  # of a model from a file, whose rows are gone
             del self.loo_score_
-
-    @_NeedsLink
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probability of every class, (n, n_classes), float64, in the form of `decision_function`.
-
-        A DataArray is named "probability". The most probable class is the one that `predict` returns, except for pairs
-        of classes whose votes are close. ``docs/probabilities.md`` explains how leave-one-out decision values become
-        probabilities. With ``class_weight`` or ``sample_weight``, probabilities are for rows drawn by these weights.
-
-        Parameters
-        ----------
-        X : rows of shape (n, d), or a cube
-            As `decision_function` takes them.
-
-        Raises
-        ------
-        NoProbabilitiesError
-            The model was fitted without ``loo``. The error is an AttributeError and an InputError.
-        InputError
-            As `decision_function`.
-        """
-        return self._linked(X, probabilities, coupled, "probability", 0.0)
-
-    @_NeedsLink
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of the probabilities of `predict_proba`, exact even for probabilities near 0.
-
-        Parameters
-        ----------
-        X : rows of shape (n, d), or a cube
-            As `decision_function` takes them.
-        """
-        return self._linked(X, log_probabilities, log_coupled, "log_probability", -np.inf)
-
-    def predict_set(self, X: Any, coverage: float = 0.9, *, by_class: bool = False) -> Any:
-        """Return the set of likely classes of every row, bool (n, n_classes), in the form of `decision_function`.
-
-        The set of a row contains its true class with a probability of about ``coverage``. A set is larger if the model
-        is less sure, and may be empty if the row resembles no training rows. Thresholds are quantiles of left-out
-        decision values of the training rows for their own classes. After `calibrate`, they are quantiles over held-out
-        rows, and only then is the coverage exact. ``docs/probabilities.md`` says more.
-
-        Parameters
-        ----------
-        X : rows
-            As `decision_function` takes them. A DataArray that is returned is named "set".
-        coverage : float, default=0.9
-            Probability in (0, 1) that the set contains the true class.
-        by_class : bool, default=False
-            Whether the coverage holds for every class by itself, instead of for all rows together. Sets are then
-            larger.
-
-        Raises
-        ------
-        InputError
-            As `decision_function`; a coverage out of range; a fit without ``loo`` or by pairs of classes, before
-            `calibrate`.
-        """
-        check_is_fitted(self)
-        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
-            raise InputError(f"coverage must be a number between 0 and 1. Got {coverage!r} instead.")
-        if not hasattr(self, "conformity_"):
-            raise InputError(
-                "sets need rows that the model did not learn from: fit with loo=True, and with multi_class='ovr' if "
-                "there are more than two classes, or call calibrate(X, y)."
-            )
-        thresholds = thresholds_of(self.conformity_, float(coverage), by_class=by_class)
-        return self._answered(X, sets, "set", bool, (False, False), thresholds, self._threshold)
-
-    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take the thresholds of `predict_set` from rows that were held out of the fit.
-
-        The attribute ``calibration_rows_`` then has the number of these rows.
-
-        Parameters
-        ----------
-        X, y, sample_weight
-            As `score` takes them: rows in memory or a store, with their labels.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            As `score`; no row belongs to a class that the model knows.
-        """
-        values, codes, weight = self._of_learned(*self._values_of_labelled(X, y, sample_weight))
-        classes = len(self.classes_) - len(self._model.lacking)
-        self.conformity_ = conformity_table(values + self._threshold, codes, weight, classes)
-        self.calibration_rows_ = len(codes)
-        return self
-
-    def _linked(
-        self, X: Any, plain: Callable[..., Array], of_pairs: Callable[..., Array], name: str, of_lacking: float
-    ) -> Any:
-        """Apply a function of decision values and the link, or that of pairs, for a column for every class.
-
-        It is ``of_lacking`` for classes that had no row.
-        """
-        fills = (np.nan, of_lacking)
-        if getattr(self._model, "pairs", 0):
-            more = self.probability_link_, len(self.classes_) - len(self._model.lacking)
-            return self._answered(X, of_pairs, name, np.float64, fills, *more, of_machines=True)
-        return self._answered(X, plain, name, np.float64, fills, self.probability_link_, self._threshold)
-
-    def _answered(
-        self,
-        X: Any,
-        function: Callable[..., Array],
-        name: str,
-        dtype: Any,
-        fills: tuple[Any, Any],
-        *arguments: Any,
-        of_machines: bool = False,
-    ) -> Any:
-        """Return ``function(values, *arguments)`` of all rows' decision values, a column for every class.
-
-        ``fills`` stand in cells of a cube that miss a feature, and for classes that had no row. With ``of_machines``,
-        values are those of the machines instead of the classes.
-        """
-        lacking = self._model.lacking
-        if lacking:
-            arguments = (function, lacking, fills[1], not of_machines, *arguments)
-            function = answers_of_all
-        giver = self._of_machines() if of_machines else self
-        cube = self._cube_to_predict(X)
-        columns = len(self.classes_)
-        if cube is not None:
-            answers = AnswerFormat(np.dtype(dtype), fills[0], columns)
-            return giver._mapped(cube, answers, name, function, *arguments, classes=self._class_coordinate)
-        values = giver._values(giver._resolve(X))
-        if isinstance(values, np.ndarray):
-            found: Any = function(values, *arguments)
-        else:
-            found = map_blocks(function, values, dtype, *arguments, columns=columns)
-        return self._like(X, found, name, self.classes_)
-
-    def _of_machines(self) -> ODMEstimator:
-        """Return this classifier with the values of its machines in place of the classes' scores."""
-        other = copy(self)
-        other._model = replace(cast(Any, self._model), pairs=0, lacking=())
-        other._file = None
-        other._token = f"{self._token}-machines"
-        return other

@@ -30,7 +30,7 @@ from dask_odm.learning.parameters import (
     with_parameters,
 )
 from dask_odm.learning.training.family import Family
-from dask_odm.learning.training.recipe import Choice, Trained
+from dask_odm.learning.training.recipe import Choice, FeatureAdvice, Trained, crowding_feature
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE
@@ -71,7 +71,10 @@ class OneClassFamily(Family[OneClassFit]):
             "loo_parameters_": trained.attributes["loo_parameters_"],
             "loo_decision_function_": scores - offset,
         }
-        return replace(trained, model=replace(model, intercept=model.intercept - offset), attributes=attributes)
+        model = replace(model, intercept=model.intercept - offset)
+        crowding = crowding_feature(data, fit.kernel)
+        advice = None if crowding is None else FeatureAdvice(fit.odm.lam, 0.0, crowding, nothing=False)
+        return replace(trained, model=model, attributes=attributes, advice=advice)
 
 
 @with_parameters
@@ -205,7 +208,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         InputError, MemoryLimitError, StoreError
             As `ODMClassifier.fit`.
         """
-        self._publish(*self._train(X, y, sample_weight))
+        trained, schema = self._train(X, y, sample_weight)
+        self._publish(trained, schema)
         return self
 
     def score_samples(self, X: Any) -> Any:

@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.data.cubes.blocks import SCORE_BYTES, AnswerFormat
 from dask_odm.data.storage.scratch import lasting_folder
 from dask_odm.data.store.records import read_record
-from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import ClusterError
 from dask_odm.estimators.inputs.checks import check_features, check_rows
-from dask_odm.estimators.inputs.resolved import Given, LargeCube, Resolved
+from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows
 from dask_odm.estimators.inputs.resolving import kind_of, resolve
 from dask_odm.estimators.lazy_values import lazy_values
 from dask_odm.estimators.saving import save_estimator
@@ -41,7 +41,7 @@ class Predictor(RunParameters):
     _token: str  # identifies the model in names of tasks
 
     def _resolve(self, X: Any, y: Any = None, sample_weight: Any = None) -> Resolved:
-        """Return what the arguments of a prediction or a score are; raise NotFittedError before `fit`."""
+        """Return the resolved input of a prediction or a score; raise NotFittedError before `fit`."""
         check_is_fitted(self)
         return resolve(X, y, sample_weight, model=self, memory_limit=self.memory_limit)
 
@@ -90,17 +90,16 @@ class Predictor(RunParameters):
 
     def _beside_targets(self, resolved: Resolved) -> tuple[Any, Any, Any]:
         """Return predicted values, targets and weights of all rows; all are None without targets."""
-        if isinstance(resolved, LargeCube):
-            found = [(np.asarray(self._values(batch)), batch.y, batch.weight) for batch in resolved.batches()]
-            predicted, y, weight = (
-                None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True)
-            )
-            return predicted, y, weight
-        y = resolved.read_column("y") if isinstance(resolved, Store) else resolved.y
-        if y is None:
-            return None, None, None
-        weight = resolved.read_column("weight") if isinstance(resolved, Store) else resolved.weight
-        return np.asarray(self._values(resolved)), y, weight
+        found = []
+        for part in resolved.parts():
+            y, weight = part.targets()
+            if y is None:
+                return None, None, None
+            found.append((np.asarray(self._values(part)), y, weight))
+        if len(found) == 1:
+            return found[0]
+        predicted, y, weight = (None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True))
+        return predicted, y, weight
 
     def _values(self, resolved: Resolved, *, for_labels: bool = False) -> Any:
         """Return the model's values, (n,) or (n, outputs): an ndarray for rows in memory, else a dask array.
@@ -111,9 +110,9 @@ class Predictor(RunParameters):
             rows = check_rows(self, resolved.X, **self._reading())
             values = self._model.label_values if for_labels else self._model.values
             return finite_values(values(rows, CPU_COUNT))
-        check_features(self, resolved)
-        assert not isinstance(resolved, LargeCube)  # whose batches are predicted one by one
-        return lazy_values(resolved, self._for_tasks(), self._model.outputs, self._token)
+        assert isinstance(resolved, LazyArrays | StoredRows)  # batches of a cube are predicted one by one
+        check_features(self, resolved.source)
+        return lazy_values(resolved.source, self._for_tasks(), self._model.outputs, self._token)
 
     def _reading(self) -> dict[str, Any]:
         """Return the options of scikit-learn's validation of rows in memory."""

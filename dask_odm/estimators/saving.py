@@ -125,7 +125,7 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
 
 
 def _classes(estimator: Any, schema: dict[str, Any], outputs: int) -> Array | None:
-    """Return the labels of a model with so many ``outputs``; raise ValueError unless they are a classifier's."""
+    """Return the labels of a model's ``outputs``; raise ValueError unless they are a classifier's."""
     if estimator._targets.name != "classes":
         if "classes" in schema:
             raise ValueError("it has classes, and is no classifier")

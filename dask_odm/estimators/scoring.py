@@ -21,7 +21,6 @@ from dask_odm.models.probabilities import answers_of_all, fit_link, probabilitie
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
-THRESHOLDS = 400
 Scorer = Callable[..., float]  # of an estimator, its rows, their labels and perhaps their weights
 
 
@@ -116,20 +115,20 @@ class Scoring:
 
 
 def best_threshold(score: Callable[[Array], float], values: Array) -> float:
-    """Return the threshold for which ``score(values - threshold)`` is largest, of many the nearest to 0.
+    """Return the threshold for which ``score(values - threshold)`` is largest; of several, the nearest to 0.
 
-    Tried are 0, one on either side of all values (n,), and up to `THRESHOLDS` others, each between two values, as far
+    Tried are 0, one on either side of all values (n,), and up to 400 others, each between two values, as far
     apart in ranks as can be.
     """
     between = _between(values)
-    chosen = between[np.unique(np.linspace(0, len(between) - 1, min(THRESHOLDS, len(between))).astype(np.int64))]
+    chosen = between[np.unique(np.linspace(0, len(between) - 1, min(400, len(between))).astype(np.int64))]
     tried = np.concatenate([[0.0], between[:1], between[-1:], chosen])
     tried = tried[np.argsort(np.abs(tried), kind="stable")]
     return float(tried[np.argmax([score(values - threshold) for threshold in tried])])
 
 
 def share_threshold(values: Array, weight: Array, share: float) -> float:
-    """Return the threshold above which the ``values`` (n,) of a ``share`` of the ``weight`` (n,) are, or as near to it.
+    """Return the threshold above which the ``values`` (n,) of about a ``share`` of the ``weight`` (n,) lie.
 
     Raises InputError if the share is not between 0 and 1.
     """
@@ -149,7 +148,7 @@ def _between(values: Array) -> Array:
 
 
 def scorers_of(scoring: Any) -> dict[str, Scorer]:
-    """Return scorers by name: of a scorer or its name, of several, or of a dictionary.
+    """Return scorers by name, from a scorer, its name, several of these, or a dictionary.
 
     Raises InputError for a name that scikit-learn does not know, and for anything else.
     """

@@ -90,7 +90,7 @@ class RunParameters(BaseEstimator):
 
     @classmethod
     def hints(cls) -> dict[str, str]:
-        """Return for parameters that this estimator lacks what to use instead."""
+        """Return advice by name for parameters of other packages or versions that this estimator lacks."""
         found = moved_parameters(cls._solvers)
         for base in reversed(cls.__mro__):
             found |= vars(base).get("_instead", {})

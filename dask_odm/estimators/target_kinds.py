@@ -1,4 +1,4 @@
-"""What an estimator learns about each row: its class, a real value, or only that it is there.
+"""Kinds of targets that an estimator learns: classes, real values, or none beside the rows themselves.
 
 Each kind checks training rows, makes the training data of a fit, and shapes the fitted attributes of a model.
 """
@@ -116,7 +116,7 @@ class RealTargets(TargetKind):
         return StoredData(run, store, RealValues())
 
     def attributes(self, model: Model) -> dict[str, Any]:
-        """Return a model's attributes in scikit-learn's shapes: of one target, a 1-D `coef_` and a float."""
+        """Return attributes in scikit-learn's shapes: for one target, a 1-D `coef_` and a float `intercept_`."""
         found = super().attributes(model)
         if "dual_coef_" in found:
             found["dual_coef_"] = np.ascontiguousarray(found["dual_coef_"].T)

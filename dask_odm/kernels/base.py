@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
-from dask_odm.kernels.loops import BACKWARD, COLUMNS, FEATURES, FORWARD, STORED, tile_loop
+from dask_odm.kernels.loops import BLOCK as BLOCK
+from dask_odm.kernels.loops import FEATURES
+from dask_odm.kernels.product_loops import BACKWARD, FORWARD, STORED, tile_loop
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
-
-BLOCK = 512  # rows and columns of a tile that is not kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Kernel(ABC):
 
         Rows for the left take no more.
         """
-        rows = -(-n // COLUMNS) * COLUMNS if self.makes_panels(d) else n
+        rows = -(-n // BLOCK) * BLOCK if self.makes_panels(d) else n
         return rows * (d + FEATURES + 2) * itemsize
 
     @property
@@ -120,7 +120,7 @@ class Kernel(ABC):
             return self.pack_right(X.astype(dtype, copy=False))
         n, d = X.shape
         panels = self.makes_panels(d)
-        each = COLUMNS if panels else 64
+        each = BLOCK if panels else 64
         bounds = [*range(0, n, each), n]
         if not panels and n % each == 1 < n:
             del bounds[-2]  # the square norm of a row alone is summed in another order
@@ -150,6 +150,13 @@ class Kernel(ABC):
         the exact sum. It is infinite for a kernel without such a bound.
         """
         return np.full(len(X), np.inf)
+
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        """Return the units of rounding by which a float64 value may be off, and the largest κ(x, x).
+
+        Features of rows are at most ``far`` (d,) from 0. If the latter is infinite, no gap is certified.
+        """
+        return 0.0, np.inf
 
     def tile(self, X: Any, Z: Any) -> Array:
         """Return κ(X, Z), of shape (len(X), len(Z)), in the dtype of ``X``."""

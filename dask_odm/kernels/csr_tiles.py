@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.kernels.loops import BLOCK
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order, inlined
 from dask_odm.typing import Array
-
-PANEL_ROWS = 512  # rows of a panel, and sums that a row on the left adds to
-FREQUENT = 16  # a feature of more than one in so many rows of a panel is a dense column of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +57,7 @@ class CSRPanels:
 
     @classmethod
     def of(cls, X: CSRRows, terms: Array) -> CSRPanels:
-        parts = (X.starts[first : first + PANEL_ROWS + 1] for first in range(0, len(X), PANEL_ROWS))
+        parts = (X.starts[first : first + BLOCK + 1] for first in range(0, len(X), BLOCK))
         return cls([_pack(part, X.features, X.values) for part in parts], terms.astype(X.dtype))
 
     def __len__(self) -> int:
@@ -68,14 +66,14 @@ class CSRPanels:
     def __getitem__(self, rows: slice) -> CSRPanels:
         """Return a run of whole panels."""
         first, last, _ = rows.indices(len(self))
-        return CSRPanels(self.panels[first // PANEL_ROWS : -(-last // PANEL_ROWS)], self.terms[rows])
+        return CSRPanels(self.panels[first // BLOCK : -(-last // BLOCK)], self.terms[rows])
 
 
 def dot_products(left: CSRLeft, right: CSRPanels, out: Array) -> None:
     """Set ``out`` (n, m) to ``factor · x·z`` plus the terms of both rows."""
     factor = left.values.dtype.type(left.factor)
-    for panel, first in zip(right.panels, range(0, len(right), PANEL_ROWS), strict=True):
-        some = slice(first, first + PANEL_ROWS)
+    for panel, first in zip(right.panels, range(0, len(right), BLOCK), strict=True):
+        some = slice(first, first + BLOCK)
         _multiply(left.starts, left.features, left.values, *panel, factor, left.terms, right.terms[some], out, first)
 
 
@@ -111,7 +109,7 @@ def _pack(starts: Array, features: Array, values: Array) -> Any:
     columns = 0
     for at in range(size):
         count = table[at, 1]
-        if count > 0 and FREQUENT * count > n:
+        if 16 * count > n:  # more than one row in sixteen has the feature
             table[at, 1] = -1 - columns
             columns += 1
         elif count > 0:
@@ -119,7 +117,7 @@ def _pack(starts: Array, features: Array, values: Array) -> Any:
             listed += count
     rows = np.empty(listed, np.int32)
     entries = np.empty(listed, values.dtype)
-    dense = np.zeros((columns, PANEL_ROWS), values.dtype)
+    dense = np.zeros((columns, BLOCK), values.dtype)
     for i in range(n):
         for e in range(starts[i], starts[i + 1]):
             at = _slot(table, features[e])
@@ -140,7 +138,7 @@ def _multiply(
     factor: Any, left: Array, right: Array, out: Array, first: int,
 ) -> None:  # fmt: skip
     """Fill the columns from ``first`` on of ``out`` that belong to a panel."""
-    sums = np.empty(PANEL_ROWS, values.dtype)
+    sums = np.empty(BLOCK, values.dtype)
     m = right.size
     for i in range(left.size):
         sums[:] = 0
@@ -152,7 +150,7 @@ def _multiply(
             place = table[at, 1]
             if place < 0:
                 column = dense[-1 - place]
-                for j in range(PANEL_ROWS):
+                for j in range(BLOCK):
                     sums[j] += x * column[j]
             else:
                 for q in range(place, table[at, 2]):

@@ -23,7 +23,6 @@ from dask_odm.linalg.systems import Triangle, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
-PANEL_BYTES = 8 << 20  # most bytes of rows in float64 at a time, if they are more than 64
 VANISHES = (
     "the kernel overflows or is zero on the landmarks: rescale the rows (scale='minmax'), or choose another kernel."
 )
@@ -142,7 +141,8 @@ class Landmarks:
 
 def residual_rows(d: int) -> int:
     """Return the rows of ``d`` features that a thread computes residuals of at a time."""
-    return max(64, min(BLOCK, PANEL_BYTES // (8 * max(1, d))))  # rows without features are counted alone
+    # up to 8 MiB in float64, if these are more than 64; rows without features are counted alone
+    return max(64, min(BLOCK, (8 << 20) // (8 * max(1, d))))
 
 
 def _contiguous(rows: Any) -> Any:

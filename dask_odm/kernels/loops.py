@@ -1,16 +1,14 @@
-"""The compiled loop that computes tiles of distance kernels, and the one that multiplies with any tile.
+"""The compiled loop that computes tiles of distance kernels.
 
 A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it is
 stored, or multiplied and discarded. The compiler makes vector instructions only if columns are laid out feature by
 feature and it knows the number of features of a step. So the loop that makes entries is compiled for each such number,
 and no other loop is.
-
-Products are summed in the dtype of the rows over at most 512 columns or 64 rows, and in float64 beyond. With all sums
-in float32 the gap would stall.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,18 +17,10 @@ import numpy as np
 
 from dask_odm.linalg.jit import Emitted, Pointed, compiled, inlined, pointed
 
-COLUMNS = 512  # columns of a panel
-RUN_ROWS = 64  # rows whose products with a column are added up before they go to float64
+BLOCK = 512  # columns of a panel; rows and columns of a tile that is not kept
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
-# bits of the mode of `tile_loop`; STORED: entries are read, not computed
-COMPUTED = 0
-FORWARD = 1
-BACKWARD = 2
-STORED = 4
-
-LOG2 = 0.6931471805599453
-INTEGERS = 1.5 * 2.0**52  # plus an integer, it has that in its last bits; many processors convert slowly
+LOG2 = math.log(2.0)
 # 2**f on [-1/2, 1/2]: Taylor polynomials, log(2)**k / k!. The first term left out is below half a unit
 # in the last place of 1: 1.5e-8 after degree 6 in float32, 1e-17 after degree 13 in float64.
 _P32 = tuple(np.float32(LOG2**k / np.prod(np.arange(1.0, k + 1))) for k in range(7))
@@ -67,7 +57,8 @@ def power_float64(t: Any) -> Any:
     x = min(max(t, -1022.0), 0.0)
     whole = np.rint(x)
     f = x - whole
-    n = np.float64(whole + INTEGERS).view(np.int64)
+    # the sum has the integer in its last bits; many processors convert slowly
+    n = np.float64(whole + 1.5 * 2.0**52).view(np.int64)
     p = c13 * f + c12
     p = p * f + c11
     p = p * f + c10
@@ -116,12 +107,12 @@ def _add_terms(
     plus: Any, entries: Any, left: Any, at0: int, at1: int, at2: int, at3: int, panel: Any, b: int, columns: int,
     step: int, fresh: bool,
 ) -> None:  # fmt: skip
-    """Add the terms of ``step`` features, by ``plus``, to ``columns`` columns of ``entries`` (4, COLUMNS).
+    """Add the terms of ``step`` features, by ``plus``, to ``columns`` columns of ``entries`` (4, BLOCK).
 
     If ``fresh``, add them to zeros. The features of the four rows begin at ``at0`` to ``at3`` of ``left``, those of the
     columns at ``b`` of ``panel``.
     """
-    size = COLUMNS
+    size = BLOCK
     zero = panel[0] - panel[0]
     for j in range(columns):
         if fresh:
@@ -155,7 +146,7 @@ def _logarithms(
     at3 = r3 * width
     _add_terms(plus, entries, left, at0, at1, at2, at3, panel, 0, columns, step, True)
     for k in range(step, width, step):
-        _add_terms(plus, entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * COLUMNS, columns, step, False)
+        _add_terms(plus, entries, left, at0 + k, at1 + k, at2 + k, at3 + k, panel, k * BLOCK, columns, step, False)
 
 
 @cache
@@ -182,7 +173,7 @@ def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
 
 
 @Emitted
-def _make_entries(
+def call_entries(
     typing: Any, address: Any, entries: Any, left: Any, r0: Any, r1: Any, r2: Any, r3: Any, width: Any, panel: Any,
     columns: Any,
 ) -> Any:  # fmt: skip
@@ -220,113 +211,9 @@ def store_four(
 
 
 @inlined
-def _whole(columns: int) -> int:
+def whole_registers(columns: int) -> int:
     # so that vector registers are full
     return -(-columns // 32) * 32
-
-
-@inlined
-def _four(rows: Any, i: int) -> Any:
-    """Return four rows from ``rows[i]`` on; if there are fewer, the last is repeated."""
-    last = rows.size - 1
-    return rows[i], rows[min(i + 1, last)], rows[min(i + 2, last)], rows[min(i + 3, last)]
-
-
-@inlined
-def _weights(u: Any, r0: int, r1: int, r2: int, r3: int, some: int) -> Any:
-    """Return ``u`` of four rows; 0 for rows that are not there."""
-    zero = u[0] - u[0]
-    return u[r0], u[r1] if some > 1 else zero, u[r2] if some > 2 else zero, u[r3] if some > 3 else zero
-
-
-@inlined
-def _dot(e0: Any, e1: Any, e2: Any, e3: Any, v: Any) -> Any:
-    """Return the products of four rows of entries with ``v``."""
-    s0 = s1 = s2 = s3 = v[0] - v[0]
-    for j in range(v.size):
-        x = v[j]
-        s0 += e0[j] * x
-        s1 += e1[j] * x
-        s2 += e2[j] * x
-        s3 += e3[j] * x
-    return s0, s1, s2, s3
-
-
-@inlined
-def _add(e0: Any, e1: Any, e2: Any, e3: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> None:
-    """Add four rows of entries to ``sums``, each times its own weight."""
-    for j in range(sums.size):
-        sums[j] += (u0 * e0[j] + u1 * e1[j]) + (u2 * e2[j] + u3 * e3[j])
-
-
-@inlined
-def _dot_and_add(e0: Any, e1: Any, e2: Any, e3: Any, v: Any, u0: Any, u1: Any, u2: Any, u3: Any, sums: Any) -> Any:
-    """Do both `_dot` and `_add` while the entries are in the cache."""
-    s0 = s1 = s2 = s3 = v[0] - v[0]
-    for j in range(v.size):
-        x = v[j]
-        t0 = e0[j]
-        t1 = e1[j]
-        t2 = e2[j]
-        t3 = e3[j]
-        s0 += t0 * x
-        s1 += t1 * x
-        s2 += t2 * x
-        s3 += t3 * x
-        sums[j] += (u0 * t0 + u1 * t1) + (u2 * t2 + u3 * t3)
-    return s0, s1, s2, s3
-
-
-@inlined
-def _multiply_four(
-    task: int, source: Any, at0: int, at1: int, at2: int, at3: int, begin: int, end: int, v: Any, u0: Any, u1: Any,
-    u2: Any, u3: Any, sums: Any, some: int, rows: Any, i: int, by_row: Any,
-) -> None:  # fmt: skip
-    """Multiply columns ``begin:end`` of four rows of entries, COLUMNS at a time, in the ways that ``task`` names.
-
-    The entries begin at ``at0`` to ``at3`` of ``source``. The first ``some`` are those of ``rows[i]`` and following.
-    """
-    for start in range(begin, end, COLUMNS):
-        stop = min(start + COLUMNS, end)
-        k = stop - start
-        e0 = source[at0 : at0 + k]
-        e1 = source[at1 : at1 + k]
-        e2 = source[at2 : at2 + k]
-        e3 = source[at3 : at3 + k]
-        at0 = at0 + COLUMNS
-        at1 = at1 + COLUMNS
-        at2 = at2 + COLUMNS
-        at3 = at3 + COLUMNS
-        if task == BACKWARD:
-            _add(e0, e1, e2, e3, u0, u1, u2, u3, sums[start:stop])
-            continue
-        if task == FORWARD:
-            s = _dot(e0, e1, e2, e3, v[start:stop])
-        else:
-            s = _dot_and_add(e0, e1, e2, e3, v[start:stop], u0, u1, u2, u3, sums[start:stop])
-        for r in range(some):
-            by_row[rows[i + r]] += s[r]
-
-
-@inlined
-def _dealt(u: Any, n: int, chosen: bool) -> Any:
-    """Return the rows of a tile, or those where ``u`` is not 0 if ``chosen``, the four quarters in turns.
-
-    A stored tile is then read as four sequential streams. Reading four neighbours at a time takes twice as long.
-    NumPy's `arange` and `flatnonzero` would take Numba half a second to compile.
-    """
-    rows = np.empty(n, np.int64)
-    size = 0
-    for i in range(n):
-        if not chosen or u[i] != 0:
-            rows[size] = i
-            size += 1
-    order = rows[:size].copy()
-    quarter = size // 4
-    for i in range(quarter):
-        for q in range(4):
-            order[4 * i + q] = rows[q * quarter + i]
-    return order
 
 
 @cache
@@ -339,7 +226,7 @@ def store_loop(narrow: bool) -> Callable[..., None]:
     @compiled
     def store(address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any) -> None:
         """Fill ``tile`` (n, m) from left (n, width) and right (panels, width, columns); all arrays are flat."""
-        size = COLUMNS
+        size = BLOCK
         width = left.size // max(n, 1)
         last = n - 1
         entries = np.zeros(4 * size, left.dtype)
@@ -347,83 +234,15 @@ def store_loop(narrow: bool) -> Callable[..., None]:
         for begin in range(0, m, size):
             end = min(m, begin + size)
             panel = right[begin * width : (begin + size) * width]
-            columns = _whole(end - begin)
+            columns = whole_registers(end - begin)
             for i in range(0, n, 4):
                 r1 = min(i + 1, last)
                 r2 = min(i + 2, last)
                 r3 = min(i + 3, last)
-                _make_entries(address, entries, left, i, r1, r2, r3, width, panel, columns)
+                call_entries(address, entries, left, i, r1, r2, r3, width, panel, columns)
                 if narrow:
                     store_four(power_float32, entries, size, tile, n, m, i, begin, end, bias)
                 else:
                     store_four(power_float64, entries, size, tile, n, m, i, begin, end, bias)
 
     return store
-
-
-@cache
-def tile_loop(narrow: bool) -> Callable[..., None]:
-    """Return the loop of products with tiles, which are stored or computed meanwhile as `store_loop` does.
-
-    It is one function, since compiled closures could not be cached on disk for the next process. The same code handles
-    computed and stored entries, so that products have the same bits either way.
-    """
-
-    @compiled
-    def run(
-        mode: int, address: int, left: Any, right: Any, n: int, m: int, bias: Any, tile: Any, u: Any, v: Any,
-        by_row: Any, by_column: Any,
-    ) -> None:  # fmt: skip
-        """Multiply with a tile that is computed from ``left`` and ``right``, or stored in ``tile`` (n, m).
-
-        ``left`` is (n, width), ``right`` (panels, width, columns); all arrays are flat. FORWARD: ``by_row += K v``.
-        BACKWARD: ``by_column += K.T u``.
-        """
-        stored = mode & STORED != 0
-        size = COLUMNS
-        width = left.size // max(n, 1)
-        task = mode & ~STORED
-        zero = left.dtype.type(0)
-        entries = np.zeros(4 * size, left.dtype)
-        sums = np.zeros(m if mode & BACKWARD else 0, left.dtype)
-        rows = _dealt(u, n, task == BACKWARD)
-        source = tile if stored else entries
-        u0 = zero
-        u1 = zero
-        u2 = zero
-        u3 = zero
-        # a panel is computed for all rows while it is in the cache; a stored tile is read as it lies in memory
-        for begin in range(0, m, max(m, 1) if stored else size):
-            end = m if stored else min(m, begin + size)
-            panel = right[begin * width : (begin + size) * width]
-            columns = _whole(min(size, end - begin))
-            for first in range(0, rows.size, RUN_ROWS):
-                for i in range(first, min(first + RUN_ROWS, rows.size), 4):
-                    some = min(4, rows.size - i)
-                    r0, r1, r2, r3 = _four(rows, i)
-                    at0 = 0
-                    at1 = size
-                    at2 = 2 * size
-                    at3 = 3 * size
-                    if stored:
-                        at0 = r0 * m
-                        at1 = r1 * m
-                        at2 = r2 * m
-                        at3 = r3 * m
-                    else:
-                        _make_entries(address, entries, left, r0, r1, r2, r3, width, panel, columns)
-                        if narrow:
-                            exp2_float32(entries[: 3 * size + columns], bias)
-                        else:
-                            exp2_float64(entries[: 3 * size + columns], bias)
-                    if task & BACKWARD:
-                        u0, u1, u2, u3 = _weights(u, r0, r1, r2, r3, some)
-                    _multiply_four(
-                        task, source, at0, at1, at2, at3, begin, end, v, u0, u1, u2, u3, sums, some, rows, i, by_row
-                    )
-                if mode & BACKWARD:
-                    for j in range(begin, end):
-                        by_column[j] += sums[j]
-                        sums[j] = 0
-
-    return run

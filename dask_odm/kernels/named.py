@@ -1,8 +1,8 @@
 """The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `loops.tile_loop` multiplies
-with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF` uses BLAS,
-which is faster then.
+`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `product_loops.tile_loop`
+multiplies with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF`
+uses BLAS, which is faster then.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Panels, Sides, run_loop
 from dask_odm.kernels.loops import (
-    COLUMNS,
-    COMPUTED,
     LOG2,
     entry_loop,
     exp2_float32,
@@ -68,6 +66,10 @@ class Polynomial(Kernel):
     def diagonal(self, X: Any) -> Array:
         return (self.gamma * _square_norms(X) + self.coef0) ** self.degree + self.bias
 
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        largest = (self.gamma * float(far @ far) + self.coef0) ** self.degree
+        return self.degree * (len(far) + 4.0), largest + self.bias
+
 
 def _square_norms(X: Any) -> Array:
     """Return ‖x‖² of every row of ``X`` (n, d), float64 (n,)."""
@@ -117,7 +119,7 @@ class _Radial(Kernel):
         if not isinstance(right, Panels):
             super().products(left, right, sides)
             return
-        run_loop(COMPUTED, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
+        run_loop(0, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64
@@ -177,12 +179,16 @@ class RBF(_Radial):
         if isinstance(X, CSRRows):
             return super().pack_right(X)
         rows = self.with_norms(X)
-        return Panels.of(rows, COLUMNS) if self.makes_panels(X.shape[1]) else rows
+        return Panels.of(rows, BLOCK) if self.makes_panels(X.shape[1]) else rows
 
     def float32_errors(self, X: Array) -> Array:
         # The dot product of at most d + 9 terms has 4 units of its factors and one of each term. The norms among them
         # have one of each term, too, and d + 5 of their own. Norms are negative.
         return self._errors(-(3.0 * X.shape[1] + 30.0) * self.norms(X))
+
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        # norms and products, which cancel for near rows; no row is longer
+        return 4.0 * (len(far) + 6) * self.gamma * float(far @ far), 1.0 + self.bias
 
     def with_norms(self, X: Array) -> Array:
         """Return the rows ``X`` (n, d) with a column of ones and their `norms`, as the right of a tile has them."""
@@ -204,4 +210,7 @@ class Laplacian(_Radial):
         return self._packed(X, self.gamma / LOG2)
 
     def pack_right(self, X: Array) -> Panels:
-        return Panels.of(self.pack_left(X), COLUMNS)
+        return Panels.of(self.pack_left(X), BLOCK)
+
+    def float64_errors(self, far: Array) -> tuple[float, float]:
+        return len(far) + 2.0 * self.gamma * float(far.sum()), 1.0 + self.bias

@@ -22,7 +22,6 @@ from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import Emitted, compiled, compiled_in_order
 from dask_odm.typing import Array
 
-FOUR = 4  # rows that share a list of features
 LISTED_COLUMNS = 64  # columns of a panel
 
 
@@ -53,9 +52,9 @@ class SkippingTiles:
     def pack_left(self, X: Array) -> Any:
         """Pack the rows ``X`` (n, d) for the left of a tile, as `ListedRows`."""
         n, d = X.shape
-        fours = -(-n // FOUR)
+        fours = -(-n // 4)
         features = np.empty(fours * (d + 2), np.int32)
-        values = np.empty(fours * (d + 2) * FOUR, X.dtype)
+        values = np.empty(fours * (d + 2) * 4, X.dtype)
         starts = np.empty(fours + 1, np.int64)
         _list_rows(X, X.dtype.type(self.kernel.scale), self.kernel.norms(X).astype(X.dtype), starts, features, values)
         return ListedRows(n, starts, features, values)
@@ -104,7 +103,7 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
     """Fill in the lists of rows: features times ``scale``, then the norm, and 1 for the other side's norm."""
     (n, d), at = X.shape, 0
     for four in range(starts.size - 1):
-        starts[four], r0 = at, FOUR * four
+        starts[four], r0 = at, 4 * four
         r1 = min(r0 + 1, n - 1)
         r2 = min(r0 + 2, n - 1)
         r3 = min(r0 + 3, n - 1)
@@ -113,10 +112,10 @@ def _list_rows(X: Array, scale: float, norms: Array, starts: Array, features: Ar
             x1 = X[r1, k]
             x2 = X[r2, k]
             x3 = X[r3, k]
-            features[at], to = k, FOUR * at
+            features[at], to = k, 4 * at
             values[to], values[to + 1], values[to + 2], values[to + 3] = x0 * scale, x1 * scale, x2 * scale, x3 * scale
             at += (x0 != 0) | (x1 != 0) | (x2 != 0) | (x3 != 0)  # no branch: the next feature overwrites zeros
-        features[at], features[at + 1], to = d, d + 1, FOUR * at
+        features[at], features[at + 1], to = d, d + 1, 4 * at
         values[to], values[to + 1], values[to + 2], values[to + 3] = norms[r0], norms[r1], norms[r2], norms[r3]
         values[to + 4], values[to + 5], values[to + 6], values[to + 7] = 1.0, 1.0, 1.0, 1.0
         at += 2
@@ -132,15 +131,15 @@ def skip_loop(narrow: bool) -> Callable[..., None]:
         starts: Any, features: Any, values: Any, panels: Any, width: int, n: int, m: int, bias: Any, tile: Any
     ) -> None:
         """Fill the flat ``tile`` (n, m). A panel is used for all rows while it is in the second-level cache."""
-        entries = np.zeros(FOUR * LISTED_COLUMNS, values.dtype)
+        entries = np.zeros(4 * LISTED_COLUMNS, values.dtype)
         for begin in range(0, m, LISTED_COLUMNS):
             end = min(m, begin + LISTED_COLUMNS)
             for four in range(starts.size - 1):
                 sum_products(features, values, starts[four], starts[four + 1], panels, begin * width, entries)
                 if narrow:
-                    store_four(power_float32, entries, LISTED_COLUMNS, tile, n, m, FOUR * four, begin, end, bias)
+                    store_four(power_float32, entries, LISTED_COLUMNS, tile, n, m, 4 * four, begin, end, bias)
                 else:
-                    store_four(power_float64, entries, LISTED_COLUMNS, tile, n, m, FOUR * four, begin, end, bias)
+                    store_four(power_float64, entries, LISTED_COLUMNS, tile, n, m, 4 * four, begin, end, bias)
 
     return store
 
@@ -177,8 +176,7 @@ def sum_products(
 
         for column in range(0, LISTED_COLUMNS, step):
             sums = [
-                [cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in range(vectors)]
-                for _ in range(FOUR)
+                [cgutils.alloca_once_value(builder, ir.Constant(lanes, None)) for _ in range(vectors)] for _ in range(4)
             ]
             with cgutils.for_range_slice(builder, given[2], given[3], whole(1), intp=whole) as (k, _):
                 feature = builder.zext(builder.load(builder.gep(listed, [k])), whole)
@@ -187,13 +185,13 @@ def sum_products(
                     builder.load(vector_at(panel, builder.add(begin, whole(q * lanes.count))), align=itemsize)
                     for q in range(vectors)
                 ]
-                for r in range(FOUR):
-                    x = builder.load(builder.gep(left, [builder.add(builder.mul(k, whole(FOUR)), whole(r))]))
+                for r in range(4):
+                    x = builder.load(builder.gep(left, [builder.add(builder.mul(k, whole(4)), whole(r))]))
                     each = builder.shuffle_vector(builder.insert_element(nothing, x, small(0)), nothing, first)
                     for kept, other in zip(sums[r], columns, strict=True):
                         product = builder.fmul(each, other, flags=["contract"])
                         builder.store(builder.fadd(builder.load(kept), product, flags=["contract"]), kept)
-            for r in range(FOUR):
+            for r in range(4):
                 for q, kept in enumerate(sums[r]):
                     to = vector_at(out, whole(r * LISTED_COLUMNS + column + q * lanes.count))
                     builder.store(builder.load(kept), to, align=itemsize)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -30,6 +30,7 @@ from dask_odm.learning.problem.products import (
     ChosenRows,
     Multiply,
     Products,
+    Purpose,
     RowProducts,
     cross_blocks,
     cross_part,
@@ -40,46 +41,41 @@ from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.threads import return_free_memory, single_threaded_blas
 from dask_odm.typing import Array
 
-if TYPE_CHECKING:  # scikit-learn comes with these, and tasks load this module
-    from dask_odm.learning.training.run import FitRun
-    from dask_odm.learning.training.training_data import Purpose
-
 logger = logging.getLogger("dask_odm")
 ROWS = "rows.npy"
 
 
 @contextmanager
 def products_of_file(
-    kernel: Kernel, folder: str, cluster: Cluster, run: FitRun, purpose: Purpose
+    kernel: Kernel, folder: str, cluster: Cluster, here: Cluster, purpose: Purpose
 ) -> Iterator[Products]:
-    """Yield products over the scaled rows that `write_rows` left in ``folder``."""
+    """Yield products over the scaled rows that `write_rows` left in ``folder``, by ``cluster`` or ``here``."""
     rows = read_rows(folder)
     logger.info("%d rows of %d features, %s; %s", *rows.shape, purpose.what, cluster)
     if cluster.client is None:
-        yield products_here(kernel, rows, run, purpose, rows.nbytes)
+        yield products_here(kernel, rows, here, purpose, rows.nbytes)
         return
-    spare = require_memory(kernel, rows.shape, rows.dtype, run, purpose, 0)
+    spare = require_memory(kernel, rows.shape, rows.dtype, here, purpose, 0)
     with cluster_products(kernel, folder, cluster, max(0, spare - rows.nbytes)) as products:
         yield products
 
 
-def products_here(kernel: Kernel, source: Any, run: FitRun, purpose: Purpose, more: int) -> RowProducts:
-    """Return products over scaled rows by threads of this process, in which ``more`` bytes are taken."""
-    spare = require_memory(kernel, (len(source), row_width(source)), source.dtype, run, purpose, more)
+def products_here(kernel: Kernel, source: Any, here: Cluster, purpose: Purpose, more: int) -> RowProducts:
+    """Return products over scaled rows by threads of this process, ``here``, in which ``more`` bytes are taken."""
+    spare = require_memory(kernel, (len(source), row_width(source)), source.dtype, here, purpose, more)
     return RowProducts(kernel, source, spare, CPU_COUNT)
 
 
 def require_memory(
-    kernel: Kernel, shape: tuple[int, int], dtype: np.dtype[Any], run: FitRun, purpose: Purpose, more: int
+    kernel: Kernel, shape: tuple[int, int], dtype: np.dtype[Any], here: Cluster, purpose: Purpose, more: int
 ) -> int:
-    """Return the bytes of this process that are left for tiles when ``more`` bytes are taken.
+    """Return the bytes of this process, ``here``, that are left for tiles when ``more`` bytes are taken.
 
     Raises MemoryLimitError if the products themselves do not fit.
     """
-    cluster = run.here()
-    needed = more + purpose.nbytes(Shape(kernel, *shape, dtype.itemsize, cluster.threads))
-    cluster.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
-    return cluster.memory - needed
+    needed = more + purpose.nbytes(Shape(kernel, *shape, dtype.itemsize, here.threads))
+    here.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
+    return here.memory - needed
 
 
 def write_rows(folder: str, shape: tuple[int, int], dtype: np.dtype[Any], blocks: Iterable[Array]) -> None:
@@ -239,10 +235,6 @@ class ClusterProducts(RowProducts):
         what = f"A product with the kernel of {n} rows of {d} features"
         _, threads = cluster.share(self.parts)
         cluster.require(task_bytes(Shape(kernel, n, d, 8, threads)), self.parts, what)
-
-    @property
-    def here(self) -> RowProducts:
-        return RowProducts(self.kernel, self.source, self.budget, self.threads)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         name = f"active-{self._made}.npy"

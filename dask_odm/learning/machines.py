@@ -100,10 +100,10 @@ def train_machines(
     together = choice.train_machines(data, fit, machines, pairs)
     if together is not None:
         return together
-    return joined(_trained(choice.train, data, fit, machines), pairs, combine)
+    return joined(_train_each(choice.train, data, fit, machines), pairs, combine)
 
 
-def _trained(
+def _train_each(
     train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
 ) -> Iterator[Trained]:
     """Yield the result of ``train`` for every machine."""

@@ -8,7 +8,7 @@ scikit-learn's `get_params` and `set_params`, so that searches reach its paramet
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc, signature
 from numbers import Integral
@@ -120,13 +120,27 @@ SolverClasses = Sequence[type[SolverObject]]
 class Registered(StrOptions):
     """The constraint of a parameter that takes the words of a registry, and perhaps others before them.
 
-    The first line of the docstring of what a word names says what the word means.
+    The first line of the docstring of what a word names says what the word means. The registry is asked anew each time,
+    since users may register their own.
     """
 
     def __init__(self, registry: Mapping[str, Any], *others: str) -> None:
-        super().__init__(dict.fromkeys([*others, *registry]).keys())  # keys are a set in order
-        lines = {word: (each.__doc__ or word).partition("\n")[0] for word, each in registry.items()}
-        self.meanings = " ".join(f'"{word}": {line}' for word, line in lines.items())
+        self.registry = registry
+        self.others = others
+        self.type = str
+        self.deprecated: frozenset[str] = frozenset()
+        self.hidden = False
+
+    @property
+    def options(self) -> KeysView[str]:
+        """The words, in their order."""
+        return dict.fromkeys([*self.others, *self.registry]).keys()
+
+    @property
+    def meanings(self) -> str:
+        """A sentence for each word of the registry."""
+        lines = {word: (each.__doc__ or word).partition("\n")[0] for word, each in self.registry.items()}
+        return " ".join(f'"{word}": {line}' for word, line in lines.items())
 
 
 class SolverOptions(StrOptions):

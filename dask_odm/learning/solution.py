@@ -44,9 +44,23 @@ class History(list[Record]):
         return card("Steps of the fit", facts, *tables)
 
 
-def step_record(iteration: int, gap: float, objective: float, passes: float, seconds: float, **more: Any) -> Record:
-    """Return the record of a step: its number, relative duality gap, P, passes over the rows and seconds so far."""
-    return {"iteration": iteration, "gap": gap, "objective": objective, "passes": passes, "seconds": seconds} | more
+class StepClock:
+    """The clock of a solve, which makes the records of its steps.
+
+    Seconds count from now, or go on from the last record of the ``history`` of a lost run.
+    """
+
+    def __init__(self, history: Sequence[Record] = ()) -> None:
+        self._began = time.perf_counter() - (history[-1]["seconds"] if history else 0.0)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def record(self, iteration: int, gap: float, objective: float, passes: float, **more: Any) -> Record:
+        """Return the record of a step: its number, relative duality gap, P, passes over the rows and seconds so far."""
+        figures = {"iteration": iteration, "gap": gap, "objective": objective, "passes": passes}
+        return figures | {"seconds": self.seconds} | more
 
 
 def record_after(ahead: Sequence[Record], record: Record) -> Record:
@@ -61,28 +75,27 @@ class StepLog:
     """Records of a run in order. Each is reported once it is certain.
 
     ``on_step`` is called with every record when the next one is added, unless that one is held; `settle` reports all at
-    once. ``began`` is `time.perf_counter` when the seconds of the records began; now by default.
+    once. ``clock`` begins now by default.
     """
 
-    def __init__(self, on_step: OnStep, began: float | None = None) -> None:
+    def __init__(self, on_step: OnStep, clock: StepClock | None = None) -> None:
         self._on_step = on_step
         self._told = 0
         self.history: list[Record] = []
-        self.began = time.perf_counter() if began is None else began
+        self.clock = clock or StepClock()
 
     def take_up(self, history: Sequence[Record]) -> Record:
         """Resume from the ``history`` of a lost run, without its last record, which is returned to be made again."""
         *before, last = history
         self.history, self._told = list(before), len(before)
-        self.began -= last["seconds"]
+        self.clock = StepClock(history)
         return last
 
     def add(self, gap: float, objective: float, passes: float, *, hold: bool = False, **more: Any) -> None:
         """Add a record. Earlier ones are reported first, unless ``hold`` leaves them to `settle`."""
         if not hold:
             self.settle()
-        seconds = time.perf_counter() - self.began
-        self.history.append(step_record(len(self.history), gap, objective, passes, seconds, **more))
+        self.history.append(self.clock.record(len(self.history), gap, objective, passes, **more))
 
     def amend(self, **figures: Any) -> None:
         """Change figures of the last record, which was not reported yet."""

@@ -76,7 +76,7 @@ class CSRRows(RowsOfMatrix):
 
     @property
     def entries(self) -> slice:
-        """Where the entries of these rows are: a slice of rows shares the arrays of all."""
+        """Slice of the arrays that has the entries of these rows; slices of the rows share the arrays."""
         return slice(int(self.starts[0]), int(self.starts[-1]))
 
     @property

@@ -71,7 +71,7 @@ class Loop:
         return made
 
     def _cached(self, decorator: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what Numba's ``decorator`` makes, without a cache if that is what fails."""
+        """Return the function that Numba's ``decorator`` makes, without a cache if caching fails."""
         try:
             return decorator(*arguments, **self._options)(self._function)
         except Exception:
@@ -176,7 +176,7 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 @cache
 def _listen() -> None:
-    """Have it said when a loop is being compiled, not only loaded."""
+    """Register a listener that reports when Numba compiles a loop, rather than loads it."""
     from numba.core import event
 
     class Compilations(event.Listener):

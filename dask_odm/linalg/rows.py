@@ -14,7 +14,7 @@ READ_BYTES = 4 << 20  # most bytes of rows that are read at a time to be copied,
 
 
 def unmasked(values: Any, *, labels: bool = False) -> Any:
-    """Return a masked array, or a list of such, as a plain one that misses what is masked; return all else as it is.
+    """Return a masked array, or a list of them, as a plain array with missing values; anything else as it is.
 
     What is missing is NaN in numbers, and None in other values. Whole numbers become floats for that, unless they are
     ``labels``, which become objects.

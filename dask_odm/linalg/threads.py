@@ -109,7 +109,7 @@ _within = threading.local()  # its `team` is the team that this thread is in
 
 
 class _Team:
-    """Threads that work for one caller, ``most`` at a time, those within their items included.
+    """Threads that work for one caller, at most ``most`` at a time, with the threads that their items start.
 
     The caller can interrupt them between two bytecodes, as Ctrl-C interrupts it. Checking for an interrupt between two
     items is not enough, since an item may be a gigabyte of rows.
@@ -228,7 +228,7 @@ def _begun(futures: Iterable[Future[T]]) -> list[Future[T]]:
 
 
 def return_free_memory() -> None:
-    """Return pages that the allocator holds to the system; else what one task freed counts against the next.
+    """Give memory that the allocator holds free back to the system, so that it does not count against the next task.
 
     glibc keeps freed memory, the more so as chunks grow. Other allocators are left alone.
     """

@@ -23,10 +23,8 @@ from dask.system import CPU_COUNT
 from scipy.sparse import issparse
 
 from dask_odm.data.rows.memory import merge_equal
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.named import RBF, Laplacian, Polynomial
 from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
@@ -97,14 +95,13 @@ def held_as_predicted(
     # where υ = 0 an infinite value on the right side costs nothing, and P does not tell
     was_finite = fit.odm.upsilon > 0 and math.isfinite(found.primal)
     trained = replace(trained, model=model, was_finite=was_finite)
-    return _settled(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
+    return _with_figures(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
 def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) -> None:
     """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does.
 
-    If the model's rows are ``gathered`` from workers, these may still hold what they read. What rows in memory take is
-    in `model_bytes`.
+    If the model's rows are ``gathered`` from workers, these may still hold what they read.
     """
     if data.in_memory:
         return
@@ -134,12 +131,12 @@ def weights_as_predicted(
         predicted = solution.sums.loss if _in_float64(trained.model, data) else solution.sums.predicted
         if math.isfinite(predicted):
             assert claim.half_norm is not None
-            return _settled(trained, claim, replace(claim, primal=claim.half_norm + predicted), enough, tol)
+            return _with_figures(trained, claim, replace(claim, primal=claim.half_norm + predicted), enough, tol)
     if not data.in_memory or features.scaling is not None:
         most = NEGLIGIBLE if data.in_memory else 0.01 * tol
         if _weights_rise(claim, trained.model, features, data, fit) <= most * claim.primal:
             return trained
-    return _settled(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
+    return _with_figures(trained, claim, _predicted(trained.model, claim, data, fit), enough, tol)
 
 
 def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: TrainingData, fit: ODMFit) -> float:
@@ -157,7 +154,7 @@ def _weights_rise(claim: Claim, model: Any, features: FeatureMap, data: Training
     return moved * math.sqrt(2.0 * stiffness * claim.primal) + 0.5 * stiffness * moved**2 + written
 
 
-def _settled(
+def _with_figures(
     trained: Trained, solved: Claim, found: Claim, enough: float, tol: float, figures: Collection[str] = FIGURES
 ) -> Trained:
     """Return the trained model with the ``found`` figures, or unchanged if these nearly equal the ``solved`` ones."""
@@ -185,8 +182,8 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
     """Return the claim with P of a model as it predicts; infinite if some value is not finite."""
     assert claim.half_norm is not None
     loss = fit.loss(data)
-    if isinstance(model, KernelModel) and data.held is not None:  # threads share the support, packed once
-        whole = RowBlock(data.held.X, *data.columns())
+    if isinstance(model, KernelModel) and data.X is not None:  # threads share the support, packed once
+        whole = RowBlock(data.X, *data.columns())
         total = PredictedLoss(model, loss, CPU_COUNT).total([whole])
     else:
         total = float(data.passes(0).run(PredictedLoss(model, loss), PredictedLoss.total))
@@ -202,11 +199,11 @@ def _in_float64(model: Any, data: TrainingData) -> bool:
 def _rounding(model: Any, claim: Claim, kernel: Kernel, data: TrainingData, fit: ODMFit) -> tuple[float, float]:
     """Return bounds of how far float64 rounding may move P, and ``sᵀQs`` of the dual variables."""
     a, own = _coefficients(model, kernel)
-    # the rounding of a user's kernel is unknown
-    error = SUM_ERROR * UNIT
-    largest = math.inf
-    if isinstance(kernel, RBF | Laplacian | Polynomial):
-        error, largest = _error(kernel, model.scaling, data.statistics())
+    units, largest = 0.0, math.inf
+    if isinstance(model, KernelModel):  # else values are a user's, whose rounding is unknown
+        far = np.abs(model.scaling.factor) * _farthest(data.statistics(), model.scaling.shift)
+        units, largest = kernel.float64_errors(far)
+    error = (SUM_ERROR + units) * UNIT
     whole = float(a**2 @ own) if claim.dual is None else float(own.max() * (claim.dual @ claim.dual))
     square = TOGETHER * error * whole
     if claim.dual is None and square > NEGLIGIBLE * claim.primal:  # the values of equal rows are rounded alike
@@ -226,7 +223,7 @@ def _coefficients(model: Any, kernel: Kernel) -> tuple[Array, Array]:
         numbers = np.flatnonzero(model.weights[0])
         return model.weights[0, numbers], np.abs(kernel.diagonal(numbers[:, None]))
     a = model.coefficients[0]
-    if isinstance(kernel, RBF | Laplacian):
+    if kernel.of_distances:
         return a, np.full(len(a), 1.0 + kernel.bias)
     X = model.raw_support
     if issparse(X):
@@ -240,21 +237,6 @@ def _merged(a: Array, own: Array, model: Any) -> tuple[Array, Array]:
         return a, own
     first, of = merge_equal(model.support, np.zeros(len(a)))
     return np.bincount(of, a, len(first)), own[first]
-
-
-def _error(kernel: RBF | Laplacian | Polynomial, scaling: Scaling, statistics: Statistics) -> tuple[float, float]:
-    """Return ε of the kernel's values in float64, and the largest value of a row with itself."""
-    far = np.abs(scaling.factor) * _farthest(statistics, scaling.shift)
-    d = len(far)
-    square = float(far @ far)  # no scaled row is longer
-    if isinstance(kernel, Polynomial):
-        largest = (kernel.gamma * square + kernel.coef0) ** kernel.degree
-        return (SUM_ERROR + kernel.degree * (d + 4)) * UNIT, largest + kernel.bias
-    if isinstance(kernel, RBF):  # norms and products, which cancel for near rows
-        exponent = 4.0 * (d + 6) * kernel.gamma * square
-    else:
-        exponent = d + 2.0 * kernel.gamma * float(far.sum())
-    return (SUM_ERROR + exponent) * UNIT, 1.0 + kernel.bias
 
 
 def _farthest(statistics: Statistics, shift: Array) -> Array:

@@ -28,6 +28,14 @@ class AutoLimits:
     dense_bytes: int = 1 << 28
     # Nyström features of many classes that are kept for descent: 512 MiB in float64 (benchmarks/many_classes.py)
     descent_values: int = 1 << 26
+    # bytes of the coordinates of machines that learn at once over landmarks; a sum of a pass has as many
+    machine_bytes: int = 8 << 20
+    # bytes of the means of classes for preconditioners, of their samples and factors
+    means_bytes: int = 512 << 20
+    # rows per landmark from which a machine's factor costs less than the products that it saves
+    means_rows: int = 4
+    # times rows / mean ‖x‖²: a larger λ takes hundreds of passes over scaled texts, which a warning says
+    large_lam: float = 100.0
     # share of all rows that cells of two classes have to get right beyond landmarks, since they take several times as
     # long; cells of many classes are quicker than landmarks, and may get as many rows less right (benchmarks/cells.py)
     cells_gain: float = 0.003
@@ -42,6 +50,8 @@ class AutoLimits:
     region_gap: float = 1e-4
     # rows per landmark in the sample that landmarks and regions come from
     region_sample: int = 4
+    # cells that settings are tried on, or compared with landmarks
+    trial_cells: int = 3
 
 
 AUTO = AutoLimits()

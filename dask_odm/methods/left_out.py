@@ -149,8 +149,7 @@ def left_out_values(
     """
     loss = fit.loss(solved)
     y, weight = given.columns()
-    if solved.held is not None and solved.held.copies is not None:
-        found = found[:, solved.held.copies]
+    found = solved.unmerged(found)
     without, parameters = left_out(loss, found[0], found[1], y, weight)
     without = without if groups_out is None else groups_out
     counted = loss.row_stiffness(y, weight) * (loss.total_weight * loss.settings.low**2 / loss.settings.lam)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import issparse
 
-from dask_odm.data.readers.sources import SPARSE_FEATURES, SPARSE_SHARE
+from dask_odm.data.readers.sources import Reading
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
@@ -136,7 +136,7 @@ class ODMFit:
         odm = replace(self.odm, lam=self.odm.lam * data.total_weight) if self.auto_lam else self.odm
         scale = self.kernel.scale
         if scale == "auto":
-            wide = data.features > SPARSE_FEATURES and data.density <= SPARSE_SHARE
+            wide = data.features > Reading.sparse_features and data.density <= Reading.sparse_share
             from_zero = self.kernel.kernel == "linear" and not self.kernel.bias
             scale = "standard" if self.kernel.is_named and not wide and not from_zero else None
         return replace(self, odm=odm, kernel=replace(self.kernel, scale=scale), auto_lam=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
-from dask_odm.engine.cluster import parse_limit
+from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.machines import Attributes, Scheme
@@ -136,12 +136,7 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
     nothing = learned_nothing(trained.history, lam)
-    crowding = None
-    dominates = fit.kernel.of_distances and fit.kernel.scale != "standard"
-    if fit.kernel.is_named and (nothing or dominates):
-        statistics = data.statistics()
-        variance = statistics.variance * fit.kernel.scaling(statistics).factor ** 2
-        crowding = crowding_feature(variance, nothing=nothing)
+    crowding = crowding_feature(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
     if crowding is None and not nothing:
         return trained
@@ -209,7 +204,7 @@ def choose_by_regions(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit) -
     worth = AUTO.cells_gain
     least = 2.0 * deviation - worth if len(data.class_weights) > 2 else max(worth, 2.0 * deviation)
     name = "cells" if gain >= least else "landmark"
-    why = f"{choice.why}; in some regions, cells get {_told(gain, deviation)}, and are taken from {least:+.2%} on"
+    why = f"{choice.why}; in some regions, cells get {_in_words(gain, deviation)}, and are taken from {least:+.2%} on"
     logger.info("solver=%r: %s", name, why)
     return Choice(name, why, RECIPES[name], INSTEAD), replace(fit, own=Cells() if name == "cells" else fit.own)
 
@@ -229,7 +224,9 @@ def suits_narrow_cells(choice: Choice[ODMFit], data: TrainingData, fit: ODMFit, 
         gain, deviation = _gain_in_regions(data, fit, AUTO.narrower)
         if gain < max(AUTO.cells_gain, deviation):  # a hint suffices, since cells have yet to find their own settings
             return ""
-        why = f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_told(gain, deviation)}"
+        why = (
+            f"{choice.why}; in some regions, with {AUTO.narrower:g} times the γ, cells get {_in_words(gain, deviation)}"
+        )
     logger.info("solver='cells': %s", why)
     return why
 
@@ -241,7 +238,7 @@ def _gain_in_regions(data: TrainingData, fit: ODMFit, narrower: float = 1.0) -> 
         return gain_of_cells(data, replace(fit, odm=replace(fit.odm, lam=times * fit.odm.lam)), narrower)
 
 
-def _told(gain: float, deviation: float) -> str:
+def _in_words(gain: float, deviation: float) -> str:
     """Return how many rows cells get right beside landmarks."""
     return f"{abs(gain):.2%} ± {deviation:.2%} of all rows {'more' if gain >= 0 else 'fewer'} right than landmarks"
 
@@ -261,4 +258,4 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
     if limit is not None and fit_bytes(Shape(fit.kernel.alike, rows, features, 8, fit.run.here().threads)) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
-    return "exact", f"{rows} rows of {features} features are few"
+    return "exact", f"{rows} rows of {features} features are few enough for their whole kernel matrix"

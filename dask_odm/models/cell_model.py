@@ -62,7 +62,7 @@ class CellTree:
         return found
 
     def reached(self, X: CSRRows, margins: Array) -> Iterator[tuple[Array, int]]:
-        """Yield the ascending rows in or near every cell that has any, and the cell.
+        """Yield, for every cell with rows in or near it, their ascending numbers and the cell.
 
         A row is near both sides of a node's plane if it is within the node's margin of it.
         """
@@ -102,7 +102,7 @@ class CellTree:
         )
 
     def require_sound(self) -> None:
-        """Raise ValueError unless every node and every cell is met once on the ways from the root."""
+        """Raise ValueError unless exactly one way leads from the root to every node and every cell."""
         nodes = self.thresholds.size
         shapes = self.thresholds.shape, self.planes.shape[:1], self.children.shape
         if self.children.dtype != np.int64 or shapes != ((nodes,), (nodes,), (nodes, 2)):

@@ -1,4 +1,4 @@
-"""Labels of rows as places among a model's classes, also where a file has changed their type, and counts of right ones.
+"""Match labels of rows with a model's classes, also if a file changed their type, and count those predicted right.
 
 This module knows NumPy only, since workers load it.
 """
@@ -24,7 +24,7 @@ _SPELLED = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")  # a numbe
 
 
 def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
-    """Return the place among ``classes`` of each of some different labels, or UNKNOWN or MISSING.
+    """Return the index in ``classes`` of each of some distinct labels, or UNKNOWN or MISSING.
 
     Labels are matched by value, else by the number or boolean that they spell, since a file may change their type:
     "1.0" is 1, and "true" is "True". Nothing is matched so if two classes spell the same.
@@ -41,7 +41,7 @@ def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
 
 
 def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str, *, always: bool = True) -> None:
-    """Raise InputError if some different labels have none of ``classes``.
+    """Raise InputError if none of some distinct labels is one of ``classes``.
 
     Unless ``always``, only labels that all are of other types are an error.
     """
@@ -87,17 +87,17 @@ def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | 
 
 
 def count_block(codes: Array, y: Array, weight: Array | None = None, *, classes: Sequence[Any]) -> Array:
-    """Return what `count_right` counts as an array of one: a task of lazy scores."""
+    """Return the result of `count_right` as an array of one item: a task of lazy scores."""
     return np.array([count_right(classes, codes, y, weight)], dtype=object)
 
 
 def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
-    """Return the place among ``classes`` of the label of each row, int64 (n,), as `codes_of`."""
+    """Return the index in ``classes`` of each row's label, int64 (n,), as `codes_of`."""
     return _codes(y, classes)[0]
 
 
 def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
-    """Return the code of the label of each row, and the different labels with their codes."""
+    """Return the code of each row's label, and the distinct labels with their codes."""
     y = unmasked(y, labels=True)
     if y.dtype.kind in "mM":  # of which `tolist` would make numbers
         days = y.astype(str).astype(object)

@@ -65,7 +65,7 @@ class Model(ABC):
 
     @property
     def own_outputs(self) -> int:
-        """Values per row of what the machines tell apart."""
+        """Values per row for the classes that the machines learned; `lacking` ones have no machine."""
         return self.pairs or len(self.intercept)
 
     @property
@@ -117,7 +117,7 @@ def most_rows(d: int) -> int:
 
 
 def predicting_bytes(shape: Shape, support: int) -> int:
-    """Return the bytes that predictions of rows take by so many ``support`` rows, beside these.
+    """Return the bytes that predicting rows takes, besides the model's ``support`` rows themselves.
 
     Rows in float32 may be predicted in float64, and are scaled first.
     """
@@ -336,7 +336,7 @@ class KernelModel(Model):
         values[machines] += coefficients @ tile.T
 
     def _support_blocks(self, dtype: np.dtype[Any], *, sparse: bool) -> Iterator[tuple[Tiles, list[SupportTile]]]:
-        """Yield the support rows, a bounded number at a time: what computes tiles of them, and their packed tiles."""
+        """Yield bounded parts of the support rows: the object that computes their tiles, and the packed tiles."""
         n, d = self.support.shape
         held = sparse and isinstance(self.support, SparseRows)
         most = 4096 if held else max(1, min(4096, PANEL_BYTES // (d * dtype.itemsize)))
@@ -365,7 +365,7 @@ class KernelModel(Model):
                 yield some, machines, coefficients[machines]
 
     def _steps(self, first: int, last: int) -> Iterator[slice]:
-        """Yield the numbers from ``first`` to ``last``, few at a time of one class, which few machines know."""
+        """Yield slices from ``first`` to ``last``, short ones with pairs, since few machines share a class's rows."""
         step = 256 if self.pairs else max(1, last - first)
         for start in range(first, last, step):
             yield slice(start, min(start + step, last))

@@ -112,7 +112,7 @@ class ModelFile:
 
 
 def chunk_runs(store: Store, outputs: int, slots: int, fewest: int) -> list[range]:
-    """Return the runs of chunks of a store that one task each predicts, of which ``slots`` run at the same time.
+    """Return runs of a store's chunks, one for each task of a prediction; ``slots`` tasks run at the same time.
 
     All slots have as many runs, and there are ``fewest`` or more; the values of a run take a chunk's bytes at most.
     Runs are equally long except for the last, as zarr wants chunks to be.
@@ -170,7 +170,7 @@ def store_seen_from_here(store: Store) -> AbstractContextManager[None]:
 
 @contextmanager
 def _seen_from_here(what: str, path: str, way_out: str) -> Iterator[None]:
-    """Tell a file that this process cannot see, perhaps on another machine's worker, from a damaged one."""
+    """Replace the error of a missing file: this process cannot see it, perhaps on another machine's worker."""
     try:
         yield
     except StoreError as error:

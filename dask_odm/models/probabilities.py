@@ -108,7 +108,7 @@ def learned_values(values: Array, lacking: tuple[int, ...]) -> Array:
 def answers_of_all(
     values: Array, function: Callable[..., Array], lacking: tuple[int, ...], nothing: Any, of_all: bool, *more: Any
 ) -> Array:
-    """Return ``function(values, *more)`` of the learned classes, and ``nothing`` for the others: (n, classes).
+    """Return (n, classes) answers: ``function(values, *more)`` of the learned classes, ``nothing`` of the others.
 
     ``values`` are ``of_all`` classes, or of machines.
     """

@@ -28,7 +28,7 @@ def conformity_table(values: Array, codes: Array, weight: Array, classes: int) -
 
 
 def _thresholds(own: Array, weight: Array) -> Array:
-    """Return thresholds (POINTS,) from what rows have for their own classes."""
+    """Return thresholds (POINTS,) from the decision values of rows for their own classes."""
     order = np.argsort(own, kind="stable")
     own, weight = own[order], weight[order]
     found = np.full(POINTS, -np.inf)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,14 @@ from click.testing import CliRunner
 
 from benchmarks.__main__ import bench
 from benchmarks.papers import matrix as matrices
-from benchmarks.papers.cell import Cell, choose, run_cell
+from benchmarks.papers.cell import Cell, run_cell
 from benchmarks.papers.figures import write_figures
 from benchmarks.papers.machine import code_digest, describe_machine, machine_line
 from benchmarks.papers.matrix import Matrix, Results, run_matrix
-from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS, METHODS, RoundRobin, candidates
+from benchmarks.papers.methods import ALL_METHODS, INGREDIENTS, METHODS
 from benchmarks.papers.papers import NAMES, REPORTED, reported
 from benchmarks.papers.report import markdown
-from benchmarks.papers.sets import Split, check_name, split_of
-from dask_odm import InputError
+from benchmarks.papers.sets import Split
 from small_problems import blobs
 
 SETTINGS = {"weight": 4.0, "gamma": 2.0, "upsilon": 0.2, "theta": 0.2}
@@ -73,64 +71,7 @@ def test_every_method_is_measured(method, kernel):
         assert record["levels"][-1]["gap"] <= 1e-3 < 1.0
 
 
-def test_starts_are_what_they_say():
-    """Of exact leaves: a cold start has the gap 1, a scaled one less, and a plain one is worse than the scaled."""
-    starts = {name: records_of(name, "rbf")["levels"][-1]["start_gap"] for name in INGREDIENTS}
-    for dealt in ("strata", "random", "k-means", "clusters"):
-        assert starts[f"{dealt}, cold"] == 1.0
-        assert starts[f"{dealt}, scaled"] < min(1.0, starts[f"{dealt}, plain"])
-
-
-def test_settings_are_chosen_without_a_look_at_test_rows():
-    split = small_split()
-    other = Split(split.X, split.y, np.zeros_like(split.X_test), 1 - split.y_test)
-    chosen = choose("svm", "linear", split, 0)
-    assert chosen == choose("svm", "linear", other, 0)
-    assert chosen in list(candidates("svm", "linear"))
-
-
 # Sets ------------------------------------------------------------------------------------------------------------
-
-
-def write_libsvm(path: Path, X: np.ndarray, y: np.ndarray) -> None:
-    rows = (
-        " ".join([str(label), *(f"{j + 1}:{v:.4f}" for j, v in enumerate(row))])
-        for row, label in zip(X, y, strict=True)
-    )
-    path.write_text("\n".join(rows) + "\n")
-
-
-def test_files_of_a_folder_are_split_and_scaled(tmp_path):
-    X, y = blobs(200, 3, seed=4)
-    write_libsvm(tmp_path / "a.train.svm", 7 + X[:150], y[:150].astype(int))
-    write_libsvm(tmp_path / "a.test.svm", 7 + X[150:], y[150:].astype(int))
-    split = split_of("a", 0, str(tmp_path), tmp_path / "cache")
-    assert (len(split.y), len(split.y_test)) == (160, 40)
-    assert (split.X.min(axis=0) == 0).all()
-    assert (split.X.max(axis=0) == 1).all()
-    assert set(split.y) == {0, 1}
-    whole = np.concatenate([split.X, split.X_test])
-    assert len(whole) == 200
-    assert np.ptp(whole, axis=0) == pytest.approx(np.ones(3), abs=0.3)
-    again = split_of("a", 0, None, tmp_path / "cache")
-    np.testing.assert_array_equal(again.X, split.X)
-    assert not np.array_equal(split_of("a", 1, str(tmp_path), tmp_path / "cache").y, split.y)
-    fewer = split_of("a", 0, str(tmp_path), tmp_path / "cache", rows=50)
-    assert (len(fewer.y), len(fewer.y_test)) == (40, 10)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("nonesuch", "no folder"), ("shells", "how many rows"), ("shells:3", "how many rows")]
-)
-def test_sets_that_cannot_be_had_are_named(name, words):
-    with pytest.raises(InputError, match=words):
-        check_name(name, None, fetch=False)
-
-
-def test_made_up_sets_are_there(tmp_path):
-    check_name("shells:500", None, fetch=False)
-    split = split_of("shells:500", 0, None, tmp_path)
-    assert len(split.y) + len(split.y_test) == 500
 
 
 # The matrix --------------------------------------------------------------------------------------------------------
@@ -173,42 +114,6 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(tmp_path, counted):
     assert {r["code"] for r in results.records.values()} == {code_digest()}
     run_matrix(MATRIX, tmp_path, said.append)
     assert len(said) == 7, "nothing is left to do"
-
-
-def test_what_fails_is_a_record_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(matrices, "run_process", lambda *_: {"error": "not done after 1 s"})
-    monkeypatch.setattr(matrices, "describe_machine", lambda: {"made": "up"})
-    results = run_matrix(Matrix(["shells:100"], ["SVC"], ["rbf"]), tmp_path, lambda line: None)
-    assert [r["error"] for r in results.records.values()] == ["not done after 1 s", "no settings were chosen for it"]
-    assert results.done == []
-    results.machine = {}
-    assert "not done after 1 s" in markdown(results, "")
-
-
-def test_a_cell_that_takes_too_long_is_ended(tmp_path):
-    split_of("shells:100", 0, None, tmp_path / "data")
-    record = matrices.run_process(Cell("shells:100", 0, "SVC", "rbf"), SETTINGS, replace(MATRIX, timeout=0.2), tmp_path)
-    assert record == {"error": "not done after 0.2 s"}
-
-
-def test_what_a_process_wrote_counts_up_to_a_line_that_was_cut():
-    assert matrices._told(b'{"fit": 1}\n{"level_accur', b"", -9, 5.0) == {"fit": 1}
-    assert matrices._told(b"", b"Traceback\nMemoryError: too much\n", 1, None) == {"error": "MemoryError: too much"}
-    assert matrices._told(b"", b"", -9, None) == {"error": "its process ended with status -9"}
-
-
-@pytest.mark.parametrize(
-    ("matrix", "words"),
-    [
-        (Matrix(["shells:100"], ["nonesuch"]), "no method 'nonesuch'"),
-        (Matrix(["nonesuch"], ["sodm"]), "no folder"),
-        (Matrix(["shells:100"], ["sodm"], cores=[10**6]), "--cores"),
-    ],
-)
-def test_a_matrix_that_cannot_run_says_so_first(matrix, words, tmp_path):
-    with pytest.raises(InputError, match=words):
-        run_matrix(matrix, tmp_path / "a", lambda line: None)
-    assert not (tmp_path / "a").exists()
 
 
 def test_tables_and_plots_of_records(tmp_path):
@@ -268,15 +173,3 @@ def test_a_smoke_run_of_the_command(tmp_path):
     again = CliRunner().invoke(bench, command, catch_exceptions=False)
     assert json.loads(again.stdout)["records"] == printed["records"]
     assert "[1/" not in again.stderr
-
-
-@pytest.mark.parametrize(("option", "value"), [("--kernels", "poly"), ("--cores", "two"), ("--methods", "nonesuch")])
-def test_options_that_are_none_are_refused(option, value, tmp_path):
-    found = CliRunner().invoke(bench, ["shells:100", "--folder", str(tmp_path / "a"), option, value])
-    assert found.exit_code == 2
-    assert value in found.stderr
-
-
-def test_rows_of_a_group_go_round_in_the_published_code():
-    partition, _ = RoundRobin((7, 5), 3, seed=0).assign(np.repeat([0, 1], [7, 5]), np.zeros(2, int))
-    np.testing.assert_array_equal(partition, np.arange(12) % 3)

@@ -22,7 +22,6 @@ import linear_rivals
 import many_classes
 import mdd_rivals
 import mixing_shards
-import numpy as np
 import pytest
 import real_data
 import saddle_rivals
@@ -85,23 +84,6 @@ def test_many_classes_are_learned_over_a_store(capsys: pytest.CaptureFixture[str
     many_classes.main(["eight", "--workers", "1", "--limit", "2GB"])
     line = capsys.readouterr().out.splitlines()[1]
     assert float(line.split()[-2]) > 0.9
-
-
-@pytest.mark.parametrize(("name", "classes"), [("eight", 8), ("rare", 7), ("many", 200)])
-def test_generated_sets_have_their_classes_and_features(monkeypatch, name: str, classes: int) -> None:
-    monkeypatch.setitem(many_classes.GENERATED, name, (4000, 500))
-    X, y, test, y_test = many_classes.load(name)
-    assert len(np.unique(y)) == classes
-    assert X.shape == (len(y), many_classes.FEATURES[name])
-    assert (X.min(), X.max()) == (0.0, 1.0)
-    assert len(test) == len(y_test) == 500
-
-
-def test_real_data_refuses_unknown_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        real_data.main(["nonesuch", "--data", str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "nonesuch" in capsys.readouterr().err
 
 
 def test_linear_rivals_learn_the_same_rows(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,12 +233,6 @@ def test_a_row_is_made_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert cells.own_process([str(script), "0"], 60) == {}
     assert cells.own_process([str(script), "60"], 0.1) == {"failed": "not done after 0.1 s"}
     assert cells.own_process([str(script), "x"], 60)["failed"].startswith("ValueError: ")
-
-
-def test_cells_refuse_unknown_variants(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        cells.main(["letter", "--data", str(tmp_path), "--variants", "cells"])
-    assert "no variant 'cells'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("quick_workers")

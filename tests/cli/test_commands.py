@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from sklearn.metrics import accuracy_score
 
 import dask_odm
 from dask_odm.cli import main
@@ -115,7 +114,7 @@ def test_info_and_verify(made):
     assert (model["kind"], model["kernel"], model["classes"]) == ("model", "rbf", ["inside", "outside"])
     assert (model["parameters"]["lam"], model["lam"], model["scale"]) == ("auto", 600.0, "minmax")
     assert model["support_rows"] == len(dask_odm.load_model(made / "model.zarr").support_)
-    assert model["solver"] == "exact: 300 rows of 2 features are few"
+    assert model["solver"] == "exact: 300 rows of 2 features are few enough for their whole kernel matrix"
     assert "objective" in run("info", made / "model.zarr").stdout
     assert "inside (" in run("info", made / "train.zarr").stdout
     for name in ("train.zarr", "model.zarr"):
@@ -125,19 +124,10 @@ def test_info_and_verify(made):
         assert "sound" in run("verify", made / name).stdout
 
 
-def test_fit_writes_what_the_classifier_learns(made, tmp_path):
-    result = run_json("fit", made / "train.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--random-state", 0)
-    expected = ODMClassifier(scale="minmax", random_state=0).fit(str(made / "train.zarr"))
-    np.testing.assert_array_equal(dask_odm.load_model(tmp_path / "m.zarr").dual_coef_, expected.dual_coef_)
-    assert result["dual_gap"] == expected.dual_gap_
-    assert (result["rows"], result["support_rows"]) == (300, len(expected.support_))
-    assert [step["gap"] for step in result["history"]] == [step["gap"] for step in expected.history_]
-    assert result["seconds"] > 0
-
-
 def test_fit_says_which_solver_was_taken(made, tmp_path):
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json")
-    assert result.stderr == "dask-odm: --solver auto took exact: 300 rows of 2 features are few\n"
+    why = "300 rows of 2 features are few enough for their whole kernel matrix"
+    assert result.stderr == f"dask-odm: --solver auto took exact: {why}\n"
     result = run("fit", made / "train.zarr", tmp_path / "m.zarr", "--json", "--solver", "exact", "--overwrite")
     assert result.stderr == ""
 
@@ -196,42 +186,7 @@ def test_checkpoint_and_resume(made, tmp_path, caplog):
     assert "c.zarr' is of another fit" in line
 
 
-def test_predictions_and_their_worth(made, tmp_path):
-    model, test = dask_odm.load_model(made / "model.zarr"), Store.open(made / "train-test.zarr")
-    assert run_json("predict", made / "model.zarr", test.path, tmp_path / "p.csv")["rows"] == 100
-    labels = (tmp_path / "p.csv").read_text().split()[1:]
-    accuracy = accuracy_score(test.labels(test.read_column("y")), labels)
-    result = run_json("evaluate", made / "model.zarr", test.path)
-    assert result["accuracy"] == accuracy == model.score(test.path) > 0.9
-    assert np.sum(result["confusion"]) == result["rows"] == 100
-    assert "inside" in run("evaluate", made / "model.zarr", test.path).stdout
-    run("predict", made / "model.zarr", test.path, tmp_path / "s.csv", "--decision-function")
-    scores = np.array((tmp_path / "s.csv").read_text().split()[1:], dtype=np.float32)
-    np.testing.assert_array_equal(scores, model.decision_function(test.path).compute())
-    assert "100 labels" in run("predict", made / "model.zarr", test.path, tmp_path / "p.zarr").stdout
-    record = read_record(tmp_path / "p.zarr", "prediction")
-    assert [record.attributes["classes"][code] for code in record.array("y")] == labels
-
-
 # What cannot work -------------------------------------------------------------------------------------------
-
-
-def test_errors_are_one_line(made, tmp_path):
-    train, model, new = made / "train.zarr", made / "model.zarr", tmp_path / "new.zarr"
-    (tmp_path / "bad.csv").write_text("a,b,label\n1,2,x\n1,oops,y\n")
-    assert "bad.csv, line 3" in refused("ingest", tmp_path / "bad.csv", new)
-    assert "nothing.csv" in refused("ingest", tmp_path / "nothing.csv", new)
-    assert "exists; pass --overwrite" in refused("ingest", tmp_path / "bad.csv", train)
-    for command in ("info", "verify"):
-        assert "nothing.zarr' does not exist; check the path." in refused(command, tmp_path / "nothing.zarr")
-    assert "is a model, not a store" in refused("fit", model, new)
-    assert "is a store, not a model" in refused("predict", train, train, tmp_path / "p.csv")
-    assert "must end in .csv or .zarr, which tells the format, or be - for stdout" in refused(
-        "predict", model, train, tmp_path / "p"
-    )
-    assert "memory_limit must be" in refused("fit", train, new, "--workers", 1, "--worker-memory", "lots")
-    assert "cannot join the scheduler at 'nowhere'" in refused("fit", train, new, "--scheduler", "nowhere")
-    assert sorted(os.listdir(tmp_path)) == ["bad.csv"]
 
 
 def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
@@ -244,18 +199,6 @@ def test_an_output_that_exists_is_refused_before_the_work(made, tmp_path):
     assert "exists; pass --overwrite" in check(made / "model.zarr")
     assert "is not a model; remove it yourself" in check(made / "train.zarr", "--overwrite")
     assert "there is no folder" in check(tmp_path / "no/m.zarr")
-
-
-def test_damage_is_one_line(made, tmp_path):
-    run("ingest", made / "rings.csv", tmp_path / "a.zarr", "--label", "kind")
-    chunk = tmp_path / "a.zarr/X/c/0/0"
-    data = bytearray(chunk.read_bytes())
-    data[100] ^= 1
-    chunk.write_bytes(data)
-    for arguments in (("verify", tmp_path / "a.zarr"), ("fit", tmp_path / "a.zarr", tmp_path / "m.zarr"),
-                      ("evaluate", made / "model.zarr", tmp_path / "a.zarr")):  # fmt: skip
-        assert "a.zarr', array 'X', chunk 0/0: checksum mismatch; re-ingest" in refused(*arguments)
-    assert sorted(os.listdir(tmp_path)) == ["a.zarr"]
 
 
 def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
@@ -289,15 +232,6 @@ def test_a_warning_is_one_line_on_stderr(made, tmp_path):
         result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
     json.loads(result.stdout)
     assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
-
-
-def test_interrupted(monkeypatch, made):
-    def interrupt(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("dask_odm.data.store.store.Store.verify", interrupt)
-    result = run("verify", made / "train.zarr", status=130)
-    assert (result.stdout, result.stderr) == ("", "dask-odm: interrupted\n")
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -423,16 +357,6 @@ def on_a_terminal(*arguments: object) -> tuple[str, str]:
     return done.stdout, read_all(ours)
 
 
-@pytest.mark.parametrize("seconds", [60.0, 0.0])
-def test_long_commands_have_lines_in_a_log(source, tmp_path, monkeypatch, seconds):
-    """Not more often than once in so many seconds, so that short commands have none."""
-    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", seconds)
-    said = run("ingest", source, tmp_path / "a.zarr", "--label", "kind", "--json").stderr
-    assert ("ingest: " in said) is (seconds == 0)
-    said = run("fit", tmp_path / "a.zarr", tmp_path / "m.zarr", "--scale", "minmax", "--json").stderr
-    assert ("iteration" in said) is (seconds == 0)
-
-
 @pytest.mark.slow
 def test_a_true_process(made, tmp_path):
     """Progress on a terminal, which stderr is here, and one object on stdout, which is a pipe."""
@@ -545,19 +469,6 @@ def test_ingest_standard_input_that_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_ingest_parquet_a_store_and_text_without_labels(made, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    pandas.DataFrame({"1": [1.5, 2.5], "y": ["a", "b"]}).to_parquet(tmp_path / "a.parquet")
-    result = run_json("ingest", tmp_path / "a.parquet", tmp_path / "a.zarr")
-    assert (result["store"]["feature_names"], result["labels_from"], result["dropped"]) == (["1"], "column 'y'", 0)
-    again = run_json("ingest", made / "train.zarr", tmp_path / "again.zarr", "--dtype", "float64")["store"]
-    assert (again["rows"], again["dtype"]) == (300, "float64")
-    (tmp_path / "bare").write_text("1:0.5 2:1\n2:3\n")
-    bare = run_json("ingest", tmp_path / "bare", tmp_path / "bare.zarr", "--no-label")
-    assert (bare["store"]["rows"], bare["store"]["features"], bare["labels_from"]) == (2, 2, None)
-
-
 def test_ingest_says_what_labels_became(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i}.5\n" for i in range(150)))
     for options, kind in (((), "real"), (("--target", "classes"), "classes")):
@@ -660,10 +571,3 @@ def test_paths_need_not_be_text(tmp_path, monkeypatch):
     run("report", model, store, page, "--no-importance")
     assert r"a\udcff.zarr" in Path(page).read_text(encoding="utf-8")
     assert r"a\udcff.zarr" in run("info", store).stdout
-
-
-def test_a_label_that_is_no_text_is_refused_before_a_store_is_there(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": 1, "label": "b"}\n{"a": 2, "label": "\\ud800"}\n')
-    line = refused("ingest", tmp_path / "a.jsonl", tmp_path / "a.zarr")
-    assert "a.jsonl, line 2: the label '\\ud800' has half of a surrogate pair" in line
-    assert not (tmp_path / "a.zarr").exists()

@@ -5,6 +5,7 @@ The reference is what was written, by pandas, NumPy, Arrow and zarr.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,6 +56,12 @@ def csv(X: np.ndarray, y: np.ndarray, folder: Path) -> Any:
     return folder / "a.csv"
 
 
+def json_lines(X: np.ndarray, y: np.ndarray, folder: Path) -> Any:
+    lines = map(json.dumps, frame(X, y).to_dict("records"))
+    (folder / "a.jsonl").write_text("\n".join(lines).replace("Infinity", "1e999") + "\n")
+    return folder / "a.jsonl"
+
+
 def npy(X: np.ndarray, y: np.ndarray, folder: Path) -> Any:
     np.save(folder / "a.npy", np.column_stack([X, y]))
     return folder / "a.npy"
@@ -103,6 +110,7 @@ NEVER_BAD = None  # a store has no such rows
 CASES = [
     SourceCase("LIBSVM text", libsvm, f"line {BAD + 1}", file="a.svm"),
     SourceCase("CSV text", csv, f"line {BAD + 2}", file="a.csv"),
+    SourceCase("JSON lines", json_lines, f"line {BAD + 1}", file="a.jsonl"),
     SourceCase("npy", npy, label=3, file="a.npy"),
     SourceCase("npz", npz, file="a.npz"),
     SourceCase("Parquet", parquet_file, file="a.parquet"),

@@ -6,13 +6,15 @@ import bz2
 import gzip
 import io
 import lzma
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from dask_odm.data.ingest import CompleteRows
+from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.sources import SourceBlock
 from dask_odm.data.store.store import Store
@@ -53,6 +55,22 @@ def libsvm_bytes(rows: int = 200) -> bytes:
     out = io.BytesIO()
     dump_svmlight_file(X, y, out, zero_based=False)
     return out.getvalue()
+
+
+def tarred(members: dict[str, bytes], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def zstd(data: bytes) -> bytes:
+    codec = pytest.importorskip("pyarrow").Codec("zstd")
+    half = len(data) // 2
+    return codec.compress(data[:half], asbytes=True) + codec.compress(data[half:], asbytes=True)  # frames, as pzstd
 
 
 def stored(store: Store) -> tuple[np.ndarray, np.ndarray | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,61 +10,6 @@ from dask_odm.data.ingest import ingest
 from dask_odm.errors import InputError
 from dask_odm.events import Ingested, listen
 from data.reading import read_all, stored, write_file
-
-TABLE = pd.DataFrame(
-    {
-        "age": [1.0, None, 3.0, 4.0, None, 6.0, 7.0],
-        "pay": [1.0, None, 3.0, 4.0, 5.0, 6.0, 7.0],
-        "w": [1.0, 1.0, 1.0, None, 1.0, 1.0, 1.0],
-        "y": ["p", "q", None, "q", "p", "q", "p"],
-    }
-)
-MESSAGE = (
-    "missing values in the weight (1 row), the label, {label} (1 row), {age} (2 rows) and {pay} (1 row), "
-    "first at {place}; fill them in, or drop those rows with drop_missing=True (--drop-missing)."
-)
-
-
-def _source(kind: str, folder) -> tuple[object, dict, str]:
-    """The table in a format, options to read it, and the whole message."""
-    named = {"label": "column 'y'", "age": "column 'age'", "pay": "column 'pay'"}
-    path = folder / f"a.{kind}"
-    if kind == "csv":
-        TABLE.to_csv(path, index=False)
-        return path, {"weight": "w"}, f"{path}: {MESSAGE.format(**named, place='line 3')}"
-    if kind == "parquet":
-        TABLE.to_parquet(path)
-        return path, {"weight": "w"}, f"{path}: {MESSAGE.format(**named, place='row 1')}"
-    if kind == "npz":
-        labels = TABLE["y"].map({"p": 1, "q": 2})
-        np.savez(path, X=TABLE[["age", "pay"]], y=labels, weight=TABLE["w"])
-        words = {"label": "array 'y'", "age": "column 0", "pay": "column 1"}
-        return path, {}, f"{path}: {MESSAGE.format(**words, place='row 1')}"
-    if kind == "dask":
-        dd = pytest.importorskip("dask.dataframe")
-        lazy = dd.from_pandas(TABLE, npartitions=3)
-        return lazy, {"weight": "w"}, f"the dask DataFrame: {MESSAGE.format(**named, place='row 1')}"
-    return TABLE, {"weight": "w"}, f"the DataFrame: {MESSAGE.format(**named, place='row 1')}"
-
-
-@pytest.mark.parametrize("block_bytes", [1, 40, 10**6])
-@pytest.mark.parametrize("kind", ["csv", "parquet", "npz", "pandas", "dask"])
-def test_missing_values_are_counted_or_dropped(tmp_path, caplog, kind, block_bytes):
-    source, options, message = _source(kind, tmp_path)
-    before = sorted(each.name for each in tmp_path.iterdir())
-    with pytest.raises(InputError) as caught:
-        ingest(source, tmp_path / "a.zarr", block_bytes=block_bytes, **options)
-    assert str(caught.value) == message
-    assert sorted(each.name for each in tmp_path.iterdir()) == before
-    events = []
-    with listen(events.append), caplog.at_level(logging.INFO, logger="dask_odm"):
-        store = ingest(source, tmp_path / "a.zarr", block_bytes=block_bytes, drop_missing=True, **options)
-    X, y = stored(store)
-    assert X.tolist() == [[1, 1], [6, 6], [7, 7]]
-    assert y.tolist() == ([1, 2, 1] if kind == "npz" else ["p", "q", "p"])
-    assert store.read_column("weight").tolist() == [1, 1, 1]
-    assert (events[-1].rows, events[-1].dropped) == (3, 4)
-    assert "4 rows with missing values dropped" in caplog.text
 
 
 def test_the_worst_columns_come_first(tmp_path):

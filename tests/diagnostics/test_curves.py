@@ -12,9 +12,10 @@ from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
 
 from dask_odm import ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
 from dask_odm.cli import main
-from dask_odm.diagnostics.evaluation import Errors, Evaluation, ProbabilityCounts, RocCounts, bins_of, evaluate
+from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.plotting import draw
+from dask_odm.diagnostics.score_counts import Errors, ProbabilityCounts, RocCounts, bins_of
 from dask_odm.errors import InputError
 from small_problems import blobs
 from small_stores import store_of

@@ -237,16 +237,6 @@ def test_what_a_model_does_not_give(tmp_path):
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
-@pytest.mark.parametrize("name", ["p.csv", "p.zarr"])
-def test_an_existing_output_is_replaced_only_when_asked(tmp_path, name):
-    store = write(tmp_path / "a.zarr")
-    write_predictions(FirstFeature(0, 1), store, tmp_path / name)
-    with pytest.raises(InputError, match="exists; pass overwrite=True"):
-        write_predictions(FirstFeature(0, 1), store, tmp_path / name)
-    write_predictions(FirstFeature(0, 1), store, tmp_path / name, overwrite=True)
-    assert sorted(os.listdir(tmp_path)) == ["a.zarr", name]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("p.txt", "must end in .csv or .zarr"), ("no/p.csv", "there is no folder"), ("d.csv", "if it is a file"),

@@ -12,7 +12,8 @@ from planned import POINTS, Point, plan_of
 
 from dask_odm.diagnostics import planning
 from dask_odm.diagnostics.planning import ENOUGH, Asked, Costs, Machine, Plan, measured_costs, planned
-from dask_odm.engine.cluster import USABLE, Cluster
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.limits import USABLE
 
 # Measured by `python benchmarks/planned.py` on the machine of benchmarks/MEASURED.md; but a row of "landmark", which
 # took 2.3e-6 s, is that of the fit of 5 million rows there.

@@ -17,7 +17,6 @@ from uuid import uuid4
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from dask.delayed import delayed
 from distributed import Client, get_client, get_task_stream, secede, wait
@@ -30,7 +29,10 @@ from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.storage.files import load_bytes
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import USABLE, Cluster, _facts_of_worker, active_client, computed
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
+from dask_odm.engine.limits import USABLE, facts_of_worker
 from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base, prediction
@@ -111,14 +113,6 @@ def test_a_killed_worker_changes_no_bit(in_process, path, rows, client, killer, 
     assert kill.killed not in client.run(os.getpid).values()
 
 
-def test_rows_in_memory_go_to_the_workers_too(client, rows):
-    X, y = rows
-    here = ODMClassifier(**SETTINGS).fit(X[:600], y[:600])
-    frame = ODMClassifier(**SETTINGS).fit(da.from_array(X[:600], chunks=(100, 4)), da.from_array(y[:600], chunks=100))
-    np.testing.assert_allclose(here.decision_function(X), frame.decision_function(X), atol=1e-4)
-    assert here.classes_.dtype == y.dtype
-
-
 def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, rows, monkeypatch):
     """Workers keep the others, and no worker puts them together."""
     gather, taken = Client.gather, []
@@ -135,34 +129,6 @@ def test_lazy_rows_are_taken_from_the_workers_a_few_blocks_at_a_time(client, row
     np.testing.assert_array_equal(found.X, rows[0])
     np.testing.assert_array_equal(found.y, rows[1])
     assert taken == [2 * (X.blocks[0].nbytes + y.blocks[0].nbytes)] * 4
-
-
-def test_rows_in_memory_keep_their_feature_names(client, rows):
-    X, y = pd.DataFrame(rows[0][:300], columns=list("abcd")), rows[1][:300]
-    assert ODMClassifier(**SETTINGS).fit(X, y).feature_names_in_.tolist() == list("abcd")
-
-
-@pytest.mark.parametrize("labels", [np.array([0, 1]), np.array(["a", "b"], object)], ids=lambda a: a.dtype.str)
-def test_rows_in_memory_keep_the_type_of_their_labels(client, rows, labels):
-    y = labels[(rows[1][:300] == "yes").astype(int)]
-    fitted = ODMClassifier(**SETTINGS | {"solver": SODM(2)}).fit(rows[0][:300], y)
-    assert fitted.classes_.tolist() == labels.tolist()
-    assert fitted.classes_.dtype == fitted.predict(rows[0]).dtype == labels.dtype
-
-
-def test_checkpoints_and_resume_on_workers(client, path, rows, tmp_path, in_process):
-    class InterruptError(Exception):
-        pass
-
-    def stop(event):
-        if isinstance(event, LevelFinished) and event.partitions == 2:
-            raise InterruptError
-
-    checkpoint = str(tmp_path / "c.zarr")
-    with pytest.raises(InterruptError):
-        ODMClassifier(**SETTINGS, checkpoint=checkpoint, callbacks=[stop]).fit(path)
-    resumed = ODMClassifier(**SETTINGS, checkpoint=checkpoint, resume=True).fit(path)
-    assert bits(resumed, rows[0]) == in_process
 
 
 def test_fit_leaves_nothing_behind(client, on_workers):
@@ -310,10 +276,10 @@ def test_advice_names_only_what_there_is(case, expected):
 
 
 def test_a_worker_tells_what_earlier_work_has_left(monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.cluster._first_baseline", [])
-    first, left, _ = _facts_of_worker(lambda: None)
+    monkeypatch.setattr("dask_odm.engine.limits._first_baseline", [])
+    first, left, _ = facts_of_worker(lambda: None)
     kept = np.ones(50 << 17)  # 50 MiB
-    later, grown, _ = _facts_of_worker(lambda: None)
+    later, grown, _ = facts_of_worker(lambda: None)
     assert left == 0
     assert grown == later - first
     assert grown > 0.8 * kept.nbytes
@@ -583,13 +549,13 @@ def test_a_damaged_result_is_told(client, tmp_path, monkeypatch):
             file.write(b"?")
         return load_bytes(path)
 
-    monkeypatch.setattr("dask_odm.engine.cluster.load_bytes", damaged)
+    monkeypatch.setattr("dask_odm.engine.runs.load_bytes", damaged)
     with pytest.raises(OSError, match="the file is damaged"):
         Cluster.present().map_chunks(np.sqrt, [(4.0,)], "roots", folder=str(tmp_path))
 
 
 def test_workers_join_the_results_of_many_tasks(client, monkeypatch):
-    monkeypatch.setattr("dask_odm.engine.cluster.FEW_TASKS", 4)
+    monkeypatch.setattr("dask_odm.engine.runs.FEW_TASKS", 4)
     numbers = [(i, 2) for i in range(40)]
     joined = sorted(Cluster.present().finished(pow, numbers, 20, "squares"))
     assert [(first, len(found)) for first, found in joined] == [(0, 16), (16, 16), (32, 8)]

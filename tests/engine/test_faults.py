@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from dask.utils import key_split
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
@@ -174,6 +175,20 @@ def test_a_lost_scheduler(path, tmp_path, how, message):
     assert list(scratch.iterdir()) == []
 
 
+def test_another_scheduler_at_the_address_of_a_lost_one():
+    """A client connects to it as if nothing had been, and would wait for tasks that nobody knows."""
+    empty = {"n_workers": 0, "processes": False, "protocol": "tcp", "dashboard_address": None}
+    with LocalCluster(**empty) as first, Client(first.scheduler_address) as client:
+        seen = watch.Watch(client)
+        assert seen.identity()["address"] == first.scheduler_address
+        first.close()
+        with (
+            LocalCluster(scheduler_port=int(first.scheduler_address.rpartition(":")[2]), **empty),
+            pytest.raises(ClusterError, match="scheduler was lost; start it anew, connect to it and fit again"),
+        ):
+            seen.identity()
+
+
 def test_settings_that_make_losses_dear():
     fine = {"allowed-failures": 3, "worker-ttl": "30s", "no-workers-timeout": "60s"}
     assert complaints_about(fine) == []
@@ -202,7 +217,7 @@ def test_settings_of_a_users_cluster_are_told_once(client, caplog, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.events import LevelFinished
 from dask_odm.solvers import SODM, Landmark, Saddle
@@ -237,7 +252,7 @@ def test_a_killed_client_is_resumed_with_the_same_bits(in_process, path, client,
 INTERRUPTED = """
 import os, random, signal, sys, threading, time
 import dask
-from distributed import Client, get_task_stream
+from distributed import Client, LocalCluster, get_task_stream
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.solvers import SODM, Landmark, Saddle
 
@@ -347,13 +362,17 @@ def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
 
 
 def test_names_of_tasks_group_by_what_they_do(client, path):
+    model = ODMClassifier(**SETTINGS)
     with get_task_stream(client) as stream:
-        ODMClassifier(**SETTINGS).fit(path)
+        model.fit(path)
     seen = {key_split(task["key"]) for task in stream.data}
     assert {"landmarks", "strata", "shuffle", "seal", "solve_8_partitions", "solve_1_partitions"} <= seen
     allowed = {f"solve_{n}_partitions" for n in (8, 4, 2, 1)} | {"landmarks", "groups", "strata", "shuffle", "seal"}
     allowed |= {f"{name}-shared" for name in allowed}  # what the tasks of a name are all given
-    assert seen <= allowed | {"read_figures", "pass-total"}
+    assert seen <= allowed | {f"gaps_of_{n}_partitions" for n in (8, 4, 2, 1)} | {"pass-total"}
+    rows = da.from_array(np.zeros((20, 4)), chunks=(10, 4), name="rows")
+    seen = {key_split(key) for lazy in (model.predict(path), model.predict(rows)) for key in lazy.__dask_graph__()}
+    assert {"predict", "label"} <= seen <= {"predict", "label", "model", "rows", "astype", "array-rows"}
 
 
 def test_names_of_passes_say_what_is_summed(client, path):

@@ -213,12 +213,6 @@ def test_dealing_in_pieces_is_dealing_at_once(cut):
     np.testing.assert_array_equal(np.concatenate(pieces, axis=1), [partition, place])
 
 
-def test_seed_decides():
-    one, same, other = (deal([50, 50], 4, seed)[3].assign(np.zeros(50, int), np.zeros(2, int)) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
-
-
 def test_strata_are_not_permuted_alike():
     """Equal keys for all strata would put equal ranks of all strata together."""
     partitioner = EvenDealer((64, 64), 4, 0)

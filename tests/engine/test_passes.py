@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-import pass_jobs
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
@@ -23,7 +21,6 @@ from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups, group_runs
-from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
@@ -105,16 +102,6 @@ def test_sums_are_those_of_rows_in_memory(store, scaled, curvature):
         )
 
 
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-def test_the_model_is_that_of_rows_in_memory(store, scale, monkeypatch):
-    by_pass = ODMClassifier("linear", class_weight="balanced", **SETTINGS | {"scale": scale}).fit(store.path)
-    monkeypatch.undo()
-    in_memory = ODMClassifier("linear", class_weight="balanced", **SETTINGS | {"scale": scale}).fit(store.path)
-    np.testing.assert_allclose(by_pass.coef_, in_memory.coef_, rtol=1e-4, atol=1e-6)
-    assert by_pass.dual_gap_ <= 1e-9
-    assert by_pass.score(store.path) == pytest.approx(in_memory.score(store.path), abs=1e-3)
-
-
 @pytest.mark.parametrize("aligned", [False, True])
 def test_groups_and_runs(aligned):
     for n in (1, 2, 3, 23, 64, 1000, 100_000):
@@ -159,18 +146,6 @@ def test_same_bits_on_any_number_of_workers(store, client, scale_workers, withou
     for count in (1, 3, 2):
         scale_workers(client, count)
         assert bits(ODMClassifier("linear", **SETTINGS | {"scale": "minmax"}).fit(store.path)) == here, count
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
-def test_same_bits_though_a_worker_is_killed(store, client, tmp_path, monkeypatch):
-    heard: list = []
-    whole = bits(ODMClassifier("linear", **SETTINGS, callbacks=[heard.append]).fit(store.path))
-    assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(whole[2])))
-    first = chunk_groups(store.n_chunks)[8].start
-    monkeypatch.setattr(passes, "sum_groups", pass_jobs.DeadlySums(str(tmp_path), first))
-    assert bits(ODMClassifier("linear", **SETTINGS).fit(store.path)) == whole
-    assert (tmp_path / "died").exists(), "no worker was killed"
-    client.wait_for_workers(2, timeout=60)
 
 
 def test_what_does_not_fit_is_refused_or_goes_another_way(store, tmp_path, caplog, monkeypatch):

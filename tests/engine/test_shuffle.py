@@ -16,8 +16,7 @@ from dask_odm.engine.shuffle import Shuffle, partition_arrays
 from dask_odm.errors import InputError, StoreError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
-from dask_odm.kernels.landmarks import greedy_landmarks
-from small_problems import blobs, matrix
+from small_problems import blobs
 from small_stores import store_of
 from tree_jobs import HERE
 
@@ -57,37 +56,6 @@ def test_memory_and_disk_agree(tmp_path, parts, chunk_rows, kernel, dtype):
         rows, own = disk.rows(k, k + 1, scaling, 1 << 30)[0], memory.rows(k, k + 1, scaling, 1 << 30)[0]
         np.testing.assert_array_equal(rows.read(0, rows.n), own.read(0, own.n))
         np.testing.assert_array_equal(disk.labels(k, k + 1), memory.labels(k, k + 1))
-
-
-@pytest.mark.parametrize("parts", [3, 8])
-def test_every_stratum_is_dealt_evenly(parts):
-    X, y = blobs(1000)
-    kernel = RBF(1.0, 0.5)
-    partitions = partition_arrays(X, y, np.ones(1000), StratifiedPartitioner(kernel, 10, parts, 0))
-    landmarks = greedy_landmarks(kernel, X, 10)  # the sample is all rows
-    K = matrix(kernel, X, landmarks.rows)
-    strata = np.argmax(K, axis=1)
-    numbers = partitions.row_numbers(0, parts)
-    np.testing.assert_array_equal(np.sort(numbers), np.arange(1000))
-    where = np.empty(1000, int)
-    where[numbers] = np.repeat(np.arange(parts), partitions.counts)
-    for s in range(len(landmarks.rows)):
-        share = np.bincount(where[strata == s], minlength=parts)
-        assert share.max() - share.min() <= 1
-    np.testing.assert_array_equal(partitions.labels(0, parts)[0], y[numbers])
-
-
-@pytest.mark.parametrize("stored", [False, True], ids=["memory", "disk"])
-def test_class_sorted_rows_come_out_balanced(tmp_path, stored):
-    X, y = blobs(2000, distance=1.0)
-    order = np.argsort(y, kind="stable")
-    X, y, partitioner = X[order].astype(np.float32), y[order], StratifiedPartitioner(GAUSS, 16, 8, 1)
-    if stored:
-        partitions = on_disk(tmp_path, X, y, partitioner, chunk_rows=150)
-    else:
-        partitions = partition_arrays(X, y, np.ones(2000), partitioner)
-    shares = [(partitions.labels(k, k + 1)[0] > 0).mean() for k in range(8)]
-    assert np.abs(np.array(shares) - 0.5).max() < 0.12  # 3.8 standard deviations of 250 rows
 
 
 def test_dropped_rows_are_gone_and_the_rest_intact(tmp_path):

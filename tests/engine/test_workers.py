@@ -14,7 +14,7 @@ import pytest
 from distributed import LocalCluster
 
 from dask_odm.engine import workers
-from dask_odm.engine.cluster import active_client
+from dask_odm.engine.client import active_client
 from dask_odm.engine.workers import joined, local_workers, members, peak_bytes, retire, seconds_of, security_of
 from dask_odm.errors import ClusterError, InputError, MemoryLimitError
 

@@ -28,8 +28,6 @@ from dask_odm.errors import InputError
 from estimators.odm_models import SETTINGS
 from small_cubes import BANDS, TIMES, PlainRows, classes, labels_of, places, plain_rows, scene, values
 
-WORDS = {"water": "water", "dry land": "dry_land"}
-
 
 @dataclass(frozen=True, eq=False)
 class Shape:
@@ -568,38 +566,19 @@ def test_a_feature_that_is_only_named_as_the_labels():
 
 BAD = {
     "plain labels": (lambda: (scene(), np.zeros((9, 10))), "X must have two dimensions.*as a DataArray"),
-    "no labels": (lambda: (scene(), labels_of("floats")[0].where(False)), "y has no labels"),
     "one class": (lambda: (scene(), xr.ones_like(labels_of("floats")[0])), "one class only"),
-    "no such variable": (lambda: (scene().to_dataset("band"), "cover"), "X has no variable 'cover', which y names"),
-    "another grid": (
-        lambda: (scene(), labels_of("floats")[0].assign_coords(x=range(10))), "different coordinates along 'x'",
-    ),
     "plain weights": (
         lambda: (scene(), labels_of("floats")[0], np.ones((9, 10))), "sample_weight must be a DataArray over",
-    ),
-    "points elsewhere": (
-        lambda: (scene(), points("floats", 6.0)), r"4 of 32 points are outside X along 'x', the first at 396",
-    ),
-    "points on other axes": (
-        lambda: (scene(), points("floats").rename(columns={"x": "lon", "y": "lat"})),
-        "columns of coordinates, here of 'band', 'y', 'x'. Got 'lon', 'cover', 'lat'; rename",
     ),
     "points of words": (
         lambda: (scene(), points("floats").assign(x="here")), "points along 'x' are not all numbers, as those of X",
     ),
     "points without labels": (lambda: (scene(), points("floats")[["y", "x"]]), "one of labels. Got none beside them"),
-    "points with more": (
-        lambda: (scene(), points("floats").assign(name="a")), r"Got 'cover', 'name' .*points\[\['x', 'y', 'cover'\]\]",
-    ),
     "points without coordinates": (
         lambda: (scene().drop_vars("y"), points("floats")), "X has no coordinates along 'y', which the points have",
     ),
     "points in cells that are there twice": (
         lambda: (scene().assign_coords(x=[1, 1, *range(8)]), points("floats")), "along 'x' occur more than once",
-    ),
-    "labels among the features": (
-        lambda: (with_labels(), with_labels()["landcover"].where(lambda y: y > 1)),
-        r"y is also a feature of X, 'landcover', .* fit\(X, 'landcover'\), or leave the feature out: X.drop_vars",
     ),
     "points of labels among the features": (
         lambda: (with_labels().chunk(y=4), points("floats").rename(columns={"cover": "landcover"})),
@@ -620,10 +599,6 @@ BAD_TO_PREDICT = {
     "other bands": (lambda: scene().assign_coords(band=["B02", "B03", "B11"]), "feature names should match"),
     "too few bands": (lambda: scene()[:2].drop_vars("band"), "X has 2 features, but ODMClassifier is expecting 3"),
     "a Dataset that lacks one": (lambda: scene().to_dataset("band").drop_vars("B03"), "feature names should match"),
-    "no dimension of features": (
-        lambda: scene().drop_vars("band").rename(band="z").isel(z=[0, 1]),
-        r"none of the dimensions of X, 'z', 'y', 'x', is known to hold the 3 features, 'band' in fit; rename",
-    ),
     "words": (lambda: scene().astype(str), "holds no numbers"),
 }
 
@@ -633,14 +608,6 @@ def test_what_predict_refuses(fitted, what):
     make, message = BAD_TO_PREDICT[what]
     with pytest.raises(InputError, match=message):
         fitted.predict(make())
-
-
-def test_maps_by_workers_are_those_of_this_process(fitted, client):
-    given = scene().chunk(y=4, band=1)
-    for method in (fitted.predict, fitted.decision_function):
-        np.testing.assert_array_equal(method(given).compute(), method(given).compute(scheduler="threads"))
-    again = ODMClassifier(**SETTINGS).fit(given, labels_of("floats")[0])
-    np.testing.assert_array_equal(again.dual_coef_, plain_model(plain_rows()).dual_coef_)
 
 
 @pytest.mark.parametrize(("clouded", "told"), [(0, []), (4, ["WARNING"])])

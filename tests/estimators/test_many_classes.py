@@ -14,17 +14,15 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import log_loss
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
-from dask_odm import MixingClassifier, ODMClassifier, ODMClassifierCV, SaddleSVC, Store, load_model
+from dask_odm import ODMClassifier, ODMClassifierCV, SaddleSVC, Store
 from dask_odm.diagnostics.evaluation import evaluate, scores_of
 from dask_odm.errors import InputError, StoreError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
-from dask_odm.learning.machines import machines_of, require_few
+from dask_odm.learning.machines import require_few
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.methods.pairs import recipe as pairs_recipe
-from dask_odm.models.models import class_scores
-from dask_odm.solvers import MNP, SODM, Landmark
-from small_problems import blobs
+from dask_odm.solvers import SODM, Landmark
 from small_stores import store_of
 
 LABELS = np.array(["ant", "bee", "cat", "dog"])
@@ -130,15 +128,6 @@ def test_balanced_classes_do_not_count_one_without_weight(rows, settings):
     model = ODMClassifier(**settings, class_weight="balanced").fit(X, y, kept.astype(float))
     alone = ODMClassifier(**settings, class_weight="balanced").fit(X[kept], y[kept])
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
-
-
-def test_checkpoints_of_other_classes_are_refused(rows, tmp_path):
-    X, y = rows[0], LABELS[np.arange(120) % 3]
-    path = store_of(tmp_path / "a.zarr", X, y).path
-    more = {"checkpoint": tmp_path / "c", "resume": True}
-    stored(EXACT, path, class_weight={"ant": 0}, **more)
-    with pytest.raises(StoreError):
-        stored(EXACT, path, class_weight={"bee": 0}, **more)
 
 
 def test_machines_share_one_set_of_landmarks(rows, tmp_path):
@@ -284,34 +273,6 @@ def test_a_path_of_lams_and_a_warm_start(rows):
         warm.fit(X, y != "ant")
 
 
-def test_votes_and_at_ties_confidence():
-    wins = np.array([[-1.0, 2.0], [1.0, -0.5], [-1.0, 0.25]])  # (0, 1), (0, 2), (1, 2): rows are columns
-    scores = class_scores(wins, 3)
-    sums = np.array([[0.0, -1.5], [0.0, 1.75], [0.0, -0.25]])
-    np.testing.assert_allclose(scores, 1 + sums / (3 * (np.abs(sums) + 1)))
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        SaddleSVC(),
-        SaddleSVC(kernel="rbf", solver=MNP(50), random_state=0),
-        MixingClassifier(mixing="kl", random_state=0),
-    ],
-    ids=["hulls", "hulls of a kernel", "mixing"],
-)
-def test_other_families_learn_many_classes(estimator, tmp_path):
-    X, y = blobs(180, 3, seed=1, distance=8.0)
-    y = np.where(np.arange(180) % 3 == 0, 2, y > 0).astype(int)
-    X = X + 9.0 * (y == 2)[:, None] * np.array([-1.0, 1.0, 0.0])
-    model = estimator.fit(X, y)
-    assert model.score(X, y) > 0.95
-    model.save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
-    assert np.array_equal(getattr(again, "margin_", 0), getattr(model, "margin_", 0))
-
-
 @pytest.mark.parametrize("chunks", [{}, {"sample": 50}], ids=["in-memory", "lazy"])
 def test_scores_of_xarray_have_a_dimension_of_classes(rows, chunks):
     X, y = rows
@@ -344,12 +305,3 @@ def test_many_classes_are_announced(caplog):
     caplog.clear()
     require_few(500, "ovo")
     assert not caplog.text
-
-
-def test_pairs_are_made_when_asked_for():
-    machines = machines_of((1.0, 2.0, 3.0), "ovo")
-    assert [(each.positive, each.class_weights) for each in machines] == [
-        (1, (1.0, 2.0, 0.0)), (2, (1.0, 0.0, 3.0)), (2, (0.0, 2.0, 3.0)),
-    ]  # fmt: skip
-    assert machines[1:] == [machines[1], machines[-1]]
-    assert len(machines_of((1.0,) * 700, "ovo")) == 700 * 699 // 2

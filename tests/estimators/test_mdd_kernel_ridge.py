@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dask
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import rbf_kernel
 
-from dask_odm import InputError, MDDKernelRidge, MemoryLimitError, ingest, load_model
+from dask_odm import InputError, MDDKernelRidge, MemoryLimitError
 from estimators.mdd_problems import shards_of
 
 N, M, GAMMA, LAM = 240, 3, 0.3, 1e-2
@@ -93,32 +92,6 @@ def test_landmarks_are_ridge_in_their_span_and_lam_is_that_of_least_error(rows):
     assert ours.lam_ * N == pytest.approx(theirs.alpha_)
 
 
-@pytest.mark.parametrize("count", [None, N])
-def test_a_store_gives_the_model_of_memory(rows, count, tmp_path):
-    X, y = rows[0], rows[1][:, 0]
-    model = MDDKernelRidge(**SHARDED, discrepancy=0.5, n_landmarks=count, scale="standard")
-    ingest((X, y), tmp_path / "a.zarr", dtype="float64", chunk_rows=41, target="real")
-    here = model.fit(X, y).predict(X)
-    with dask.config.set({"dask_odm.read-into-memory": 0, "temporary-directory": str(tmp_path)}):
-        there = model.fit(tmp_path / "a.zarr")
-    np.testing.assert_allclose(there.predict(X), here, rtol=1e-5, atol=1e-6)
-    there.save(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(load_model(tmp_path / "m.zarr").predict(X), there.predict(X))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zarr", "m.zarr"]
-
-
 def test_factors_that_do_not_fit_are_refused(rows):
     with pytest.raises(MemoryLimitError, match=r"Factors of 1 shards of 240 rows needs .* n_landmarks="):
         MDDKernelRidge(memory_limit=400_000).fit(*rows)
-
-
-@pytest.mark.parametrize("changes", [{"lam": "loo"}, {"lam": [0.1, 1.0]}, {"loo": True}])
-def test_leaving_one_out_needs_landmarks(rows, changes):
-    with pytest.raises(InputError, match=r"leaving one out.* needs n_landmarks"):
-        MDDKernelRidge(**changes).fit(*rows)
-
-
-def test_a_lam_too_small_for_a_singular_matrix_is_refused(rows):
-    X = np.repeat(rows[0], 2, axis=0)
-    with pytest.raises(InputError, match=r"not positive definite, or overflows: choose a larger lam"):
-        MDDKernelRidge("linear", lam=1e-25).fit(X, np.repeat(rows[1], 2, axis=0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -15,35 +14,13 @@ from sklearn.metrics.pairwise import linear_kernel
 
 import reference
 from dask_odm import MDDRidge, ODMClassifier, SaddleSVC, ingest, load_model
-from dask_odm.errors import DaskODMError, InputError
-from dask_odm.events import LevelFinished, PartitionSolved, Progress
+from dask_odm.errors import InputError
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
 from small_problems import blobs
 from small_stores import store_of
 
 ODM = (100.0, 0.3, 0.1)
-
-
-def expected_decision(X, y, Z, weight=None, *, bias=1.0, parameters=ODM):
-    """The optimum's decision values on ``Z``, RBF of gamma 0.5, from the papers' dual; and its objective."""
-    s, objective = reference.solve_two_variable_dual(reference.rbf(X, X, 0.5) + bias, y, *parameters, weight)
-    return (reference.rbf(Z, X, 0.5) + bias) @ (y * s), objective
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("solver", ["auto", SODM(1), SODM(6)], ids=str)
-def test_is_the_papers_optimum(rows, solver, fit_intercept):
-    X, y = rows
-    Z = blobs(40, 3, seed=6)[0]
-    model = ODMClassifier(**SETTINGS, solver=solver, fit_intercept=fit_intercept, random_state=0).fit(X, y)
-    expected, objective = expected_decision(X, y, Z, bias=float(fit_intercept))
-    np.testing.assert_allclose(model.decision_function(Z), expected, atol=1e-8)
-    np.testing.assert_array_equal(model.predict(Z), np.where(expected > 0, 1.0, -1.0))
-    assert model.history_[-1]["objective"] == pytest.approx(objective, rel=1e-9)
-    assert 0 <= model.dual_gap_ < 1e-9
-    assert len(model.history_) == {"auto": model.n_iter_ + 1, "SODM(n_partitions=6)": 3}.get(str(solver), 1)
-    assert model.n_iter_ >= 1
 
 
 def test_attributes_make_the_decision_function(rows):
@@ -101,30 +78,6 @@ def test_scaling_is_scaling_by_hand(rows, scale, kernel, gamma):
     np.testing.assert_allclose(inside.decision_function(X), outside.decision_function(by_hand), atol=1e-7)
 
 
-@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
-def test_weights(rows, solver):
-    X, y = rows
-    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
-    again = np.repeat(np.arange(90), weight.astype(int))
-    settings = {"solver": solver, "random_state": 0, **SETTINGS}
-    weighted = ODMClassifier(**settings).fit(X, y, sample_weight=weight)
-    repeated = ODMClassifier(**settings).fit(X[again], y[again])
-    expected, _ = expected_decision(X, y, X, weight)
-    np.testing.assert_allclose(weighted.decision_function(X), expected, atol=1e-8)
-    np.testing.assert_allclose(repeated.decision_function(X), expected, atol=1e-8)
-    assert (weight[weighted.support_] > 0).all()
-
-
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-def test_weights_count_for_scaling_and_gamma_too(rows, scale):
-    X, y = rows
-    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
-    again = np.repeat(np.arange(90), weight.astype(int))
-    weighted = ODMClassifier(scale=scale).fit(X, y, sample_weight=weight)
-    repeated = ODMClassifier(scale=scale).fit(X[again], y[again])
-    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-7)
-
-
 def test_class_weight_is_a_weight_of_rows(rows):
     X, y = rows
     X, y = X[20:], np.where(np.arange(70) < 15, 1.0, y[20:])
@@ -156,41 +109,6 @@ def test_labels_with_a_fraction(rows):
     assert ODMClassifier().fit(X, np.where(y > 0, 2.5, 0.5)).classes_.tolist() == [0.5, 2.5]
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=str)
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
-def test_rows_far_from_zero_are_no_error(rows, kernel, solver):
-    model = ODMClassifier(kernel, solver=solver).fit(rows[0] + 1000.0, rows[1])
-    assert np.isfinite(model.decision_function(rows[0] + 1000.0)).all()
-
-
-BAD_DATA = {
-    "one class": (lambda X, y: (X, np.ones(len(y))), "class"),
-    "a measurement": (lambda X, y: (X, X[:, 0]), "Unknown label type|continuous"),
-    "half grades": (
-        lambda X, y: (X, np.resize([0.5, 1.0, 1.5, 2.5], len(X))),
-        r"y holds 3 different values that are not whole numbers, such as 0\.5, 1\.5, 2\.5: .* strings .*astype\(str",
-    ),
-    "nan in X": (lambda X, y: (np.where(X > 2, np.nan, X), y), "NaN"),
-    "infinity in X": (lambda X, y: (np.where(X > 2, np.inf, X), y), "infinity"),
-    "nan in y": (lambda X, y: (X, np.where(X[:, 0] > 1, np.nan, y)), "NaN"),
-    "lengths": (lambda X, y: (X[:-1], y), "inconsistent numbers of samples"),
-    "no rows": (lambda X, y: (X[:0], y[:0]), "0 sample"),
-    "no features": (lambda X, y: (X[:, :0], y), "0 feature"),
-    "no labels": (lambda X, y: (X, None), "requires y to be passed"),
-    "one dimension": (lambda X, y: (X[:, 0], y), "Expected 2D array"),
-    "complex": (lambda X, y: (X + 1j, y), "Complex data not supported"),
-}
-
-
-@pytest.mark.parametrize("what", BAD_DATA)
-def test_bad_data_is_an_input_error(rows, what):
-    make, message = BAD_DATA[what]
-    with pytest.raises(ValueError, match=message) as error:
-        ODMClassifier().fit(*make(*rows))
-    assert isinstance(error.value, DaskODMError)
-
-
 BAD_WEIGHTS = {
     "negative": (lambda n: -np.ones(n), "Negative values in data passed to `sample_weight`"),
     "nan": (lambda n: np.full(n, np.nan), "NaN"),
@@ -204,14 +122,6 @@ def test_bad_weights_are_an_input_error(rows, what):
     make, message = BAD_WEIGHTS[what]
     with pytest.raises(InputError, match=message):
         ODMClassifier().fit(*rows, sample_weight=make(90))
-
-
-def test_prediction_checks_its_rows(rows):
-    model = ODMClassifier().fit(*rows)
-    with pytest.raises(InputError, match="X has 2 features, but ODMClassifier is expecting 3 features as input"):
-        model.predict(rows[0][:, :2])
-    with pytest.raises(InputError, match="NaN"):
-        model.decision_function(np.full((2, 3), np.nan))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
@@ -229,20 +139,6 @@ def test_rows_far_from_zero(rows):
     np.testing.assert_allclose(far.decision_function(X + 1e6), near.decision_function(X), atol=1e-5)
 
 
-def test_seed_decides_the_bits(rows):
-    first, same = (ODMClassifier(**SETTINGS, solver=SODM(4, stop_at=4), random_state=7).fit(*rows) for _ in range(2))
-    np.testing.assert_array_equal(first.dual_coef_, same.dual_coef_)
-    other = ODMClassifier(**SETTINGS, solver=SODM(4, stop_at=4), random_state=8).fit(*rows)
-    assert first.dual_coef_.shape != other.dual_coef_.shape or (first.dual_coef_ != other.dual_coef_).any()
-
-
-def test_ending_above_the_root_has_no_gap(rows):
-    model = ODMClassifier(**SETTINGS, solver=SODM(8, stop_at=2, fan_in=2)).fit(*rows)
-    assert math.isnan(model.dual_gap_)
-    assert [entry["partitions"] for entry in model.history_] == [8, 4, 2]
-    assert model.score(*rows) > 0.8
-
-
 def test_not_converging_warns():
     X, y = blobs(1200, 3)
     with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 steps\)"):
@@ -250,25 +146,10 @@ def test_not_converging_warns():
     assert model.dual_gap_ > 1e-12
 
 
-def test_more_partitions_than_rows(rows):
-    with pytest.raises(InputError, match=r"n_partitions must be at most the number of rows, 90\. Got 91"):
-        ODMClassifier(solver=SODM(91)).fit(*rows)
-
-
 @pytest.mark.parametrize("limit", ["many", "-1 GB", "2 GBB"])
 def test_a_memory_limit_that_is_none(rows, limit):
     with pytest.raises(InputError, match="memory_limit must be"):
         ODMClassifier(memory_limit=limit).fit(*rows)
-
-
-def test_callbacks_hear_the_tree(rows):
-    heard: list = []
-    ODMClassifier(**SETTINGS, solver=SODM(4), callbacks=[heard.append]).fit(*rows)
-    kinds = [type(event) for event in heard if not isinstance(event, Progress)]  # of what takes long, on a busy machine
-    assert kinds == [*[PartitionSolved] * 4, LevelFinished, PartitionSolved, LevelFinished]
-    before = len(heard)
-    ODMClassifier(**SETTINGS).fit(*rows)
-    assert len(heard) == before
 
 
 def test_a_class_without_weight_that_leaves_one_is_an_error():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix, issparse
-from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
@@ -58,25 +58,6 @@ def test_precomputed_and_callable_are_the_kernel_by_name(rows, new, solver, fit_
         np.testing.assert_allclose(model.intercept_, named.intercept_, atol=1e-8)
         assert model.dual_gap_ < 1e-8
     np.testing.assert_array_equal(called.support_vectors_, X[called.support_])
-
-
-def test_laplacian_by_name_is_that_of_scikit_learn(rows, new):
-    X, y = rows
-    named = ODMClassifier("laplacian", **SETTINGS).fit(X, y)
-    called = ODMClassifier(lambda A, B: laplacian_kernel(A, B, gamma=GAMMA), **SETTINGS).fit(X, y)
-    np.testing.assert_allclose(named.decision_function(new), called.decision_function(new), atol=1e-9)
-
-
-@pytest.mark.parametrize("kernel", ["precomputed", gaussian], ids=["precomputed", "callable"])
-def test_more_rows_than_are_solved_at_once(kernel):
-    X, y = blobs(1500, 3, seed=1)
-    X = X.astype(np.float32)
-    settings = {**SETTINGS, "tol": 1e-5, "random_state": 0}
-    named = ODMClassifier(**settings).fit(X, y)
-    other = ODMClassifier(kernel, **settings).fit(gaussian(X, X) if kernel == "precomputed" else X, y)
-    assert other.dual_gap_ <= 1e-5
-    decisions = other.decision_function(gaussian(X, X) if kernel == "precomputed" else X)
-    np.testing.assert_allclose(decisions, named.decision_function(X), atol=0.05)
 
 
 def test_a_callable_sees_scaled_rows(rows, new):
@@ -136,30 +117,10 @@ def test_precomputed_values_that_are_none(rows, what):
         ODMClassifier("precomputed").fit(make(gaussian(rows[0], rows[0])), rows[1])
 
 
-def test_prediction_needs_a_column_for_every_training_row(rows):
-    K = gaussian(rows[0], rows[0])
-    with pytest.raises(InputError, match="X has 50 features, but ODMClassifier is expecting 90"):
-        ODMClassifier("precomputed").fit(K, rows[1]).predict(K[:, :50])
-
-
 @pytest.mark.parametrize("scale", ["minmax", "standard"])
 def test_precomputed_values_are_not_scaled(rows, scale):
     with pytest.raises(InputError, match="scale must be None for kernel='precomputed'"):
         ODMClassifier("precomputed", scale=scale).fit(gaussian(rows[0], rows[0]), rows[1])
-
-
-BAD_CALLABLES = {
-    "shape": (lambda A, B: gaussian(B, A)[:1], "kernel must return numbers of shape"),
-    "nan": (lambda A, B: gaussian(A, B) * np.nan, "kernel returned NaN or infinity"),
-    "text": (lambda A, B: gaussian(A, B).astype(str), "dtype <U"),
-}
-
-
-@pytest.mark.parametrize("what", BAD_CALLABLES)
-def test_callables_that_return_no_kernel(rows, what):
-    function, message = BAD_CALLABLES[what]
-    with pytest.raises(InputError, match=message):
-        ODMClassifier(function).fit(*rows)
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", gaussian], ids=["precomputed", "callable"])
@@ -177,12 +138,6 @@ def test_kernels_of_this_process_do_not_go_to_workers(rows, tmp_path, monkeypatc
     if callable(kernel):
         with pytest.raises(InputError, match="kernel needs rows in memory, not a fit with a checkpoint"):
             ODMClassifier(kernel, checkpoint=tmp_path / "c.zarr").fit(X, y)
-
-
-def test_precomputed_values_do_not_come_from_a_store(rows, tmp_path):
-    K, y = gaussian(rows[0], rows[0]), (rows[1] > 0).astype(int)
-    with pytest.raises(InputError, match="kernel='precomputed' needs rows in memory, not a store"):
-        ODMClassifier("precomputed").fit(store_of(tmp_path / "a.zarr", K, y).path)
 
 
 # Sparse rows --------------------------------------------------------------------------------------------------
@@ -271,16 +226,6 @@ def test_save_and_load_of_a_model_of_sparse_rows(rows, tmp_path, kernel, scale):
     np.testing.assert_array_equal(load_model(again).decision_function(X), model.decision_function(X))
 
 
-def test_a_model_of_sparse_rows_predicts_lazily(rows, tmp_path):
-    X, y = thinned(rows[0]), (rows[1] > 0).astype(int)
-    model = ODMClassifier(**SETTINGS).fit(csr_array(X), y)
-    expected = model.decision_function(X)
-    lazy = model.decision_function(da.from_array(X, chunks=(40, -1)))
-    np.testing.assert_allclose(lazy.compute(), expected, atol=1e-12)
-    path = store_of(tmp_path / "a.zarr", X, y).path
-    np.testing.assert_allclose(model.decision_function(path).compute(), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(("value", "what"), [(np.nan, r"missing values \(NaN\)"), (np.inf, "infinity")])
 def test_sparse_values_that_are_not_finite_have_a_place(rows, value, what):
     X = csr_array(spoilt(thinned(rows[0]), 7, 2, value))
@@ -288,14 +233,6 @@ def test_sparse_values_that_are_not_finite_have_a_place(rows, value, what):
         ODMClassifier().fit(X, rows[1])
     with pytest.raises(InputError, match=rf"^X holds {what} in column 2"):
         ODMClassifier().fit(thinned(rows[0]), rows[1]).predict(X)
-
-
-def test_sparse_rows_with_checkpoints(rows, tmp_path):
-    X = csr_array(thinned(rows[0]))
-    settings = {**SETTINGS, "solver": SODM(4), "random_state": 0, "checkpoint": tmp_path / "c.zarr"}
-    model = ODMClassifier(**settings).fit(X, rows[1])
-    resumed = ODMClassifier(**settings, resume=True).fit(X, rows[1])
-    np.testing.assert_array_equal(resumed.dual_coef_, model.dual_coef_)
 
 
 def test_callables_take_dense_rows(rows):

@@ -154,26 +154,6 @@ def test_a_checkpoint_is_of_the_fit_that_started_there(tmp_path):
         ODMClassifier(resume=True, **options).fit(X, y)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("step", [1, 3])
-def test_a_fit_that_was_lost_is_taken_up_with_the_same_bits(tmp_path, dtype, step):
-    X, y = blobs(dtype=dtype)
-    options = {"kernel": "linear", "lam": 1e5, "tol": 1e-9, "random_state": 0, "checkpoint": str(tmp_path / "c")}
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ODMClassifier(callbacks=[lose], **options).fit(X, y)
-    taken_up = ODMClassifier(resume=True, **options).fit(X, y)
-    whole = ODMClassifier(**options | {"checkpoint": None}).fit(X, y)
-    np.testing.assert_array_equal(taken_up.coef_, whole.coef_)
-    assert [record["gap"] for record in taken_up.history_] == [record["gap"] for record in whole.history_]
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(resume=True, **options | {"lam": 7.0}).fit(X, y)
-
-
 def test_refused(tmp_path):
     X, y = blobs(50)
     with pytest.raises(InputError, match="lam_path takes one λ at least"):

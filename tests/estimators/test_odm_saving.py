@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dask_odm import ODMClassifier, load_model
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import StoreError
 from dask_odm.solvers import SODM
 from estimators.odm_models import LABELS, SETTINGS
-
-
-def other_rows(X, y):
-    return X[::-1].copy(), y[::-1].copy()
-
-
-@pytest.mark.parametrize(
-    ("change", "data"),
-    [
-        ({"lam": 50.0}, None),
-        ({"solver": SODM(16, fan_in=2)}, None),
-        ({"gamma": 0.4}, None),
-        ({"random_state": 1}, None),
-        ({}, other_rows),
-    ],
-    ids=["lam", "n_partitions", "gamma", "seed", "other order"],
-)
-def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change, data):
-    settings = {**SETTINGS, "solver": SODM(8, fan_in=2), "random_state": 0, "checkpoint": str(tmp_path / "c.zarr")}
-    ODMClassifier(**settings).fit(*rows)
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(**{**settings, **change, "resume": True}).fit(*(data(*rows) if data else rows))
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "generator"])
@@ -44,12 +18,6 @@ def test_resume_without_a_fixed_seed(rows, tmp_path, random_state):
     again = ODMClassifier(**settings, resume=True).fit(*rows)
     np.testing.assert_array_equal(again.dual_coef_, first.dual_coef_)
     np.testing.assert_array_equal(again.support_, first.support_)
-
-
-def test_resume_without_a_checkpoint_starts(rows, tmp_path):
-    path = tmp_path / "c.zarr"
-    ODMClassifier(**SETTINGS, solver=SODM(4), checkpoint=path, resume=True).fit(*rows)
-    assert path.is_dir()
 
 
 MODELS = {
@@ -95,57 +63,8 @@ def test_every_parameter_survives_saving(rows, tmp_path, parameters):
     assert load_model(tmp_path / "m.zarr").get_params() == model.get_params()
 
 
-def test_saving_replaces_only_when_asked(rows, tmp_path):
-    model = ODMClassifier().fit(*rows)
-    model.save(tmp_path / "m.zarr")
-    with pytest.raises(InputError, match="exists"):
-        model.save(tmp_path / "m.zarr")
-    ODMClassifier("linear").fit(*rows).save(tmp_path / "m.zarr", overwrite=True)
-    assert load_model(tmp_path / "m.zarr").kernel == "linear"
-    assert [p.name for p in tmp_path.iterdir()] == ["m.zarr"]
-
-
-@pytest.mark.slow
-def test_a_fresh_process_loads_a_model(rows, tmp_path):
-    model = ODMClassifier(random_state=0).fit(*rows)
-    model.save(tmp_path / "m.zarr")
-    np.save(tmp_path / "X.npy", rows[0])
-    code = (
-        "import dask_odm, numpy, sys; m = dask_odm.load_model(sys.argv[1]);"
-        "numpy.save(sys.argv[3], m.decision_function(numpy.load(sys.argv[2])))"
-    )
-    paths = [str(tmp_path / name) for name in ("m.zarr", "X.npy", "f.npy")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(tmp_path / "f.npy"), model.decision_function(rows[0]))
-
-
-@pytest.fixture
-def saved(rows, tmp_path) -> Path:
-    ODMClassifier().fit(*rows).save(tmp_path / "m.zarr")
-    return tmp_path / "m.zarr"
-
-
-def test_a_truncated_or_changed_model_is_an_error(saved):
-    files = [p for p in saved.rglob("*") if p.is_file()]
-    assert len(files) > 5
-    for path in files:
-        data = path.read_bytes()
-        for damaged in (data[:-1], bytes([data[0] ^ 1]) + data[1:], None):
-            path.unlink() if damaged is None else path.write_bytes(damaged)
-            with pytest.raises(StoreError):
-                load_model(saved)
-        path.write_bytes(data)
-    load_model(saved)
-
-
 def test_a_foreign_folder_is_no_model(tmp_path):
     (tmp_path / "x").mkdir()
     for path in (tmp_path / "x", tmp_path / "nothing", __file__):
         with pytest.raises(StoreError):
             load_model(path)
-
-
-def test_a_checkpoint_is_no_model(rows, tmp_path):
-    ODMClassifier(solver=SODM(2), checkpoint=tmp_path / "c.zarr").fit(*rows)
-    with pytest.raises(StoreError, match="checkpoint"):
-        load_model(tmp_path / "c.zarr")

@@ -22,12 +22,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dask_odm.data.readers.formats import open_source
-from dask_odm.data.rows.scaling import load_scaling
-from dask_odm.data.rows.stored import StoredPartitions, seal
-from dask_odm.data.storage.files import make_folders
+from dask_odm.data.rows.scaling import Scaling, load_scaling
+from dask_odm.data.rows.targets import TwoClasses
+from dask_odm.data.storage.files import save_bytes
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.store import Store
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.partitioners import RandomPartitioner
 from dask_odm.engine.rounds import _load
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import DaskODMError
 from dask_odm.learning.distributed_products import ROWS, read_rows
 from small_stores import store_of
@@ -36,13 +39,12 @@ READ = 1  # of the calls that the library knows
 MOST_READS = 60
 
 
-def sealed(folder: Path) -> Callable[[], Any]:
-    """Append checksums to partitions of zeros."""
-    partitions = StoredPartitions(str(folder), 3, "float32", (8,), 4, "int8")
-    for layout in map(partitions.array, ("X", "y", "weight", "row")):
-        for i, _ in partitions.pieces(0, 1):
-            Path(make_folders(str(folder), layout.chunk_key(i))).write_bytes(bytes(layout.chunk_nbytes))
-    return lambda: seal(partitions, 0, 0)
+def shuffled(store: Store, folder: Path) -> Any:
+    """Put the rows of a store into partitions, and return those of the first."""
+    cluster = Cluster.local(threads=1)
+    plain = Scaling(np.zeros(3), np.ones(3))
+    partitions = Shuffle(store, TwoClasses(), str(folder), cluster).by_partitioner(RandomPartitioner(2, 0), plain)
+    return [each.tolist() for block in partitions.blocks(0, plain) for each in block], partitions.labels(0, 2)
 
 
 def ways(folder: Path) -> dict[str, Callable[[], Any]]:
@@ -55,14 +57,14 @@ def ways(folder: Path) -> dict[str, Callable[[], Any]]:
     np.save(folder / "scaling.npy", X[:2])
     np.savetxt(names["csv"], np.column_stack([X, y]), delimiter=",")
     (folder / "a.libsvm").write_text("1 1:2 2:3\n0 1:1\n" * 10)
-    (folder / "state").write_bytes(pickle.dumps({"w": X}))
+    save_bytes(str(folder / "state"), pickle.dumps({"w": X}))
     store_of(names["zarr"], X, y, chunk_rows=8)
     storage = storage_of(names["zarr"])
     return {
         "rows of a fit": lambda: read_rows(str(folder)).sum(),
         "a scaling": lambda: load_scaling.__wrapped__(str(folder / "scaling.npy")),
         "the state of a round": lambda: _load(str(folder / "state")),
-        "sealing": sealed(folder / "partitions"),
+        "a shuffle": lambda: shuffled(Store.open(names["zarr"]), folder / "partitions"),
         "bytes of a store": lambda: storage.read("zarr.json", 1 << 20),
         "bytes into memory": lambda: storage.read_into("zarr.json", memoryview(bytearray(10))),
         "a store": lambda: Store.open(names["zarr"]).read(1),

@@ -1,4 +1,4 @@
-"""The table of docs/errors.md as the tests use it: a row's name is what is wrong, its pattern the message."""
+"""The table of docs/errors.toml as the tests use it: a row's name is what is wrong, its pattern the message."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import dask
 import pytest
 from click.testing import CliRunner, Result
+from error_tables import read_rows
 
 from dask_odm.cli import main
 from dask_odm.cli.options import options_of
@@ -20,24 +21,13 @@ from dask_odm.cli.shell import shell_words
 from dask_odm.errors import DaskODMError
 from dask_odm.estimators.registry import ESTIMATORS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
-
-
-def read_table() -> dict[str, list[str]]:
-    """Name of each row to its three other cells: where, what is seen, the way out."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
-    rows = [each for each in cells if each[0] != "what is wrong"]
-    assert len({each[0] for each in rows}) == len(rows), "two rows have one name"
-    return {name: rest for name, *rest in rows}
-
 
 def pattern(row: str, command: str | None = None) -> re.Pattern[str]:
     """What a message of the row must be from end to end, one text or another; ``…`` stands for anything.
 
     A ``command`` says it in the words of a shell.
     """
-    texts = re.findall(r"`([^`]+)`", TABLE[row][1])
+    texts = TABLE[row]["says"]
     if command is not None:
         texts = [shell_words(text, options(command)) for text in texts]
     return re.compile("|".join(".*".join(map(re.escape, text.split("…"))) for text in texts))
@@ -51,7 +41,7 @@ def options(command: str) -> set[str]:
     return {str(each.name) for each in found}
 
 
-TABLE = read_table()
+TABLE = {name: row for rows in read_rows().values() for name, row in rows.items()}
 
 
 def check(row: str, message: str, command: str | None = None) -> None:

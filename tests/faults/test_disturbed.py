@@ -16,14 +16,17 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 from dask.delayed import delayed
 from distributed import Client, LocalCluster, Worker
 from tries.disturbed import Disturb, DisturbedClient, cancel, restart
 from tries.things import FAMILIES, Family
 
-from dask_odm import ODMClassifier, ingest
+from dask_odm import MDDRidge, ODMClassifier, ingest
 from dask_odm.datasets import make_shells
-from dask_odm.engine.cluster import Cluster, computed
+from dask_odm.diagnostics.maps import map_of
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import ClusterError
 from faults.table import check, raises
 from small_stores import store_of
@@ -123,7 +126,7 @@ def wait(_: object = None) -> None:
 @pytest.mark.parametrize("ask", ["results", "each", "score"])
 @pytest.mark.parametrize("way", WAYS)
 def test_work_that_is_waited_for(threads, way, ask):
-    """The message is that of docs/errors.md, whatever Dask says, and it comes at once."""
+    """The message is that of docs/errors.toml, whatever Dask says, and it comes at once."""
     how = {"close": Client.close, "restart": threads.restart, "cancel": cancel}[way]
 
     def disturb() -> None:
@@ -154,6 +157,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
     lazy = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
     frame = dd.from_pandas(pd.DataFrame(X), npartitions=2)  # partitions' lengths have to be asked for
     model = ODMClassifier("linear", scale="standard")
+    fitted = ODMClassifier("linear").fit(X, y), MDDRidge().fit(X, X[:, 0])
+    cube = xr.DataArray(X, dims=("place", "band")).chunk({"place": 100})
 
     async def serve():
         async with Client(asynchronous=True, processes=False, n_workers=1, dashboard_address=":0"):
@@ -164,6 +169,8 @@ def test_an_asynchronous_client_waits_in_another_thread_alone(tmp_path):
                 lambda: model.fit(X, y, groups=lazy[1]),
                 lambda: ingest(lazy, tmp_path / "lazy.zarr"),
                 lambda: ingest((frame, y), tmp_path / "lazy.zarr"),
+                lambda: map_of(fitted[0], cube),
+                lambda: map_of(fitted[1], cube),
             ):
                 raises(row, call)
             ingest((X, y), tmp_path / "held.zarr")  # asks no worker

@@ -1,15 +1,18 @@
-"""docs/errors.md and the tests of its rows: neither may have what the other lacks."""
+"""docs/errors.toml, the tests of its rows and docs/errors.md: none may have what another lacks."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from error_tables import read_rows, with_tables
 
 from faults.table import TABLE, check, pattern
 
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 TAKES_A_ROW = {"Fault", "raises", "refused", "check"}
 
 
@@ -33,12 +36,22 @@ def test_every_test_has_its_row():
     assert named - set(TABLE) == set()
 
 
+def test_the_page_has_the_rows_that_say_more_than_the_message():
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_tables(text) == text, "run python docs/error_tables.py"
+    told = re.findall(r"^\| (?!what is wrong)(.*?) \|", text, re.MULTILINE)
+    assert told == [name for name, row in TABLE.items() if "do" in row]
+    assert len(told) > 30
+
+
+def test_names_are_the_rows_of_one_section():
+    assert sum(map(len, read_rows().values())) == len(TABLE)
+
+
 @pytest.mark.parametrize("row", TABLE)
 def test_a_row_is_complete(row):
-    where, seen, way_out = TABLE[row]
-    assert where
-    assert seen.startswith("`")
-    assert way_out.endswith(".")
+    assert TABLE[row].get("do", ".").endswith(".")
+    assert TABLE[row]["says"]
     for text in pattern(row).pattern.split("|"):
         assert len(text.replace(".*", "")) >= 8  # what anything would match proves nothing
 

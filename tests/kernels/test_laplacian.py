@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics.pairwise import laplacian_kernel
 
 from dask_odm.kernels import Laplacian
-from dask_odm.kernels.loops import COLUMNS, FEATURES
+from dask_odm.kernels.loops import BLOCK, FEATURES
 
 TOLERANCE = {"float32": 3e-6, "float64": 1e-14}
 
@@ -31,7 +31,7 @@ def test_tile_is_that_of_scikit_learn(d, dtype, bias):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
-@pytest.mark.parametrize("m", [1, COLUMNS - 1, COLUMNS, COLUMNS + 1, 2 * COLUMNS + 3])
+@pytest.mark.parametrize("m", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
 def test_tiles_of_any_size(n, m):
     """Rows go four at a time, columns in blocks; what is left over must be neither forgotten nor overwritten."""
     X, Z = rows(n, FEATURES + 1, 3), rows(m, FEATURES + 1, 4)

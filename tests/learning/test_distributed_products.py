@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator
 
-import dask
 import numpy as np
 import pytest
 
@@ -21,7 +20,6 @@ from dask_odm.learning.distributed_products import ActiveRows, ClusterProducts, 
 from dask_odm.learning.problem.products import Products, RowProducts, scores_of
 from dask_odm.learning.training import memory_data
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.papers.sodm import recipe as sodm
 from dask_odm.solvers import SODM
 from small_problems import blobs
@@ -101,16 +99,6 @@ def test_workers_change_no_bit(client, folder, expected, workers):
     tight = Cluster(client, workers, 1, 20 << 20, 20 << 20)
     with cluster_products(KERNEL, folder, tight) as products:
         assert asked(products) == expected
-
-
-def test_rows_in_parts_are_multiplied_as_without_workers(client, tmp_path):
-    X = np.random.default_rng(0).random((300, 3)) + np.repeat([0.0, 9.0, 18.0], 100)[:, None]
-    write_rows(str(tmp_path), X.shape, X.dtype, [X])
-    expected = in_components(RowProducts(RBF(1.0, 2.0), X, 1 << 20))
-    with cluster_products(RBF(1.0, 2.0), str(tmp_path), Cluster.current()) as products:
-        found = in_components(products)
-        assert isinstance(found, ComponentProducts)
-        assert asked(found) == asked(expected)
 
 
 def kept_parts() -> int:
@@ -215,52 +203,6 @@ def bits(model: ODMClassifier) -> list:
 def problem() -> tuple[np.ndarray, np.ndarray]:
     X, y = blobs(3200, 4, seed=3)  # more than are solved with their matrix whole
     return X.astype(np.float32), y
-
-
-@pytest.fixture(scope="module")
-def in_process(problem) -> list:
-    model = ODMClassifier(**SETTINGS).fit(*problem)
-    assert model.dual_gap_ <= 1e-3
-    return bits(model)
-
-
-@pytest.fixture
-def to_workers(monkeypatch):
-    """Small data go the way of large ones."""
-    monkeypatch.setattr(memory_data, "WORKER_ROWS", 1)
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-
-
-@pytest.mark.usefixtures("to_workers")
-def test_a_fit_on_workers_is_that_of_this_process_though_one_is_killed(client, problem, in_process, tmp_path, killer):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    heard: list[object] = []
-    with dask.config.set({"temporary-directory": str(scratch)}):
-        assert bits(ODMClassifier(**SETTINGS, callbacks=[heard.append]).fit(*problem)) == in_process
-    assert any(isinstance(event, Progress) and event.phase == "certificate" for event in heard)
-    assert list(scratch.iterdir()) == []
-    kill = killer(client, lambda event: isinstance(event, IterationFinished))
-    assert bits(ODMClassifier(**SETTINGS, memory_limit="600MB", callbacks=[kill]).fit(*problem)) == in_process
-    assert kill.killed
-    client.wait_for_workers(2, timeout=60)
-
-
-@pytest.mark.usefixtures("to_workers")
-def test_a_store_on_workers(client, problem, tmp_path):
-    X, y = problem
-    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
-    labels = np.array([None if i % 40 == 0 else int(v) for i, v in enumerate(y)], dtype=object)
-    store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=300)
-    there = ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(store)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_odm.engine.cluster.active_client", lambda: None)
-        assert bits(ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(store)) == bits(there)
-    known = np.flatnonzero(labels != None)  # noqa: E711
-    here = ODMClassifier(**SETTINGS | {"scale": "minmax"}).fit(X[known], y[known].astype(int), weight[known])
-    np.testing.assert_allclose(there.decision_function(X), here.decision_function(X), atol=0.02)
-    np.testing.assert_array_equal(known[here.support_], there.support_)
-    np.testing.assert_array_equal(X[there.support_], there.support_vectors_)
 
 
 @pytest.mark.slow

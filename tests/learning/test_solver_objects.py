@@ -131,14 +131,6 @@ def test_every_object_is_saved_and_loaded(solver, rows, tmp_path):
     assert again.solver == solver(**own)
 
 
-def test_several_objects_are_saved_and_loaded(rows, tmp_path):
-    model = ODMClassifierCV(solver=[Landmark(5), Landmark(9)], gammas=[1.0], lams=[100.0], upsilons=[0.2], thetas=[0.1])
-    model.fit(*rows).save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
-    assert repr(again.solver) == "[Landmark(n_landmarks=5), Landmark(n_landmarks=9)]"
-    assert again.best_params_ == model.best_params_
-
-
 def test_one_of_several_kernels_may_be_linear(rows):
     grid = {"lams": [100.0], "upsilons": [0.2], "thetas": [0.1], "gammas": [1e-9]}
     found = ODMClassifierCV(["linear", "rbf"], solver=Landmark(20), random_state=0, **grid).fit(*rows)
@@ -287,11 +279,3 @@ def test_help_shows_every_option_and_its_solvers():
     assert "--certify / --no-certify" in shown
     assert "--n-clients" not in shown
     assert "--n-clients" in run("fit", "--estimator", "saddle", "--help")
-
-
-def test_several_numbers_of_landmarks_are_searched(store, tmp_path):
-    grid = ("--gammas=1", "--lams=100", "--upsilons=0.2", "--thetas=0.1", "--cv=3", "--random-state=0")
-    run("search", store, tmp_path / "m.zarr", "--solver", "landmark", "--n-landmarks", "20,40", *grid)
-    model = load_model(tmp_path / "m.zarr")
-    assert repr(model.solver) == "[Landmark(n_landmarks=20), Landmark(n_landmarks=40)]"
-    assert model.best_params_["solver"].n_landmarks in (20, 40)

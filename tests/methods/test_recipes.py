@@ -56,12 +56,6 @@ def test_every_model_of_a_path_says_it():
     assert [model.history_[0]["solver"] for model in models] == ["newton", "newton"]
 
 
-@pytest.mark.parametrize("solver", ["newton", "svrg", "csvrg", "dsvrg"])
-def test_linear_solvers_refuse_other_kernels(solver):
-    with pytest.raises(InputError, match=r"is for kernel='linear'\. Got kernel='rbf' instead"):
-        ODMClassifier(solver=solver).fit(np.eye(4), [0, 1, 0, 1])
-
-
 LINEAR = {"newton", "svrg", "dsvrg", "csvrg"}
 KERNEL = {"exact", "landmark"}
 TREES = {"sodm", "cascade", "dip", "dc"}

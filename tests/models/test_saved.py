@@ -35,13 +35,6 @@ def test_from_a_file_the_same_bits(path, monkeypatch, held):
     assert p.kernel == make().kernel
 
 
-def test_a_linear_model_of_several_outputs(tmp_path):
-    model = LinearModel(np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0]))
-    write_record(tmp_path / "m.zarr", "model", model.arrays(), {"model": model.description()})
-    again = model_from(read_record(tmp_path / "m.zarr", "model"))
-    assert again.values(rows(5)).tobytes() == model.values(rows(5)).tobytes()
-
-
 @pytest.mark.parametrize("model", [LinearModel(np.ones((1, 3)), np.ones(1)), make(outputs=3)], ids=["linear", "kernel"])
 def test_classes_that_had_no_row_are_kept(tmp_path, model):
     model = replace(model, lacking=(1, 2))

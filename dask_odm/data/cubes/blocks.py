@@ -71,7 +71,7 @@ class BlockFormat:
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """The layout of a block of answers: ``columns`` of them a row, or one without a dimension for 0 columns.
+    """The layout of a block of answers: ``columns`` per row; 0 means one answer, without a dimension of its own.
 
     ``fill`` stands in the rows that miss a feature. ``work`` is the bytes that answering a row takes besides its
     features and its answer.
@@ -117,7 +117,7 @@ def answers_of_block(
 
 
 def _whole(part: Any, axis: int) -> Array:
-    """Return an array that Dask gives as lists of its chunks along ``axis``, and in these along the axes after it."""
+    """Join the nested lists of chunks, along ``axis`` and the axes after it, in which Dask passes an array."""
     if not isinstance(part, list):
         return unmasked(part)  # here, since NumPy forgets masks when it joins arrays
     chunks = [_whole(each, axis + 1) for each in part]
@@ -125,7 +125,7 @@ def _whole(part: Any, axis: int) -> Array:
 
 
 def slab_rows(row_bytes: int) -> int:
-    """Return how many rows of so many bytes are made and answered at a time."""
+    """Return how many rows of ``row_bytes`` each are made and answered at a time."""
     return max(1, SLAB_BYTES // max(1, row_bytes))
 
 

@@ -17,7 +17,6 @@ from dask_odm.typing import Array
 
 NODATA = "_FillValue"  # attribute of an array with the value that stands for a missing one, as CF and GDAL have it
 _OTHER_NODATA = ("missing_value", "nodata")  # older CF, and the Open Data Cube
-MOST_NAMED = 5  # names or coordinates that an error lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class Cube:
         return BlockFormat(len(self.dimensions), self.nodata, self.dtype.name)
 
     def indices(self) -> Iterator[tuple[int, ...]]:
-        """Yield for every array what Dask calls its dimensions: numbers, equal for equal row dimensions."""
+        """Yield the numbers by which Dask knows each array's dimensions; row dimensions of all arrays share theirs."""
         rows = len(self.dimensions)
         first = rows
         for each in self.arrays:
@@ -67,7 +66,7 @@ class Cube:
             first = last
 
     def aligned(self) -> tuple[tuple[tuple[int, ...], ...], tuple[Any, ...]]:
-        """Return the chunks of a lazy cube's row dimensions, which all arrays have in common, and the arrays so."""
+        """Return chunks of the row dimensions that suit all arrays of a lazy cube, and the arrays in these chunks."""
         from dask.array.core import asanyarray, unify_chunks
 
         indexed = [each for pair in zip(map(asanyarray, self.arrays), self.indices(), strict=True) for each in pair]
@@ -80,7 +79,7 @@ class Cube:
         return tuple(max(sizes, default=0) for sizes in self.aligned()[0])
 
     def block_bytes(self, rows: int) -> int:
-        """Return the bytes that a block of so many rows takes while its features are put together.
+        """Return the bytes that a block of ``rows`` rows takes while its features are put together.
 
         Features that lie in several chunks are there twice.
         """
@@ -190,7 +189,7 @@ def nodata_of(variable: Any) -> Any:
 
 
 def _lazy_if_on_disk(X: Any, rows: Collection[Hashable]) -> Any:
-    """Return ``X`` with dask arrays where values are still in a file; features stay together in their chunks."""
+    """Return ``X`` with dask arrays for values that are still in a file; features stay together in their chunks."""
     variables = [v.variable for v in X.data_vars.values()] if isinstance(X, xr.Dataset) else [X.variable]
     if all(v.chunks is not None or v._in_memory for v in variables):
         return X
@@ -282,7 +281,7 @@ def texts(values: Any) -> list[str]:
 
 def listed(names: Any) -> str:
     words = [repr(name) for name in names]
-    return ", ".join(words[:MOST_NAMED]) + (" …" if len(words) > MOST_NAMED else "")
+    return ", ".join(words[:5]) + (" …" if len(words) > 5 else "")
 
 
 def is_dask(array: Any) -> bool:

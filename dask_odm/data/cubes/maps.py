@@ -32,7 +32,7 @@ def mapped(
     if answers.columns and (last in cube.dimensions or last in cube.coordinates):
         raise InputError(f"X has a {last!r} already, which the answers need for themselves; rename it (X.rename).")
     if cube.is_lazy:
-        data = _lazily(cube, function, arguments, answers)
+        data = _lazily(cube, function, arguments, answers, name)
     else:
         data = answers_of_block(cube.blocks, answers, function, *arguments, *cube.arrays, given=len(arguments))
     dimensions = (*cube.dimensions, last)[: data.ndim]
@@ -45,14 +45,16 @@ def mapped(
 
 
 def map_bytes(cube: Cube, answers: AnswerFormat, rows: int) -> int:
-    """Return the peak bytes of a task that answers a block of so many rows.
+    """Return the peak bytes of a task that answers a block of ``rows`` rows.
 
     It holds the block, its answers, and of one slab the rows, the complete ones, and what a model makes of them.
     """
     return cube.block_bytes(rows) + rows * answers.row_bytes + 4 * SLAB_BYTES
 
 
-def _lazily(cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ...], answers: AnswerFormat) -> Any:
+def _lazily(
+    cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ...], answers: AnswerFormat, name: str
+) -> Any:
     import dask.array as da
 
     rows = tuple(range(len(cube.dimensions)))
@@ -67,6 +69,7 @@ def _lazily(cube: Cube, function: Callable[..., Array], arguments: tuple[Any, ..
         *blocks,
         new_axes={column: answers.columns} if answers.columns else None,
         given=len(arguments),
+        token=name,  # as a dashboard shows the tasks
         align_arrays=False,  # they are, and Dask would warn of the chunks of features, which it multiplies
         dtype=answers.dtype,
         meta=np.empty((0,) * (len(rows) + bool(answers.columns)), answers.dtype),

@@ -18,8 +18,8 @@ POINT = "point"  # the dimension of rows at points
 def is_points(X: xr.DataArray | xr.Dataset, y: Any) -> bool:
     """Return whether ``y`` is a frame of points in the cube ``X``.
 
-    It is if a column has the name of a dimension of ``X``. Beside a cube that is no table, it is with any several
-    columns, so that `at_points` can say what they lack.
+    A frame is one if a column has the name of a dimension of ``X``. If the cube is no table, any frame of several
+    columns is one, so that `at_points` can say which columns it lacks.
     """
     if not isinstance(y, pd.DataFrame):
         return False

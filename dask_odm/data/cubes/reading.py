@@ -24,7 +24,6 @@ from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-FEW_MISSING = 0.1  # share of the labelled rows that may be left out without a warning
 Compute = Callable[..., tuple[Any, ...]]
 
 
@@ -77,7 +76,7 @@ class _Part:
     labels: Array
 
     def read(self, rows: BlockFormat) -> Any:
-        """Return what `complete_rows` returns of this block, delayed if anything is."""
+        """Call `complete_rows` on this block, delayed if anything is."""
         arguments = (rows, self.positions, tuple(self.columns), *self.columns.values(), *self.arrays)
         return _called(complete_rows, arguments)
 
@@ -168,7 +167,7 @@ class LabelledCube:
         return self.cube.features * self.cube.dtype.itemsize
 
     def task_bytes(self, rows: int) -> int:
-        """Return the peak bytes of a task that reads a block of so many rows, and takes its labelled rows.
+        """Return the peak bytes of a task that reads a block of ``rows`` rows, and takes its labelled rows.
 
         Those are there twice if some of them miss a feature.
         """
@@ -181,7 +180,7 @@ class LabelledCube:
         return found if len(self.parts) == 1 else found.taken(np.argsort(found.numbers, kind="stable"))
 
     def batches(self, compute: Compute) -> Iterator[LabelledRows]:
-        """Read the labelled rows in the order of the blocks, so many blocks at once as have 16 MiB of them.
+        """Read the labelled rows in the order of the blocks, with 16 MiB of blocks at once.
 
         How many miss a feature is logged at the end. Raises InputError if all do, and if the labels are a feature.
         """
@@ -202,7 +201,7 @@ class LabelledCube:
                 f"fit(X, {self.name!r}), or leave the feature out: X.drop_vars({self.name!r}), --features in a shell."
             )
         if missing:
-            level = logging.WARNING if missing > FEW_MISSING * self.count else logging.INFO
+            level = logging.WARNING if missing > 0.1 * self.count else logging.INFO  # a few are usual
             logger.log(
                 level,
                 "%d of %d labelled rows of the cube miss a feature, as under a cloud, and are left out. Predictions of "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 from sklearn.utils._param_validation import Interval
 
 from dask_odm.data.datasets.generators import _check
+from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.typing import Array
 
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 
 WORDS = ("water", "forest", "field", "meadow", "town", "rock", "bog", "snow")
 BANDS = ("B02", "B03", "B04", "B08", "B05", "B06", "B07", "B8A", "B11", "B12", "B01", "B09")  # names of Sentinel-2's
-MISSING = 0  # code of pixels without a label, or under clouds
-CHUNK_BYTES = 16 << 20  # bytes of a chunk of the cube by default
-PIXEL = 10.0  # metres of a pixel's side
-WAVES = 12  # plane waves that a smooth field is the sum of
-WAVELENGTHS = (60.0, 240.0)  # their shortest and longest wavelength, in pixels
-PLOT = 4  # pixels of the side of a plot that is labelled as a whole
 _CONSTRAINTS: dict[str, list[Any]] = {
     "height": [Interval(Integral, 1, None, closed="left")],
     "width": [Interval(Integral, 1, None, closed="left")],
@@ -92,7 +87,7 @@ def make_scene(
     mixed : share of the mixed pixels, in [0, 1)
     clouds : share of the pixels that clouds hide at a time, in [0, 1)
     labelled : share of the pixels with a label, in (0, 1]
-    chunk_lines : lines of a chunk; by default as many as make 16 MiB
+    chunk_lines : lines of a chunk; by default as many as make 16 MB
     random_state : int from 0
 
     Returns
@@ -111,14 +106,14 @@ def make_scene(
     import xarray as xr
 
     maker = SceneMaker(width, n_classes, n_bands, n_times, noise, mixed, clouds, labelled, int(random_state))
-    rows = chunk_lines or max(1, CHUNK_BYTES // (4 * width * n_bands * n_times))
+    rows = chunk_lines or max(1, STORE_CHUNK_BYTES // (4 * width * n_bands * n_times))
     lines = da.arange(height, chunks=rows)
     shape = ((n_times,), (n_bands,), lines.chunks[0], (width,))
     features = lines.map_blocks(
         maker.features, new_axis=[0, 1, 3], chunks=shape, dtype=np.float32, meta=np.empty((0,) * 4, np.float32)
     )
     best = features.map_blocks(maker.best, drop_axis=[0, 1], dtype=np.uint8, meta=np.empty((0, 0), np.uint8))
-    grid = {"y": PIXEL * (height - 0.5 - np.arange(height)), "x": PIXEL * (0.5 + np.arange(width))}
+    grid = {"y": maker.pixel * (height - 0.5 - np.arange(height)), "x": maker.pixel * (0.5 + np.arange(width))}
     times = np.datetime64("2024-03-15", "ns") + np.timedelta64(30, "D") * np.arange(n_times)
     bands = [*BANDS, *(f"B{band}" for band in range(13, n_bands + 1))][:n_bands]
     # objects, since zarr has no stable type for words of fixed length
@@ -130,7 +125,11 @@ def make_scene(
         "best": best,
     }
     codes = np.arange(1, n_classes + 1, dtype=np.uint8)
-    meanings = {"_FillValue": np.uint8(MISSING), "flag_values": codes, "flag_meanings": " ".join(WORDS[:n_classes])}
+    meanings = {
+        "_FillValue": np.uint8(SceneMaker.missing),
+        "flag_values": codes,
+        "flag_meanings": " ".join(WORDS[:n_classes]),
+    }
     found = [xr.DataArray(data, grid, ("y", "x"), name, meanings) for name, data in maps.items()]
     return Scene(cube if n_times > 1 else cube[0].drop_vars("time"), *found)
 
@@ -148,6 +147,12 @@ class SceneMaker:
     clouds: float
     labelled: float
     seed: int
+
+    missing: ClassVar[int] = 0  # code of pixels without a label, or under clouds
+    pixel: ClassVar[float] = 10.0  # metres of a pixel's side
+    waves: ClassVar[int] = 12  # plane waves that a smooth field is the sum of
+    wavelengths: ClassVar[tuple[float, float]] = (60.0, 240.0)  # the shortest and the longest, in pixels
+    plot: ClassVar[int] = 4  # pixels of the side of a plot that is labelled as a whole
 
     def random(self, *key: int) -> np.random.Generator:
         """Return the random generator for one purpose, named by ``key``."""
@@ -175,9 +180,9 @@ class SceneMaker:
 
     def labels(self, lines: Array) -> NDArray[np.uint8]:
         """Return the classes of the pixels of some lines that lie in labelled plots, else 0, (n, width)."""
-        plots = (lines // PLOT)[:, None] * -(-self.width // PLOT) + np.arange(self.width) // PLOT
+        plots = (lines // self.plot)[:, None] * -(-self.width // self.plot) + np.arange(self.width) // self.plot
         chosen = uniforms_of(plots, self.seed) < self.labelled
-        return np.where(chosen, self.truth(lines), MISSING).astype(np.uint8)
+        return np.where(chosen, self.truth(lines), self.missing).astype(np.uint8)
 
     def features(self, lines: Array) -> NDArray[np.float32]:
         """Return the features of the pixels of some lines, (times, bands, n, width)."""
@@ -209,7 +214,7 @@ class SceneMaker:
             scores = (-0.5 / self.noise**2) * distance.reshape(self.classes, self.classes, self.width)
             with np.errstate(invalid="ignore"):
                 likely = logsumexp(scores, axis=1, b=share[:, :, None])
-            found[i] = np.where(np.isnan(X).any(axis=0), MISSING, 1 + likely.argmax(axis=0))
+            found[i] = np.where(np.isnan(X).any(axis=0), self.missing, 1 + likely.argmax(axis=0))
         return found
 
     def _field(self, lines: Array, *key: int) -> Array:
@@ -219,9 +224,8 @@ class SceneMaker:
         pixel, so that all of them are one product of matrices.
         """
         random = self.random(*key)
-        shortest, longest = WAVELENGTHS
-        frequency = 2 * np.pi / random.uniform(shortest, longest, WAVES)
-        direction, phase = 2 * np.pi * random.random((2, WAVES))
+        frequency = 2 * np.pi / random.uniform(*self.wavelengths, self.waves)
+        direction, phase = 2 * np.pi * random.random((2, self.waves))
         down = np.exp(1j * (np.outer(lines, frequency * np.sin(direction)) + phase))
         along = np.exp(1j * np.outer(frequency * np.cos(direction), np.arange(self.width)))
-        return math.sqrt(2 / WAVES) * (down @ along).real
+        return math.sqrt(2 / self.waves) * (down @ along).real

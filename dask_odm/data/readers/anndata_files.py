@@ -16,13 +16,14 @@ import zarr
 from scipy.sparse import csr_array
 
 from dask_odm.data.readers.sources import LABEL_NAMES, Reading, choose_columns
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, label_values, require_matrix, weight_values
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.storage import storage_of
 from dask_odm.data.store.layout import ROOT
 from dask_odm.data.store.manifest import read_document
 from dask_odm.errors import InputError, StoreError
 
-_ENTRY_BYTES = 12  # of a float64 and its column
+_ENTRY_BYTES = np.dtype(np.float64).itemsize + np.dtype(np.int32).itemsize  # of a number and its column
 
 
 def is_anndata(path: str) -> bool:

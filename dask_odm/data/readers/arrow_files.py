@@ -21,7 +21,8 @@ from pyarrow import parquet, types
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
-from dask_odm.data.readers.tables import Batch, TableSource, in_memory, label_values, refuse_kinds, table_of
+from dask_odm.data.readers.table_source import Batch, TableSource, in_memory, table_of
+from dask_odm.data.readers.tables import label_values, refuse_kinds
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 

@@ -23,7 +23,8 @@ import pandas as pd
 from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
-from dask_odm.data.readers.tables import Batch, PandasTable, TableSource
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -69,7 +70,6 @@ class CsvSource(TableSource):
         self._folders = FolderColumns(paths, known)
         columns = _find_columns(opening, [*known, *self._folders.names], self._header, reading)
         self._decimal = "," if opening.has_decimal_commas(set(columns.dropped), header=self._header) else "."
-        self._with_gaps = False  # a missing value was met; until then fields are not compared with its spellings
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
 
     def _read_all(self) -> Iterator[Batch]:
@@ -133,13 +133,8 @@ class CsvSource(TableSource):
         types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(self._count)}
         words = {i: _SPELLINGS for i in range(self._count) if i not in columns.texts}
         try:
-            if not self._with_gaps:
-                with suppress(*_UNREADABLE):
-                    return self._table(text, dtype=types, na_filter=False)
             with suppress(*_UNREADABLE):
-                frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
-                self._with_gaps = True
-                return frame
+                return self._table(text, dtype=types, keep_default_na=False, na_values=words)
             return self._read_words(text)
         except _UNREADABLE as error:
             raise self._explain(text, error) from error
@@ -192,7 +187,7 @@ class CsvSource(TableSource):
         return InputError(f"{text.path}, from line {text.first_line}: not CSV ({error}).")
 
     def _complaint(self, fields: list[str], most: int = 3) -> str | None:
-        """Return what is wrong with a line, by ``most`` of its columns that are not numbers."""
+        """Return what is wrong with a line, naming at most ``most`` columns that are not numbers; None if all are."""
         columns = self._columns
         if len(fields) != self._count:
             return f"{len(fields)} fields, but there are {self._count} columns."

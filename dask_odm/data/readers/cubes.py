@@ -12,7 +12,8 @@ from dask_odm.data.cubes.cube import cube_of
 from dask_odm.data.cubes.reading import LabelledCube, LabelledRows
 from dask_odm.data.cubes.sampling import rows_per_class, share_of_rows
 from dask_odm.data.readers.sources import Columns, Reading, computed
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import ArrayTable
 
 
 def cube_source(X: xr.DataArray | xr.Dataset, y: Any, reading: Reading) -> TableSource:

@@ -20,14 +20,8 @@ from dask_odm.data.readers.file_formats import FORMATS, titles, with_option
 from dask_odm.data.readers.lines import COMPRESSIONS, ZIP, PipedText, first_bytes, first_line, names_in_zip
 from dask_odm.data.readers.partitions import FoundFile, is_partition
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, is_of
-from dask_odm.data.readers.tables import (
-    ArrayTable,
-    Batch,
-    TableSource,
-    held_source,
-    is_arrow_frame,
-    refuse_unreadable_frame,
-)
+from dask_odm.data.readers.table_source import Batch, TableSource, held_source
+from dask_odm.data.readers.tables import ArrayTable, is_arrow_frame, refuse_unreadable_frame
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
 from dask_odm.data.store.manifest import other_zarr
@@ -178,7 +172,7 @@ def weighted_counts(counts: Store, recipe: TextRecipe, **options: Any) -> TableS
 
 
 def _rows_of_store(store: Store, reading: Reading, made: Callable[[Any], Any]) -> TableSource:
-    """Return what is ``made`` of the rows of a store, with its labels, weights and coordinates, as a source."""
+    """Return a store's rows as a source, each block as ``made`` returns it, with labels, weights and coordinates."""
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
     labelled = reading.label is not False and store.y_kind is not None

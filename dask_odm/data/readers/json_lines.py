@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe, shown
-from dask_odm.data.readers.tables import Batch, TableSource
+from dask_odm.data.readers.table_source import Batch, TableSource
 from dask_odm.errors import InputError
 
 _BLANK = b" \t\r\n"

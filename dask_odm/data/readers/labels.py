@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 
 MAX_LABELS = np.iinfo(np.int16).max
-MAX_REAL_CLASSES = 100  # more different numbers, some not whole, are real targets
 TARGETS = ("auto", "classes", "real")
 # numbers without leading zeros, which codes have; longer ones may be too long for Python
 _WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]{0,39})")
@@ -34,6 +33,8 @@ class LabelEncoder:
     (numbers, kept as they are) or ``auto``: classes, until there are more than 100 different labels, all of them
     numbers and some not whole; then they are real, from the first row on. ``is_real`` says what is known so far.
     """
+
+    most_real_classes: ClassVar[int] = 100  # more different numbers, some not whole, are real targets
 
     def __init__(self, *, text: bool, target: str = "classes") -> None:
         if target not in TARGETS:
@@ -91,7 +92,7 @@ class LabelEncoder:
                 return False
             self.values.append(number)
             self._all_whole = self._all_whole and number.is_integer()
-        self.is_real = len(self._codes) > MAX_REAL_CLASSES and not self._all_whole
+        self.is_real = len(self._codes) > self.most_real_classes and not self._all_whole
         return self.is_real
 
     def _real(self, labels: npt.NDArray[Any], place: Callable[[int], str]) -> npt.NDArray[np.float64]:

@@ -18,17 +18,8 @@ import zarr
 
 from dask_odm.data.cubes.tables import oriented, sample_dimension
 from dask_odm.data.readers.sources import Reading, computed
-from dask_odm.data.readers.tables import (
-    ArrayTable,
-    Batch,
-    PandasTable,
-    Table,
-    TableSource,
-    label_values,
-    require_matrix,
-    table_of,
-    weight_values,
-)
+from dask_odm.data.readers.table_source import Batch, TableSource, table_of
+from dask_odm.data.readers.tables import ArrayTable, PandasTable, Table, label_values, require_matrix, weight_values
 from dask_odm.errors import InputError
 
 
@@ -158,7 +149,7 @@ class _Column:
             self._count += len(self._held[-1])
 
     def take(self, rows: int) -> npt.NDArray[Any] | None:
-        """Return so many rows that follow, or all if they are fewer."""
+        """Return the next ``rows`` rows, or all that are left."""
         if not self._exists:
             return None
         while self._count < rows and self._parts:
@@ -170,7 +161,7 @@ class _Column:
         return held[0][:rows]
 
     def require(self, where: str, what: str, rows: int) -> None:
-        """Raise InputError unless all rows were taken, of which there are so many."""
+        """Raise InputError unless ``rows`` rows were taken and none is left."""
         if self._exists:
             left = self._count + sum(len(computed(part)[0]) for part in self._parts)
             if left or self._taken != rows:

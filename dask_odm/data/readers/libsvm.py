@@ -18,7 +18,8 @@ from dask.utils import format_bytes
 from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.readers.lines import PipedText, TextBlock, blocks_of_files, file_size, is_far_more, is_number
 from dask_odm.data.readers.sources import MAX_FEATURES, Columns, Reading, describe, narrow, not_finite, shown
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import ArrayTable
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
 

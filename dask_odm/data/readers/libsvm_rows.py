@@ -15,7 +15,6 @@ from dask_odm.linalg.jit import compiled_in_order, frozen
 from dask_odm.typing import Array
 
 _POWERS = 10.0 ** np.arange(23)  # the powers of ten that float64 has exactly
-_MOST_DIGITS = 18  # any number of so many digits fits int64
 
 
 def parse_rows(text: bytes, n_features: int) -> tuple[Any, Array] | None:
@@ -176,7 +175,8 @@ def _number(text: Array, at: int) -> tuple[int, float, bool]:
             at += 1
         found = found if at > start else 0
         power += -exponent if below else exponent
-    exact = 0 < found <= _MOST_DIGITS and digits <= 1 << 53 and -23 < power < 23 and _ends_word(text[at])
+    # any number of 18 digits fits int64
+    exact = 0 < found <= 18 and digits <= 1 << 53 and -23 < power < 23 and _ends_word(text[at])
     while not _ends_word(text[at]):
         at += 1
     if not exact:

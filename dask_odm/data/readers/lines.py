@@ -25,7 +25,7 @@ from dask_odm.errors import DaskODMError, InputError
 
 LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
 ZIP = b"PK\x03\x04"  # first bytes of a zip archive
-_LOOK = 512  # bytes of the beginning that tell how a file is packed: the header of a tar archive
+_LOOK = tarfile.BLOCKSIZE  # bytes of the beginning that tell how a file is packed: the header of a tar archive
 _FIRST_LINE = 1 << 16  # bytes of the beginning that are looked at for what ends lines, and for the first ones
 
 
@@ -138,7 +138,7 @@ class PipedText(str):
     pipe: _Pipe
 
     def __new__(cls, stream: IO[bytes], name: str = "standard input") -> PipedText:
-        """Make the name, and keep its stream."""
+        """Make a path of this ``name`` that carries its stream."""
         piped = super().__new__(cls, name)
         piped.pipe = _Pipe(stream)
         return piped

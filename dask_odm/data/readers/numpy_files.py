@@ -25,7 +25,8 @@ import numpy.typing as npt
 
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.sources import Reading, choose_columns, describe
-from dask_odm.data.readers.tables import ArrayTable, Batch, TableSource, label_values, require_matrix, weight_values
+from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.tables import ArrayTable, label_values, require_matrix, weight_values
 from dask_odm.data.storage.files import open_whole, read_array_header
 from dask_odm.data.storage.locations import is_address
 from dask_odm.errors import InputError

@@ -72,7 +72,7 @@ class FolderColumns:
 
 
 class _WithFolders:
-    """`Table` of rows of one file, with columns of one value each from number ``begin`` on."""
+    """`Table` of rows of one file, with columns that its folders tell, one value each, from number ``begin`` on."""
 
     csr = None
 

@@ -8,24 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from dask.base import compute, get_scheduler, is_dask_collection
 
+from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
 from dask_odm.printing import printable, quoted
 
-BLOCK_BYTES = 8_000_000
+BLOCK_BYTES = STORE_CHUNK_BYTES // 2
 MAX_FEATURES = 10_000_000
-HASH_SIZE = 1 << 20  # features to which the words of texts are hashed by default, as in scikit-learn
-# Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian, if at
-# most this share of them is not zero: a dense store of float32 then takes ten times the bytes. With fewer features,
-# rows are as well served by the kernels that learn from dense stores alone.
-SPARSE_FEATURES = 2048
-SPARSE_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -48,6 +43,12 @@ class Reading:
     # column of texts, whose words become counted features; with a recipe they are weighted, too
     text: str | int | TextRecipe | None = None
 
+    # Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian,
+    # if at most this share of them is not zero: a dense store of float32 then takes ten times the bytes. With fewer
+    # features, rows are as well served by the kernels that learn from dense stores alone.
+    sparse_features: ClassVar[int] = 2048
+    sparse_share: ClassVar[float] = 0.05
+
     @property
     def text_column(self) -> str | int | None:
         """The column of texts."""
@@ -58,7 +59,7 @@ class Reading:
         """Number of features to which the words of texts are hashed."""
         if isinstance(self.text, TextRecipe):
             return self.text.n_features
-        return HASH_SIZE if self.n_features is None else self.n_features
+        return 1 << 20 if self.n_features is None else self.n_features  # as many by default as in scikit-learn
 
     @property
     def draws(self) -> str | None:
@@ -74,7 +75,7 @@ class Reading:
         if self.sparse is not None or X is None:
             return bool(self.sparse)
         rows, features = X.shape
-        return bool(features > SPARSE_FEATURES and X.nnz <= SPARSE_SHARE * rows * features)
+        return bool(features > self.sparse_features and X.nnz <= self.sparse_share * rows * features)
 
 
 @dataclass(frozen=True, eq=False)

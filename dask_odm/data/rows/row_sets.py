@@ -90,7 +90,7 @@ class RowSet:
 
 
 def merged_span(sets: Sequence[RowSet]) -> tuple[int, int] | None:
-    """Return first and last of consecutive partitions if ``sets``, in their order, are all of their rows, else None."""
+    """Return the first and last of consecutive partitions whose rows are those of ``sets``, in order; else None."""
     spans = [rows.span for rows in sets if rows.span is not None]
     if not spans or len(spans) < len(sets) or any(a[1] != b[0] for a, b in pairwise(spans)):
         return None

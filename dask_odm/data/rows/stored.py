@@ -1,33 +1,26 @@
-"""Rows in the order of their partitions on disk, after a single shuffle in bounded memory.
+"""Rows in the order of their partitions on disk, dense or sparse, in checksummed pieces.
 
-The shuffle takes the assignment of rows to partitions as a function. It consists of idempotent tasks over chunks:
-`count_groups` (or `count_kept` if there is only one group), then `scatter`, then `seal`. The destination of every row
-is known before any row is moved, so a task may run twice, or on another worker, without harm. `scatter` returns the sum
-of all words that it wrote, and `seal` raises unless it finds the same sum: on some network file systems, workers
-that write one file at the same time undo each other's writes.
+`StoredPartitions` are made by a single shuffle (`dask_odm.data.rows.dealing`), and read here.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BufferedRandom
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from dask_odm.data.rows.memory import MemoryPartitions, held_if_small
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.targets import Targets
-from dask_odm.data.storage.files import WholeFile, load_array, make_folders, reserve, save_array
-from dask_odm.data.store.layout import CHECKSUM_BYTES, ArrayLayout, crc32c
-from dask_odm.data.store.sealed import ChunkFile
+from dask_odm.data.storage.files import open_whole
+from dask_odm.data.store.layout import CHECKSUM_BYTES, crc32c
+from dask_odm.data.store.sealed import CACHE_LINE, room_for
 from dask_odm.data.store.statistics import EntryStatistics, StatisticsAccumulator
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.errors import StoreError
@@ -35,17 +28,30 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.typing import Array
 
-PARTITION_CHUNK_BYTES = 4 << 20  # fewer than a store's: solvers read panels that begin and end within chunks
-_COLUMNS = {"weight": "float64", "row": "int64"}
+PIECE_BYTES = 4 << 20  # fewer than a store's chunk has: solvers read panels that begin and end within pieces
+COLUMNS = ("weight", "row", "y")  # beside X in a piece, in this order
+
+
+def sealed(arrays: Iterable[Array]) -> bytes:
+    """Return arrays as bytes that end in a checksum, and fill whole lines of the cache."""
+    data = b"".join(np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)
+    data += bytes(_sealed_nbytes(len(data)) - CHECKSUM_BYTES - len(data))
+    return data + crc32c(data).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def _sealed_nbytes(nbytes: int) -> int:
+    """Return the bytes of `sealed` arrays of so many."""
+    return -(-(nbytes + CHECKSUM_BYTES) // CACHE_LINE) * CACHE_LINE
 
 
 @dataclass(frozen=True)
 class StoredPartitions:
-    """Partitions in a scratch folder, in plain checksummed chunks. Each chunk belongs to one partition only.
+    """Partitions in a scratch folder, in pieces that belong to one partition each.
 
-    ``type_name`` is float32 or float64. ``counts`` are the rows of each partition, and ``chunk_rows`` those of a chunk;
-    the last chunk of a partition is padded with zeros. ``y_type`` is int8 for two classes, int32 for more codes and
-    float64 for real values.
+    A piece is a file of ``chunk_rows`` rows, the last one of a partition of fewer: first their weights, numbers and y,
+    then the rows. ``type_name`` is float32 or float64. ``counts`` are the rows of each partition. ``y_type`` is int8
+    for two classes, int32 for more codes and float64 for real values. Sparse rows have at most ``most_entries`` entries
+    a piece, which are known once rows were dealt; it is None for dense ones.
     """
 
     path: str
@@ -54,6 +60,7 @@ class StoredPartitions:
     counts: tuple[int, ...]
     chunk_rows: int
     y_type: str = "int8"
+    most_entries: int | None = None
 
     @classmethod
     def plan(
@@ -61,10 +68,17 @@ class StoredPartitions:
     ) -> StoredPartitions:
         """Plan partitions for the rows of a store, in its dtype or in ``dtype``, with y in ``y_type``."""
         kind = store.dtype if dtype is None else np.dtype(dtype)
-        rows = max(1, min(PARTITION_CHUNK_BYTES // (store.features * kind.itemsize), max(counts)))
-        return cls(path, store.features, kind.name, counts, rows, y_type)
+        entries = store.layout.entries
+        row = store.features * kind.itemsize
+        if entries is not None:
+            row = 24 + entries.total * (kind.itemsize + 4) // store.rows
+        rows = max(1, min(PIECE_BYTES // row, max(counts)))
+        return cls(path, store.features, kind.name, counts, rows, y_type, None if entries is None else 0)
 
-    is_sparse: ClassVar[bool] = False  # whether rows are read as CSR arrays
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are read as CSR arrays."""
+        return self.most_entries is not None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -72,62 +86,97 @@ class StoredPartitions:
 
     @cached_property
     def chunks_each(self) -> int:
-        """Number of chunks reserved for every partition."""
+        """Number of pieces that the largest partition has; numbers of pieces are kept free for the others."""
         return -(-max(self.counts) // self.chunk_rows)
 
     @property
-    def reading_bytes(self) -> int:
-        """Bytes that a thread holds besides the rows it asked for: its chunk, raw and scaled."""
-        return 2 * self.array("X").chunk_nbytes
+    def piece_nbytes(self) -> int:
+        """Bytes of the largest piece."""
+        rows = self.chunk_rows
+        return self._columns_nbytes(rows, COLUMNS) + self._rows_nbytes(rows, self.most_entries or 0)
 
-    def array(self, name: str) -> ArrayLayout:
-        """Return the layout of ``X``, ``y``, ``weight`` or ``row``."""
-        total = len(self.counts) * self.chunks_each * self.chunk_rows
-        if name == "X":
-            shape = (total, self.features)
-            chunks = (self.chunk_rows, self.features)
-            return ArrayLayout("X", shape, chunks, self.type_name, ("sample", "feature"))
-        dtype = self.y_type if name == "y" else _COLUMNS[name]
-        return ArrayLayout(name, (total,), (self.chunk_rows,), dtype, ("sample",))
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes that a thread holds besides the rows it asked for: a piece, raw and scaled."""
+        return 2 * self.piece_nbytes
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield number and rows of every chunk of partitions ``first:last``, in order."""
+        """Yield number and rows of every piece of partitions ``first:last``, in order."""
         for k in range(first, last):
             for c in range(-(-self.counts[k] // self.chunk_rows)):
                 yield k * self.chunks_each + c, min(self.chunk_rows, self.counts[k] - c * self.chunk_rows)
 
-    def column(self, name: str, first: int, last: int) -> Array:
-        """Return ``y``, ``weight`` or ``row`` of partitions ``first:last``."""
-        layout = self.array(name)
-        parts = [ChunkFile(self.path, layout, i).numbers()[:rows] for i, rows in self.pieces(first, last)]
-        return np.concatenate(parts) if parts else np.empty(0, layout.dtype)
+    def piece_key(self, i: int) -> str:
+        """Return the file of piece ``i`` below the folder."""
+        return f"pieces/{i}"
+
+    def type_of(self, name: str) -> str:
+        """Return the type of a column: ``y``, ``weight``, ``row``, or the ``place`` of a row in its piece."""
+        return {"y": self.y_type, "weight": "float64"}.get(name, "int64")
+
+    def packed(self, X: Any, columns: Iterable[Array]) -> bytes:
+        """Return rows and their columns as the bytes of a piece."""
+        rows = (X.indptr.astype(np.int64), X.data, X.indices.astype(np.int32)) if self.is_sparse else (X,)
+        return sealed(columns) + sealed(rows)
+
+    def unpacked(self, data: Array, count: int, names: Sequence[str], what: str) -> tuple[Any, dict[str, Array]]:
+        """Return ``count`` rows and their columns as views of what `packed` made; StoreError if that is damaged."""
+        cut = self._columns_nbytes(count, names)
+        return self._rows(data[cut:], count, what), self._columns(data[:cut], count, names, what)
+
+    def damage(self, what: str) -> StoreError:
+        """Return an error that says that ``what`` is damaged."""
+        return StoreError(
+            f"scratch folder '{self.path}': {what} is damaged. Choose a sound disk (temporary-directory)."
+        )
+
+    def read_piece(self, i: int, count: int, buffer: Array | None = None) -> tuple[Any, dict[str, Array]]:
+        """Read the rows of piece ``i``, into ``buffer`` if that is given, and its columns, and check them."""
+        with open_whole(os.path.join(self.path, self.piece_key(i))) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = room_for(size) if buffer is None or len(buffer) < size else buffer[:size]
+            file.readinto(data.data)
+        return self.unpacked(data, count, COLUMNS, f"piece {i}")
+
+    def columns(self, first: int, last: int) -> dict[str, Array]:
+        """Return ``y``, ``weight`` and ``row`` of partitions ``first:last``."""
+        found: list[dict[str, Array]] = [{name: np.empty(0, self.type_of(name)) for name in COLUMNS}]
+        for i, count in self.pieces(first, last):
+            with open_whole(os.path.join(self.path, self.piece_key(i))) as file:
+                data = np.frombuffer(file.read(self._columns_nbytes(count, COLUMNS)), np.uint8)
+            found.append(self._columns(data, count, COLUMNS, f"piece {i}"))
+        return {name: np.concatenate([each[name] for each in found]) for name in COLUMNS}
 
     def labels(self, first: int, last: int) -> tuple[Array, Array]:
-        return self.column("y", first, last).astype(np.float64), self.column("weight", first, last)
+        found = self.columns(first, last)
+        return found["y"].astype(np.float64), found["weight"]
 
     def row_numbers(self, first: int, last: int) -> Array:
-        return self.column("row", first, last)
+        return self.columns(first, last)["row"]
 
     def reader(
         self, k: int, scaling: Scaling | StoredScaling | None
-    ) -> Callable[[tuple[int, int]], tuple[Array, Array, Array]]:
+    ) -> Callable[[tuple[int, int]], tuple[Any, Array, Array]]:
         """Return a function that reads one of the `pieces` of partition ``k``: rows, labels and weights.
 
-        All are read into the same memory. Without scaling, rows are raw.
+        All are read into the same memory. Without scaling, rows are raw. Sparse rows are multiplied by the factors of
+        the ``scaling``, and never shifted.
         """
-        rows = StoredRows(self, k, k + 1, scaling)
+        buffer = room_for(self.piece_nbytes)
+        scaled = None if scaling is None or self.is_sparse else np.empty((self.chunk_rows, self.features), self.dtype)
 
-        def read(piece: tuple[int, int]) -> tuple[Array, Array, Array]:
-            number, count = piece
-            X = rows.chunk(number, count)
-            arrays = (self.array(name) for name in ("y", "weight"))
-            y, weight = (ChunkFile(self.path, array, number).numbers()[:count] for array in arrays)
-            return X, y.astype(np.float64), weight
+        def read(piece: tuple[int, int]) -> tuple[Any, Array, Array]:
+            X, columns = self.read_piece(*piece, buffer)
+            if scaling is not None and scaled is not None:
+                X = scaling(X, scaled[: len(X)])
+            elif scaling is not None:
+                X.data *= scaling.factor[X.indices]
+            return X, columns["y"].astype(np.float64), columns["weight"]
 
         return read
 
     def blocks(self, k: int, scaling: Scaling | StoredScaling | None) -> Iterator[tuple[Any, Array, Array]]:
-        """Yield the rows of partition ``k`` chunk by chunk, as `MemoryPartitions.blocks`."""
+        """Yield the rows of partition ``k`` piece by piece, as `MemoryPartitions.blocks`."""
         yield from map(self.reader(k, scaling), self.pieces(k, k + 1))
 
     def rows(self, first: int, last: int, scaling: Scaling | StoredScaling, memory: int) -> tuple[Rows, int]:
@@ -140,9 +189,54 @@ class StoredPartitions:
 
     def remove(self, k: int) -> None:
         """Remove the rows of partition ``k`` from the disk, which nobody will read again."""
-        for name in ("X", "y", *_COLUMNS):
-            for i, _ in self.pieces(k, k + 1):
-                os.remove(os.path.join(self.path, self.array(name).chunk_key(i)))
+        for i, _ in self.pieces(k, k + 1):
+            os.remove(os.path.join(self.path, self.piece_key(i)))
+
+    def _columns_nbytes(self, rows: int, names: Sequence[str]) -> int:
+        return _sealed_nbytes(rows * sum(np.dtype(self.type_of(name)).itemsize for name in names))
+
+    def _rows_nbytes(self, rows: int, entries: int) -> int:
+        dense = rows * self.features * self.dtype.itemsize
+        return _sealed_nbytes(8 * (rows + 1) + (self.dtype.itemsize + 4) * entries if self.is_sparse else dense)
+
+    def _columns(self, data: Array, count: int, names: Sequence[str], what: str) -> dict[str, Array]:
+        self._require_sound(data, self._columns_nbytes(count, names), what)
+        types = [self.type_of(name) for name in names]
+        return dict(zip(names, _arrays(data, types, [count] * len(names)), strict=True))
+
+    def _rows(self, data: Array, count: int, what: str) -> Any:
+        if not self.is_sparse:
+            self._require_sound(data, self._rows_nbytes(count, 0), what)
+            (values,) = _arrays(data, [self.type_name], [count * self.features])
+            return values.reshape(count, self.features)
+        self._require_sound(data, max(len(data), self._rows_nbytes(count, 0)), what)
+        (bounds,) = _arrays(data, ["int64"], [count + 1])
+        entries = int(bounds[-1])
+        if len(data) != self._rows_nbytes(count, entries):
+            raise self.damage(what)
+        values, columns = _arrays(data[bounds.nbytes :], [self.type_name, "int32"], [entries, entries])
+        X = csr_array((count, self.features), dtype=self.dtype)
+        # given to its constructor, they would be copied, and widened to the type of the bounds
+        X.data, X.indices, X.indptr = values, columns, bounds.astype(np.int32)
+        X.has_canonical_format = True
+        return X
+
+    def _require_sound(self, data: Array, size: int, what: str) -> None:
+        """Raise StoreError unless what `sealed` made has this size and its checksum."""
+        end = data[-CHECKSUM_BYTES:].tobytes()
+        if len(data) != size or crc32c(data[:-CHECKSUM_BYTES]) != int.from_bytes(end, "little"):
+            raise self.damage(what)
+
+
+def _arrays(data: Array, types: Sequence[str], counts: Sequence[int]) -> list[Array]:
+    """Return consecutive arrays as views of ``data``."""
+    found = []
+    at = 0
+    for dtype, count in zip(types, counts, strict=True):
+        stop = at + count * np.dtype(dtype).itemsize
+        found.append(data[at:stop].view(dtype))
+        at = stop
+    return found
 
 
 Partitions = MemoryPartitions | StoredPartitions
@@ -182,16 +276,13 @@ class StoredRows:
     def chunk(self, number: int, count: int) -> Array:
         """Return the ``count`` rows of a chunk, valid until this thread asks for another."""
         local = self._local
-        layout = self.partitions.array("X")
-        if not hasattr(local, "number"):
-            # buffers that serve every chunk: freshly mapped memory is slow, and the allocator would hold on to it
-            local.raw = np.empty(layout.chunk_nbytes + CHECKSUM_BYTES, np.uint8)
-            local.scaled = None if self.scaling is None else np.empty(layout.chunks, layout.dtype)
+        if not hasattr(local, "read"):
+            # buffers that serve every piece: freshly mapped memory is slow, and the allocator would hold on to it
+            local.read = self.partitions.reader(self.first, self.scaling)
             local.number = -1
         if local.number != number:
             local.number = -1  # until it is read
-            X = ChunkFile(self.partitions.path, layout, number).numbers(local.raw)[:count]
-            local.X = X if self.scaling is None else self.scaling(X, local.scaled[:count])
+            local.X = local.read((number, count))[0]
             local.number = number
         chunk: Array = local.X
         return chunk
@@ -210,15 +301,6 @@ class StoredRows:
         return out
 
 
-def chunk_statistics(store: Store, targets: Targets, chunk: int) -> StatisticsAccumulator:
-    """Return statistics of the rows of a chunk that are kept, weighted by the store's weights."""
-    block = store.read(chunk)
-    keep = np.flatnonzero(targets(block)[0])
-    gathered = StatisticsAccumulator(store.features)
-    gathered.update(block.X[keep], None if block.weight is None else block.weight[keep])
-    return gathered
-
-
 def kept_rows(targets: Targets, block: StoreBlock) -> tuple[Array, Array]:
     """Return the mask of the rows of a block that are kept, and their weights: columns of a pass."""
     return targets(block)[0], np.empty(0) if block.weight is None else block.weight
@@ -226,13 +308,14 @@ def kept_rows(targets: Targets, block: StoreBlock) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class KeptStatistics:
-    """Statistics of sparse rows that are kept, weighted by the store's weights: a query for a pass."""
+    """Statistics of the rows of a store that are kept, weighted by the store's weights: a query for a pass."""
 
     features: int
+    is_sparse: bool
 
-    def gather(self, blocks: Iterable[RowBlock]) -> EntryStatistics:
+    def gather(self, blocks: Iterable[RowBlock]) -> EntryStatistics | StatisticsAccumulator:
         """Return the statistics of the blocks."""
-        gathered = EntryStatistics(self.features)
+        gathered = EntryStatistics(self.features) if self.is_sparse else StatisticsAccumulator(self.features)
         for block in blocks:
             X = block.X if block.y.all() else block.X[block.y]
             gathered.update(X, block.weight[block.y] if block.weight.size else None)
@@ -247,22 +330,6 @@ def sample_chunk(store: Store, targets: Targets, count: int, seed: int, chunk: i
     return block.X[np.sort(rng.choice(keep, min(count, len(keep)), replace=False))].copy()
 
 
-def count_groups(
-    store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
-) -> Array:
-    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``."""
-    block = store.read(chunk)
-    keep, _, _ = targets(block)
-    groups = np.where(keep, group_of(block), -1).astype(np.int32)
-    save_array(_groups_path(folder, chunk), groups)
-    return np.bincount(groups[groups >= 0], minlength=n_groups)
-
-
-def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
-    """Count the rows of a chunk that are kept, (1,), as for a single group. Features are not read."""
-    return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
-
-
 def distinct_values(store: Store, targets: Targets, feature: int, chunk: int) -> Array:
     """Return the distinct values of a feature among the kept rows of a chunk, ascending."""
     block = store.read(chunk)
@@ -273,101 +340,3 @@ def column_of(X: Any, feature: int) -> Array:
     """Return a column (n,) of dense or CSR rows."""
     column: Array = X[:, [feature]].toarray().ravel() if issparse(X) else X[:, feature]
     return column
-
-
-def _groups_path(folder: str, chunk: int) -> str:
-    return os.path.join(folder, f"groups-{chunk}.npy")
-
-
-def groups_of_chunk(folder: str, chunk: int, keep: Array, before: Array) -> Array:
-    """Return the group of each row of a chunk, −1 if it is dropped: as `count_groups` saved it, or the only one."""
-    return load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
-
-
-def scatter(
-    store: Store,
-    targets: Targets,
-    partitions: StoredPartitions,
-    folder: str,
-    assign: Callable[[Array, Array], tuple[Array, Array]],
-    chunk: int,
-    before: Array,
-) -> Array:
-    """Write the rows of a chunk to their places, and return the sum of the written words per partition, for `seal`.
-
-    ``assign(groups, before)`` returns partition and place of each row, given the rows' groups and how many rows of each
-    group earlier chunks have; those of this chunk are added. With a single group, `count_groups` need not have run.
-    """
-    block = store.read(chunk)
-    keep, y, weight = targets(block)
-    groups = groups_of_chunk(folder, chunk, keep, before)
-    kept = np.flatnonzero(groups >= 0)
-    partition, place = assign(groups[kept], before)
-    before += np.bincount(groups[kept], minlength=len(before))
-    target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
-    order = np.argsort(target, kind="stable")
-    rows = kept[order]
-    place = place[order] % partitions.chunk_rows
-    target = target[order]
-    columns = {"X": block.X, "y": y, "weight": weight, "row": block.first + np.arange(len(y))}
-    starts = np.flatnonzero(np.diff(target, prepend=-1))
-    sums = np.zeros(len(partitions.counts), np.uint32)
-    for start, stop in pairwise([*starts.tolist(), len(rows)]):
-        i = int(target[start])
-        for name, values in columns.items():
-            written = values[rows[start:stop]].astype(partitions.array(name).dtype, copy=False)
-            _place_rows(partitions, name, i, place[start:stop], written)
-            sums[[i // partitions.chunks_each]] += word_sum(written)  # an array wraps without a warning
-    return sums
-
-
-def seal(partitions: StoredPartitions, k: int, expected: int) -> int:
-    """Append checksums to the chunks of partition ``k``, so that later damage is found, and return its number of rows.
-
-    Raises StoreError if the words in the partition do not add up to ``expected``, the sum that `scatter` tasks wrote.
-    """
-    found = np.zeros(1, np.uint32)
-    for name in ("X", "y", *_COLUMNS):
-        layout = partitions.array(name)
-        for i, _ in partitions.pieces(k, k + 1):
-            with _opened(partitions, layout, i) as file:
-                data = np.frombuffer(file.read(layout.chunk_nbytes), np.uint8)
-                file.seek(layout.chunk_nbytes)
-                file.write(crc32c(data).to_bytes(CHECKSUM_BYTES, "little"))
-            if len(data) == layout.chunk_nbytes:
-                found += word_sum(data.view(layout.dtype))
-    if int(found[0]) != expected:
-        raise StoreError(
-            f"scratch folder '{partitions.path}': rows of partition {k} were lost while workers wrote them. Choose a "
-            "folder (Dask's temporary-directory) on a file system that shows every worker what the others write, "
-            "without a cache between."
-        )
-    return partitions.counts[k]
-
-
-def word_sum(values: Array) -> np.uint32:
-    """Return the sum, modulo 2³², of the 4-byte words of an array, or of its bytes if its items are single bytes."""
-    words = np.ascontiguousarray(values).ravel().view(np.uint8 if values.itemsize == 1 else np.uint32)
-    total: np.uint32 = np.add.reduce(words, dtype=np.uint32)
-    return total
-
-
-def _place_rows(partitions: StoredPartitions, name: str, i: int, places: Array, values: Array) -> None:
-    """Write ``values`` to ``places`` of chunk ``i``."""
-    layout = partitions.array(name)
-    with _opened(partitions, layout, i) as file:
-        size = layout.chunk_nbytes + CHECKSUM_BYTES
-        reserve(file.fileno(), size, alone=False)
-        with mmap.mmap(file.fileno(), size) as memory:
-            chunk = np.frombuffer(memory, layout.dtype, int(np.prod(layout.chunks))).reshape(layout.chunks)
-            chunk[places] = values
-            del chunk  # or the map cannot be closed
-
-
-def _opened(partitions: StoredPartitions, layout: ArrayLayout, i: int) -> Any:
-    key = layout.chunk_key(i)
-    try:
-        descriptor = os.open(os.path.join(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:  # the folder is not there yet
-        descriptor = os.open(make_folders(partitions.path, key), os.O_RDWR | os.O_CREAT, 0o644)
-    return BufferedRandom(WholeFile(descriptor, "r+b"))

@@ -144,7 +144,7 @@ class RealValues:
 
 @dataclass(frozen=True)
 class OneClass:
-    """Every row is positive, whatever the y of the store is, if there is one. Rows of weight zero are dropped."""
+    """Targets that are 1 for every row, whatever the y of the store, if it has one. Rows of weight zero are dropped."""
 
     keeps_all: ClassVar[bool] = True
     y_type: ClassVar[str] = "int8"
@@ -175,7 +175,7 @@ def drawn_rows(numbers: Array, count: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 def class_scales(counts: Array, count: int, least: int) -> Array:
-    """Return a factor of the `uniforms_of` rows for each class, by which the rows of smallest product are drawn.
+    """Return a factor for each class; the rows of smallest factor times `uniforms_of` are drawn.
 
     ``counts`` (classes,) are the rows of each class. Of the first ``count`` rows drawn, a class has about its share,
     but at least about ``least``, or all of its rows.

@@ -10,9 +10,11 @@ import errno
 import math
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BytesIO, FileIO
 from typing import IO, Any, TypeVar
+from uuid import uuid4
 
 import google_crc32c
 import numpy as np
@@ -97,33 +99,43 @@ def save_array(path: str, values: npt.NDArray[Any]) -> None:
     """Write a small array. A reader sees all of it or nothing, even if two workers write it at once."""
     written = BytesIO()
     np.save(written, values)  # np.save to a file would hide the system's reason, such as a full disk
-    _write(path, written.getbuffer())
+    with appearing(path) as file:
+        file.write(written.getbuffer())
 
 
 def save_bytes(path: str, data: bytes) -> None:
     """Write bytes, and their checksum, as `save_array` writes an array."""
-    _write(path, data, _checksum(data))
+    with appearing(path) as file:
+        file.write(data)
+        file.write(_checksum(data))
 
 
 def load_bytes(path: str) -> bytes:
     """Return the bytes of a file that `save_bytes` wrote; raise OSError if it is cut off or damaged."""
     with open_whole(path) as file:
         found = file.read()
-    if _checksum(found[:-4]) != found[-4:]:
+    data = found[:-4]
+    if _checksum(data) != found[-4:]:
         raise OSError(errno.EIO, "the file is damaged", path)
-    return found[:-4]
+    return data
 
 
 def _checksum(data: bytes) -> bytes:
     return int(google_crc32c.value(data)).to_bytes(4, "little")
 
 
-def _write(path: str, *parts: bytes | memoryview) -> None:
-    aside = f"{path}.{os.getpid()}.{threading.get_ident()}.new"
-    with open(aside, "wb") as file:
-        for part in parts:
-            file.write(part)
-    os.replace(aside, path)
+@contextmanager
+def appearing(path: str) -> Iterator[IO[bytes]]:
+    """Yield a new file, of which a reader sees all or nothing, even if two workers write it at once."""
+    aside = f"{path}.{uuid4().hex}"
+    try:
+        with open(aside, "wb") as file:
+            yield file
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(aside)
+        raise
 
 
 def map_array(path: str, *, writable: bool = False) -> np.memmap[Any, np.dtype[Any]]:
@@ -153,22 +165,18 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def reserve(descriptor: int, size: int, *, alone: bool = True) -> None:
-    """Reserve ``size`` bytes of a file on disk before it is mapped, since a full disk kills whoever writes to a map.
+def reserve(descriptor: int, size: int) -> None:
+    """Reserve ``size`` bytes of a file that nobody else has, since a full disk kills whoever writes to a map of it.
 
-    If the system cannot reserve, zeros are written, provided nobody else writes to the file (``alone``); otherwise the
-    file is only made long enough. Raises OSError (`FULL`) if there is no room; its text says how many bytes are needed
-    and free.
+    If the system cannot reserve, zeros are written. Raises OSError (`FULL`) if there is no room; its text says how many
+    bytes are needed and free.
     """
     found = os.fstat(descriptor)
     if found.st_size >= size and getattr(found, "st_blocks", 0) * 512 >= size:
         return
     free = os.fstatvfs(descriptor) if hasattr(os, "fstatvfs") else None
     try:
-        if not alone and found.st_size < size:
-            # ext4 (Linux 6.18) clears what posix_fallocate appends once others can see, map and write it
-            os.truncate(descriptor, size)
-        if not _allocated(descriptor, size) and alone:
+        if not _allocated(descriptor, size):
             _write_zeros(descriptor, size)
     except OSError as error:
         if error.errno not in FULL or free is None:

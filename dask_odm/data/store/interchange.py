@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 from scipy.sparse import csr_array
 
-from dask_odm.data.store.store import Store, read_block_array, read_coordinate
+from dask_odm.data.store.lazy_blocks import read_block_array, read_coordinate
+from dask_odm.data.store.store import Store
 from dask_odm.errors import StoreError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -29,7 +29,6 @@ from dask_odm.typing import Array
 
 STARTS = "starts"  # the column of sparse rows that says where the entries of each begin
 CHUNK_ENTRIES = STORE_CHUNK_BYTES // 16  # of a file, and of the rows of a chunk: 8 to 12 MB with their columns
-RUN_ROWS = 1 << 17  # most sparse rows of a chunk; their columns take 1 MB each
 
 
 class OpenRows(ABC):
@@ -48,11 +47,6 @@ class OpenRows(ABC):
         types = {name: "float64" if column.dtype.kind == "f" else "int32" for name, column in columns.items()}
         shapes = {name: (size, *column.shape[1:]) for name, column in columns.items()}
         self.columns: dict[str, Array] = {name: np.empty(shapes[name], kind) for name, kind in types.items()}
-
-    @property
-    def waiting(self) -> list[str]:
-        """Names of the columns that are put aside until all rows are known."""
-        return [name for name in ("y", "weight") if name in self.columns]
 
     @property
     def has_real_targets(self) -> bool:
@@ -91,6 +85,12 @@ class OpenRows(ABC):
     def _take(self, X: Any, rows: slice, room: slice) -> None:
         """Take ``rows`` of X to the places ``room``."""
 
+    def chunks(self, runs: Iterable[Mapping[str, Array]], rows: int) -> Iterator[dict[str, Array]]:
+        """Cut runs of columns into chunks of ``rows`` rows, the last one padded."""
+        for columns in runs:
+            for at in range(0, len(next(iter(columns.values()))), rows):
+                yield {name: _padded(column[at : at + rows], rows) for name, column in columns.items()}
+
     def _require_finite(self, values: Array) -> None:
         if not np.isfinite(values).all():
             raise InputError(f"X contains NaN, infinity or a value too large for {values.dtype}.")
@@ -111,16 +111,15 @@ class OpenChunk(OpenRows):
         with np.errstate(over="ignore"):
             np.copyto(self.X[room], X[rows], casting="same_kind" if X.dtype.kind == "f" else "unsafe")
 
-    def padded(self, rows: int) -> tuple[memoryview, dict[str, Array]]:
-        """Return the sealed bytes of the first ``rows`` rows of X, and their columns, the unused ones padded."""
+    def sealed(self, rows: int) -> memoryview:
+        """Return the sealed bytes of the first ``rows`` rows of X, the unused ones padded."""
         self._require_finite(self.X[: self.used])
         self.statistics.update(self.X[: self.used])
         self.X[self.used :] = np.nan
         nbytes = rows * self.X.strides[0]
         checksum = crc32c(self._bytes[:nbytes])
         self._bytes[nbytes : nbytes + CHECKSUM_BYTES] = np.frombuffer(checksum.to_bytes(4, "little"), np.uint8)
-        X = self._bytes[: nbytes + CHECKSUM_BYTES].data
-        return X, {name: _padded(column[: self.used], rows) for name, column in self.columns.items()}
+        return self._bytes[: nbytes + CHECKSUM_BYTES].data
 
 
 class OpenEntries(OpenRows):
@@ -130,6 +129,7 @@ class OpenEntries(OpenRows):
     entries more than the longest row.
     """
 
+    run_rows: ClassVar[int] = 1 << 17  # most sparse rows of a chunk; their columns take 1 MB each
     statistics: EntryStatistics
 
     def __init__(
@@ -142,7 +142,7 @@ class OpenEntries(OpenRows):
     ) -> None:
         if chunk_rows is not None and not 1 <= chunk_rows <= MAX_CHUNK_BYTES // 8:
             raise InputError(f"chunk_rows={chunk_rows} is not between 1 and {MAX_CHUNK_BYTES // 8} sparse rows.")
-        super().__init__(chunk_rows or RUN_ROWS, features, columns)
+        super().__init__(chunk_rows or self.run_rows, features, columns)
         self.columns[STARTS] = np.empty(self.size, np.int64)
         self.statistics = EntryStatistics(features)
         self.total = 0
@@ -151,12 +151,8 @@ class OpenEntries(OpenRows):
         self._write = write
         self._file = {"X/data": np.empty(CHUNK_ENTRIES, dtype), "X/indices": np.empty(CHUNK_ENTRIES, np.int32)}
         self._held = 0  # entries of the next file
-        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(RUN_ROWS.bit_length())]
+        sizes = [chunk_rows] if chunk_rows else [1 << k for k in range(self.run_rows.bit_length())]
         self._blocks = dict.fromkeys(sizes, (0, 0))  # by rows: first entry of the last block, most of one before
-
-    @property
-    def waiting(self) -> list[str]:
-        return list(self.columns)
 
     def _take(self, X: Any, rows: slice, room: slice) -> None:
         part = rows_between(X, rows.start, rows.stop)
@@ -214,21 +210,16 @@ class OpenEntries(OpenRows):
         return min(rows, self._rows), EntryLayout(self.total, chunk, most[rows])
 
     def chunks(self, runs: Iterable[Mapping[str, Array]], rows: int) -> Iterator[dict[str, Array]]:
-        """Cut runs of columns into chunks of ``rows`` rows, padded, and a last one of bounds if these need one more."""
-        last = rows
-        for columns in runs:
-            count = len(columns[STARTS])
-            for at in range(0, count, rows):
-                last = min(rows, count - at)
-                yield {
-                    name: _padded(column[at : at + rows], rows, self.total if name == STARTS else None)
-                    for name, column in columns.items()
-                }
-        if last == rows:
+        """Cut runs of columns into chunks, as for dense rows, and a last one of bounds if these need one more."""
+        for columns in super().chunks(runs, rows):
+            starts = columns[STARTS]
+            starts[starts < 0] = self.total  # of the padding
+            yield columns
+        if self._rows % rows == 0:
             yield {STARTS: np.full(rows, self.total)}
 
 
-def _padded(values: Array, size: int, fill: int | None = None) -> Array:
-    """Return the values with padding up to ``size``: NaN, −1, or ``fill``."""
-    padding = (np.nan if values.dtype.kind == "f" else -1) if fill is None else fill
+def _padded(values: Array, size: int) -> Array:
+    """Return the values with padding up to ``size``: NaN or −1."""
+    padding = np.nan if values.dtype.kind == "f" else -1
     return np.concatenate([values, np.full((size - len(values), *values.shape[1:]), padding, values.dtype)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +43,10 @@ class Statistics:
 
 
 class StatisticsAccumulator:
-    """Accumulator of `Statistics` over blocks. The result depends on block bounds only by rounding."""
+    """Accumulator of `Statistics` over blocks. Sums of accumulators are those of all their rows.
+
+    The result depends on block bounds only by rounding.
+    """
 
     def __init__(self, features: int) -> None:
         self.count = 0.0
@@ -67,12 +71,13 @@ class StatisticsAccumulator:
             self._add_moments(*_moments(block[rows], None if weight is None else weight[rows]))
 
     @np.errstate(over="ignore", invalid="ignore")
-    def merge(self, other: StatisticsAccumulator) -> None:
-        """Add the rows that ``other`` has accumulated."""
-        np.minimum(self._minimum, other._minimum, out=self._minimum)
-        np.maximum(self._maximum, other._maximum, out=self._maximum)
+    def __add__(self, other: StatisticsAccumulator) -> StatisticsAccumulator:
+        total = deepcopy(self)
+        np.minimum(total._minimum, other._minimum, out=total._minimum)
+        np.maximum(total._maximum, other._maximum, out=total._maximum)
         if other.count:
-            self._add_moments(other.count, other._mean, other._squares)
+            total._add_moments(other.count, other._mean, other._squares)
+        return total
 
     def result(self) -> Statistics:
         """Return the statistics of all rows so far; raise ValueError if there were none."""

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ from dask_odm.linalg.threads import run_threads
 from dask_odm.printing import short
 from dask_odm.typing import Array
 
-READERS = 8  # threads that gather rows from chunks; each holds one
 Buffer = npt.NDArray[np.uint8] | EntryBuffer
 
 
@@ -69,6 +68,7 @@ class Store(SealedFolder):
     facts: TargetFacts  # what is said of y without reading it
     source: str  # what was ingested, in words
     title: str | None = field(default=None, compare=False)  # name in messages; by default that of the path
+    readers: ClassVar[int] = 8  # threads that gather rows from chunks; each holds one
     recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
 
     @classmethod
@@ -392,7 +392,7 @@ class Store(SealedFolder):
                 values[at] = getattr(block, name)[rows]
 
         places = np.split(order, starts[1:]) if len(order) else []
-        run_threads(lambda each: gather(*each), zip(chunks.tolist(), places, strict=True), READERS)
+        run_threads(lambda each: gather(*each), zip(chunks.tolist(), places, strict=True), self.readers)
         return StoreBlock(self._in_order(X) if self.is_sparse else X, found.get("y"), found.get("weight"), -1)
 
     def _in_order(self, parts: list[tuple[Array, Any]]) -> Any:
@@ -432,22 +432,3 @@ class Store(SealedFolder):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("dask_odm.Store", self.path, self.digest, self.recoded)
-
-
-def read_block_array(store: Store, name: str, i: int) -> Any:
-    """Read chunk ``i`` of ``X``, ``y`` (label values or real targets) or ``weight``, as a task of lazy arrays."""
-    if name == "X":
-        return store.read_features(i)
-    chunk = store.read_chunk(store.layout.of_columns()[name], i)
-    return store.labels(chunk) if name == "y" else chunk
-
-
-def read_coordinate(store: Store, name: str, i: int) -> Array:
-    """Read one coordinate of the rows of chunk ``i``, as a task of lazy arrays: float64, or dates."""
-    names = [each for each, _ in store.layout.coordinates]
-    chunk = store.read_coordinates(i)
-    assert chunk is not None
-    column: Array = chunk[:, names.index(name)]
-    if dict(store.layout.coordinates)[name] == "number":
-        return column
-    return np.rint(column * 1e6).astype("datetime64[us]").astype("datetime64[ns]")

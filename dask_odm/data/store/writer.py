@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -82,8 +82,6 @@ class StoreWriter:
         self._storage = new_storage(self.path)
         self._entries: dict[str, list[Entry]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
-        self._known_rows = 0
-        self._known_weight = 0.0
         self._kept = 0  # how often columns were put aside
         self._open: OpenChunk | OpenEntries | None = None
 
@@ -151,13 +149,7 @@ class StoreWriter:
         with writing("store", self.path):
             for i in range(self._kept):
                 columns = self._read_kept(chunk, i)
-                real = table[columns["y"]]
-                if isinstance(chunk, OpenEntries):
-                    self._keep(chunk, columns | {"y": real}, i)
-                else:
-                    self._write_real(real, columns.get("weight"))
-            if isinstance(chunk, OpenChunk):
-                self._storage.remove(_KEPT)
+                self._keep(columns | {"y": table[columns["y"]]}, i)
         known = table[chunk.columns["y"][: chunk.used]]
         chunk.columns["y"] = np.append(known, np.empty(chunk.size - chunk.used))
         self._counts = np.zeros(0, dtype=np.int64)
@@ -212,11 +204,9 @@ class StoreWriter:
         with writing("store", self.path):
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)
-            of_classes = self._write_kept(chunk, layout, kept, recode)
-            if chunk.has_real_targets:
-                attributes["y/zarr.json"] = real_attributes(self._known_rows, self._known_weight)
-            elif y_dtype is not None:
-                attributes["y/zarr.json"] = of_classes
+            of_targets = self._write_kept(chunk, layout, kept, recode)
+            if y_dtype is not None:
+                attributes["y/zarr.json"] = of_targets
             if entries is not None:  # as AnnData writes and reads them
                 shape = [layout.rows, layout.features]
                 attributes[SPARSE] = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": shape}
@@ -254,22 +244,12 @@ class StoreWriter:
         self._counts = counts
 
     def _flush(self, chunk: OpenChunk | OpenEntries, rows: int) -> None:
-        """Write the rows so far as the next chunk, padded to ``rows`` rows; of sparse rows, put columns aside."""
-        if isinstance(chunk, OpenEntries):
-            with writing("store", self.path):
-                self._keep(chunk, {name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
-            chunk.used = 0
-            return
-        X, columns = chunk.padded(rows)
+        """Write the dense rows so far as the next chunk, padded to ``rows`` rows, and put columns aside."""
+        X = chunk.sealed(rows) if isinstance(chunk, OpenChunk) else None
         with writing("store", self.path):
-            self._write("X", X)
-            for name in ("weight", COORDINATES):
-                if name in columns:
-                    self._write(name, sealed_bytes(columns[name]))
-            if chunk.has_real_targets:
-                self._write_real(columns["y"], columns.get("weight"))
-            elif "y" in columns:
-                self._keep(chunk, columns, self._kept)
+            if X is not None:
+                self._write("X", X)
+            self._keep({name: column[: chunk.used] for name, column in chunk.columns.items()}, self._kept)
         chunk.used = 0
 
     def _write(self, name: str, sealed: bytes | memoryview) -> None:
@@ -282,59 +262,50 @@ class StoreWriter:
         written = self._entries.setdefault(name, [])
         written.append(write_chunk(self._storage, array, len(written), sealed))
 
-    def _keep(self, chunk: OpenRows, columns: Mapping[str, Array], i: int) -> None:
+    def _keep(self, columns: Mapping[str, Array], i: int) -> None:
         """Put columns aside, in place of those that were put aside as number ``i``, if there are any."""
-        self._storage.write(f"{_KEPT}/{i}", b"".join(columns[name].tobytes() for name in chunk.waiting))
-        self._kept = max(self._kept, i + 1)
+        if columns:
+            self._storage.write(f"{_KEPT}/{i}", b"".join(column.tobytes() for column in columns.values()))
+            self._kept = max(self._kept, i + 1)
 
     def _read_kept(self, chunk: OpenRows, i: int) -> dict[str, Array]:
         """Return the columns that were put aside as number ``i``."""
-        row = np.dtype([(name, chunk.columns[name].dtype, chunk.columns[name].shape[1:]) for name in chunk.waiting])
+        row = np.dtype([(name, chunk.columns[name].dtype, chunk.columns[name].shape[1:]) for name in chunk.columns])
         data = self._storage.read(f"{_KEPT}/{i}", row.itemsize * chunk.size)
         rows = len(data) // row.itemsize
         found = {}
         at = 0
-        for name in chunk.waiting:
+        for name in chunk.columns:
             column = row[name]
             found[name] = np.frombuffer(data, column.base, rows * math.prod(column.shape), at)
             found[name] = found[name].reshape(rows, *column.shape)
             at += rows * column.itemsize
         return found
 
-    def _write_kept(
-        self, chunk: OpenChunk | OpenEntries, layout: Layout, kept: tuple[Label, ...], recode: Array
-    ) -> dict[str, object]:
-        """Write the columns that were put aside, with final codes of labels, and return the attributes of classes."""
-        counts = np.zeros(len(kept), dtype=np.int64)
-        totals = np.zeros(len(kept))
-        waiting = self._kept if isinstance(chunk, OpenEntries) or not chunk.has_real_targets else 0
-        runs: Iterable[Mapping[str, Array]] = (self._read_kept(chunk, i) for i in range(waiting))
-        for columns in chunk.chunks(runs, layout.chunk_rows) if isinstance(chunk, OpenEntries) else runs:
-            weight = columns.get("weight")
-            if STARTS in columns:
-                self._write("X/indptr", sealed_bytes(columns[STARTS]))
-                for name in ("weight", COORDINATES):
-                    if name in columns:
-                        self._write(name, sealed_bytes(columns[name]))
-            if "y" not in columns:
+    def _write_kept(self, chunk: OpenRows, layout: Layout, kept: tuple[Label, ...], recode: Array) -> dict[str, object]:
+        """Write the columns that were put aside, with final codes of labels, and return the attributes of y."""
+        counts = np.zeros(max(1, len(kept)), dtype=np.int64)  # of real targets, all are one class
+        totals = np.zeros(len(counts))
+        runs = (self._read_kept(chunk, i) for i in range(self._kept))
+        for columns in chunk.chunks(runs, layout.chunk_rows):
+            for name, array in ((STARTS, "X/indptr"), ("weight", "weight"), (COORDINATES, COORDINATES)):
+                if name in columns:
+                    self._write(array, sealed_bytes(columns[name]))
+            y = columns.get("y")
+            if y is None:
                 continue
             if chunk.has_real_targets:
-                self._write_real(columns["y"], weight)
-                continue
-            final = np.append(recode, -1)[columns["y"]].astype(layout.y_dtype)  # code -1 takes the last entry
-            counts += np.bincount(final[final >= 0], minlength=len(kept))
-            if weight is not None:
-                totals += class_sums(final, weight, len(kept))
-            self._write("y", sealed_bytes(final))
+                codes = np.where(np.isnan(y), -1, 0)
+            else:
+                codes = y = np.append(recode, -1)[y].astype(layout.y_dtype)  # code -1 takes the last entry
+            self._write("y", sealed_bytes(y))
+            weight = columns.get("weight", np.ones(len(codes)))
+            counts += np.bincount(codes[codes >= 0], minlength=len(counts))
+            totals += weight[codes == 0].sum() if chunk.has_real_targets else class_sums(codes, weight, len(counts))
         self._storage.remove(_KEPT)
-        return class_attributes(kept, counts, totals if layout.has_weight else None)
-
-    def _write_real(self, y: Array, weight: Array | None) -> None:
-        """Write the next chunk of real targets, padding included, and add up its known rows and their weights."""
-        known = ~np.isnan(y)
-        self._known_rows += int(np.count_nonzero(known))
-        self._known_weight += float(np.count_nonzero(known) if weight is None else weight[known].sum())
-        self._write("y", sealed_bytes(y))
+        if chunk.has_real_targets:
+            return real_attributes(int(counts[0]), float(totals[0]))
+        return class_attributes(kept, counts[: len(kept)], totals[: len(kept)] if layout.has_weight else None)
 
 
 def publish_all(writers: Sequence[StoreWriter]) -> list[Store]:

@@ -30,7 +30,7 @@ from sklearn.utils.validation import (
 from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
 from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
 from dask_odm.linalg.threads import run_threads
@@ -39,9 +39,6 @@ from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 FLOATS = (np.float64, np.float32)
-EXTREME_ROWS = 64  # largest support rows whose kernel values are checked
-LARGE_BYTES = 8 << 20  # size of rows from which several threads check them
-LOOKED_UP = 1 << 16  # range of integer labels below which a table finds the distinct ones
 LEAST_WEIGHT = 1e-290  # of all rows of a class; dividing by less may overflow
 
 
@@ -170,7 +167,7 @@ def distinct(labels: Array) -> tuple[Array, Array]:
     if labels.dtype.kind in "iu" and len(labels):
         least = int(labels.min())
         most = int(labels.max())
-        if most - least < LOOKED_UP and most < 2**63:  # takes a tenth of the time of sorting
+        if most - least < 1 << 16 and most < 2**63:  # a table takes a tenth of the time of sorting
             places = labels.astype(np.int64) - least
             there = np.zeros(most - least + 1, dtype=bool)
             there[places] = True
@@ -273,7 +270,8 @@ def _held(labels: Any) -> Array:
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:
     """Raise InputError if X (n, d) is not finite, naming columns, counts and rows."""
-    if not issparse(X) and X.nbytes >= LARGE_BYTES and _parts_are_finite(X):
+    is_large = not issparse(X) and X.nbytes >= 8 << 20  # threads pay for themselves then
+    if is_large and _parts_are_finite(X):
         return
     complaint = describe_not_finite(X, names, first)
     if complaint is not None:
@@ -357,8 +355,7 @@ def require_finite_values(model: Model) -> None:
         return
     support = model.raw_support
     size = row_norms(support, squared=True)
-    largest = np.argpartition(size, -EXTREME_ROWS)[-EXTREME_ROWS:] if len(size) > EXTREME_ROWS else np.arange(len(size))
-    rows = support[np.sort(largest)]
+    rows = support[np.sort(np.argsort(size)[-64:])]  # the largest
     with np.errstate(over="ignore", invalid="ignore"):
         finite = rows.shape[0] == 0 or model.are_finite(rows)
     if not finite:

@@ -11,7 +11,8 @@ import xarray as xr
 from dask_odm.data.cubes.beside import beside_rows, row_dimensions
 from dask_odm.data.cubes.cube import Cube, cube_of, listed, names_along
 from dask_odm.data.cubes.reading import LabelledCube
-from dask_odm.engine.cluster import Cluster, computed
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
 

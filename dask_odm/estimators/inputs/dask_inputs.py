@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.utils.validation import _get_feature_names
 
 from dask_odm.data.readers.sources import is_of
-from dask_odm.engine.cluster import active_client, computed_once
+from dask_odm.engine.client import active_client
+from dask_odm.engine.lazy import computed_once
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import as_input_error
 from dask_odm.estimators.inputs.frames import (
@@ -122,7 +123,8 @@ def in_memory(lazy: LazyArrays) -> list[Any]:
         if rows is not None:
             X = blocks[0].pop()
             if type(X) is np.ndarray:
-                rows = rows.astype(np.result_type(rows, X), copy=False)
+                with np.errstate(all="ignore"):  # rows to come are any bytes yet
+                    rows = rows.astype(np.result_type(rows, X), copy=False)
                 rows[first : first + len(X)] = X
             else:
                 blocks[0], rows = [rows[:first], X], None

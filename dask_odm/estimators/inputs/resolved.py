@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,35 +13,100 @@ import numpy as np
 import pandas as pd
 from dask.base import is_dask_collection
 from scipy.sparse import issparse
+from sklearn.utils.validation import column_or_1d
 
+from dask_odm.data.cubes.blocks import SLAB_BYTES
 from dask_odm.data.readers.labels import LabelEncoder, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.engine.cluster import computed
-from dask_odm.estimators.inputs.checks import CheckedRows, input_errors, require_finite
+from dask_odm.engine.lazy import computed
+from dask_odm.estimators.inputs.checks import CheckedRows, as_input_error, input_errors, require_finite
+from dask_odm.estimators.inputs.frames import labels_of
 from dask_odm.events import Meter
 from dask_odm.learning.training.recipe import CubeSchema
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
+from dask_odm.models.classes import codes_of, codes_of_rows
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
     from dask_odm.data.cubes.reading import LabelledCube
 
-BLOCK_BYTES = 16 << 20  # bytes of rows that are written to a store, or made dense, at a time
+BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
+
+
+class Resolved(ABC):
+    """Rows that an input became, in whatever form."""
+
+    feature_names: Any  # (d,), or None
+    feature_dimension: str | None = None  # of an xarray X, if its name is a string
+
+    @property
+    def has_places(self) -> bool:
+        """Whether rows have coordinates, so that neighbours may resemble each other."""
+        return False
+
+    def groups_beside(self, groups: Any) -> Any:
+        """Return the groups of these rows, of those that were passed beside X."""
+        return groups
+
+    def cube_schema(self, rows: int) -> CubeSchema | None:
+        """Return what a model keeps of the cube of which it learned so many rows; None of others."""
+        return None
+
+    @abstractmethod
+    def targets(self) -> tuple[Any, Any]:
+        """Return labels or targets of all rows, and their weights; either may be None."""
+
+    def require(self, targets: str, what: str) -> None:
+        """Raise InputError, naming ``what`` is done, if y is known to be no "classes", or no "real" targets."""
+        return  # of rows that are not stored, it is seen once they are read
+
+    def codes(self, y: Any, classes: list[Any]) -> Array:
+        """Return the place of each label of `targets` among ``classes``, or −1, (n,)."""
+        labels = as_input_error(lambda: column_or_1d(labels_of(y), warn=True))
+        return codes_of_rows(labels, classes)
+
+    def parts(self) -> Iterator[Any]:
+        """Yield rows whose values can be had at once: all, or batch by batch."""
+        yield self
+
+    @contextmanager
+    def stored(self, target: str) -> Iterator[Store]:
+        """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``target``."""
+        with scratch_folder() as folder:
+            yield self._spooled(os.path.join(folder, "spooled.zarr"), target)
+
+    def _spooled(self, path: str, target: str) -> Store:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(Resolved):
     """Rows in memory with labels and weights as they came, which scikit-learn has yet to validate."""
 
     X: Any
     y: Any = None
     weight: Any = None
-    feature_dimension: str | None = None  # of an xarray X, if its name is a string
+    feature_dimension: str | None = None
     cube: CubeSchema | None = None  # of rows that come from a cube
     groups: Any = None  # of these rows
+
+    @property
+    def feature_names(self) -> Any:
+        """Names of the columns of a frame."""
+        return getattr(self.X, "columns", None)
+
+    @property
+    def has_places(self) -> bool:
+        return self.cube is not None
+
+    def groups_beside(self, groups: Any) -> Any:
+        return groups if self.cube is None else self.groups
+
+    def targets(self) -> tuple[Any, Any]:
+        return self.y, self.weight
 
     @classmethod
     def of(cls, X: Any, y: Any, weight: Any, feature_dimension: str | None = None) -> Given:
@@ -50,8 +116,47 @@ class Given:
         return cls(X, y, weight, feature_dimension)
 
 
+class _Blocks(Resolved):
+    """Rows that are read or computed block by block."""
+
+    title: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def called(self) -> Any:
+        """The names by which messages call the features; None if by their place."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Number of rows, those that miss a feature included."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Name of the type of rows in a store."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
+        """Yield rows, labels and weights, or None, of one block after the other."""
+
+    def _spooled(self, path: str, target: str) -> Store:
+        """Write rows to a store at ``path``, one block in this process's memory at a time."""
+        encoder = LabelEncoder(text=False, target=target)
+        with StoreWriter(path, dtype=self.dtype) as writer, Meter("spool", self.count, "rows") as meter:
+            for X, y, weight in self.blocks():
+                require_finite(X, self.called, writer.rows)
+                targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
+                with input_errors():
+                    numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
+                writer.append(X, targets, numbers)
+                meter.add(X.shape[0])
+            names = None if self.feature_names is None else [str(name) for name in self.feature_names]
+            return writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
+
+
 @dataclass(frozen=True, eq=False)
-class LazyArrays:
+class LazyArrays(_Blocks):
     """Dask arrays with aligned row chunks: X (n, d), y (n,) or None, weight (n,) or None.
 
     Chunk sizes are known, except those of an X without y and weight. ``feature_dimension`` is as of `Given`.
@@ -69,6 +174,14 @@ class LazyArrays:
     def called(self) -> Any:
         """What messages call the features; None if by their place."""
         return self.numbers if self.feature_names is None else self.feature_names
+
+    @property
+    def source(self) -> LazyArrays:
+        """The rows themselves, for lazy values."""
+        return self
+
+    def targets(self) -> tuple[Any, Any]:
+        return self.y, self.weight
 
     @property
     def columns(self) -> list[Any]:
@@ -100,7 +213,7 @@ class LazyArrays:
 
 
 @dataclass(frozen=True, eq=False)
-class LargeCube:
+class LargeCube(_Blocks):
     """A lazy cube whose labelled rows are too large to be read into memory."""
 
     labelled: LabelledCube
@@ -127,9 +240,15 @@ class LargeCube:
         """Name of the type of rows in a store."""
         return self.labelled.cube.dtype.name
 
-    def schema(self, rows: int) -> CubeSchema:
-        """Return what a model keeps of the cube of which it learned so many rows."""
-        return cube_schema(self.labelled, self.count - rows)
+    @property
+    def has_places(self) -> bool:
+        return True
+
+    def cube_schema(self, rows: int) -> CubeSchema:
+        return schema_of_cube(self.labelled, self.count - rows)
+
+    def targets(self) -> tuple[Any, Any]:
+        raise NotImplementedError("those of a batch are asked for, see `parts`")
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Read labelled rows that have all features, labels and weights or None; raise InputError if there are none."""
@@ -137,16 +256,43 @@ class LargeCube:
             if len(each.y):
                 yield each.X, each.y, each.weight
 
-    def batches(self) -> Iterator[Given]:
-        """Read the labelled rows as rows in memory, see `blocks`."""
+    def parts(self) -> Iterator[Given]:
         for X, y, weight in self.blocks():
             yield Given(named(X, self.feature_names), y, weight)
 
 
-Resolved = Store | LazyArrays | LargeCube | Given
+@dataclass(frozen=True, eq=False)
+class StoredRows(Resolved):
+    """The rows of a store."""
+
+    source: Store
+
+    @property
+    def feature_names(self) -> Any:
+        return self.source.feature_names
+
+    @property
+    def has_places(self) -> bool:
+        return bool(self.source.layout.coordinates)
+
+    def targets(self) -> tuple[Any, Any]:
+        return self.source.read_column("y"), self.source.read_column("weight")
+
+    def require(self, targets: str, what: str) -> None:
+        if targets == "classes":
+            self.source.require_classes(what)
+        elif self.source.y_kind is not None:
+            self.source.require_targets(what)
+
+    def codes(self, y: Any, classes: list[Any]) -> Array:
+        return np.array([*codes_of(self.source.classes or (), classes), -1])[y]
+
+    @contextmanager
+    def stored(self, target: str) -> Iterator[Store]:
+        yield self.source
 
 
-def cube_schema(labelled: LabelledCube, missing: int) -> CubeSchema:
+def schema_of_cube(labelled: LabelledCube, missing: int) -> CubeSchema:
     """Return what a model keeps of a cube, of whose labelled rows so many miss a feature."""
     return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
@@ -156,36 +302,10 @@ def named(rows: Any, names: Array | None) -> Any:
     return rows if names is None or issparse(rows) else pd.DataFrame(rows, columns=names, copy=False)
 
 
-@contextmanager
-def spooled(rows: Store | LazyArrays | LargeCube | CheckedRows, target: str) -> Iterator[Store]:
-    """Provide rows as a store: itself, or a scratch one of this ``with`` block; its y becomes ``target``."""
-    if isinstance(rows, Store):
-        yield rows
-        return
-    with scratch_folder() as folder:
-        lazy = _lazy(rows) if isinstance(rows, CheckedRows) else rows
-        yield _spool(lazy, os.path.join(folder, "spooled.zarr"), target)
-
-
-def _lazy(rows: CheckedRows) -> LazyArrays:
+def lazy_rows(rows: CheckedRows) -> LazyArrays:
     """Return rows, labels and weights in memory as dask arrays with equal row chunks."""
     import dask.array as da
 
     count = max(1, BLOCK_BYTES // rows.X[:1].nbytes)
     X = da.from_array(rows.X, chunks=(count, -1))
     return LazyArrays(X, da.from_array(rows.y, chunks=count), da.from_array(rows.weight, chunks=count), rows.names)
-
-
-def _spool(rows: LazyArrays | LargeCube, path: str, target: str) -> Store:
-    """Write lazy rows to a store at ``path``, one block in this process's memory at a time."""
-    encoder = LabelEncoder(text=False, target=target)
-    with StoreWriter(path, dtype=rows.dtype) as writer, Meter("spool", rows.count, "rows") as meter:
-        for X, y, weight in rows.blocks():
-            require_finite(X, rows.called, writer.rows)
-            targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
-            with input_errors():
-                numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
-            writer.append(X, targets, numbers)
-            meter.add(X.shape[0])
-        names = None if rows.feature_names is None else [str(name) for name in rows.feature_names]
-        return writer.finish(encoder.classes() or None, feature_names=names, source=rows.title)

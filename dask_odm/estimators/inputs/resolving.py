@@ -16,11 +16,11 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memory, with_zeros
 from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, require_numbers
 from dask_odm.estimators.inputs.kind import Beside, InputKind
-from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, named
+from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
 
 
-class StoredRows(InputKind):
+class StoreInput(InputKind):
     """A store, by path or open."""
 
     @staticmethod
@@ -28,11 +28,11 @@ class StoredRows(InputKind):
         return isinstance(X, str | os.PathLike | Store)
 
     @staticmethod
-    def rows(X: Any, beside: Beside) -> Store:
+    def rows(X: Any, beside: Beside) -> StoredRows:
         if hasattr(beside.model, "text_recipe_") and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
             raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
         beside.refuse("a store")
-        return X if isinstance(X, Store) else Store.open(X)
+        return StoredRows(X if isinstance(X, Store) else Store.open(X))
 
 
 class ArrowFrame(InputKind):
@@ -89,7 +89,7 @@ class Values(InputKind):
 
 
 # Asked in this order. xarray, which takes long to load, has kinds of its own.
-KINDS: tuple[type[InputKind], ...] = (StoredRows, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
+KINDS: tuple[type[InputKind], ...] = (StoreInput, ArrowFrame, PandasFrame, Texts, DaskFrame, DaskArray, Values)
 
 
 def is_xarray(X: Any) -> bool:
@@ -122,8 +122,8 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> 
 
 def stored(X: Any) -> Store | None:
     """Return the store that X is, by path, open or as the whole Dataset of one; None if it is none."""
-    found = resolve(X) if StoredRows.takes(X, None, None) or is_of(X, "xarray", "Dataset") else None
-    return found if isinstance(found, Store) else None
+    found = resolve(X) if StoreInput.takes(X, None, None) or is_of(X, "xarray", "Dataset") else None
+    return found.source if isinstance(found, StoredRows) else None
 
 
 def resolve_training(

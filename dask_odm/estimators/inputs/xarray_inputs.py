@@ -15,13 +15,19 @@ from dask_odm.data.cubes.beside import is_labelled_cube
 from dask_odm.data.cubes.cube import listed
 from dask_odm.data.cubes.tables import feature_names, oriented, sample_dimension
 from dask_odm.data.store.interchange import as_store
-from dask_odm.data.store.store import Store
-from dask_odm.engine.cluster import computed
+from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import cube_to_predict, labelled_cube
 from dask_odm.estimators.inputs.dask_inputs import aligned
 from dask_odm.estimators.inputs.kind import Beside, InputKind
-from dask_odm.estimators.inputs.resolved import Given, LargeCube, LazyArrays, Resolved, cube_schema, named
+from dask_odm.estimators.inputs.resolved import (
+    Given,
+    LargeCube,
+    Resolved,
+    StoredRows,
+    named,
+    schema_of_cube,
+)
 from dask_odm.learning.training.run import read_limit
 from dask_odm.typing import Array
 
@@ -56,7 +62,7 @@ class XarrayCube(InputKind):
                 )
             return LargeCube(labelled, names)
         rows = labelled.read(computed)
-        schema = cube_schema(labelled, rows.missing)
+        schema = schema_of_cube(labelled, rows.missing)
         return Given(named(rows.X, names), rows.y, rows.weight, cube=schema, groups=rows.columns.get("groups"))
 
     @staticmethod
@@ -72,12 +78,12 @@ class XarrayTable(InputKind):
         return True
 
     @staticmethod
-    def rows(X: Any, beside: Beside) -> Store | LazyArrays | Given:
+    def rows(X: Any, beside: Beside) -> Resolved:
         if isinstance(X, xr.Dataset):
             beside.refuse("a Dataset")
             store = as_store(X)
             if store is not None:
-                return store
+                return StoredRows(store)
         X, y, weight = beside.columns(X)
         rows, y, weight = _columns_of(X, y, weight)
         rows, y, weight = oriented(rows, y, weight, _sample_dimension(rows, y, weight, beside.model))

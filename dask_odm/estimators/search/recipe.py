@@ -28,7 +28,7 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import PARTS, TRIAL_TOL, Given, Score, Splits, accuracy
+from dask_odm.methods.search.trials import Given, Score, Splits, accuracy
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
@@ -45,7 +45,7 @@ class Splitter:
     groups: Array | None = None
 
     def splits(self, data: TrainingData) -> Given:
-        """Split the rows that take part. The splits have the rows' numbers among all rows that the user gave.
+        """Split the rows that take part, and return their numbers among all rows that the user gave.
 
         Raises InputError if there is not a group for each of those, or if the splitter cannot split.
         """
@@ -95,7 +95,7 @@ class SearchFit:
 
     @property
     def score(self) -> Score:
-        """The scores of left-out rows, that which decides first."""
+        """Scores of left-out rows, the deciding one first."""
         if self.scorers is None:
             return accuracy
         assert self.classes is not None
@@ -139,7 +139,11 @@ class SearchRecipe(Recipe[SearchFit]):
     """A search for the settings of all classes together. Its last fit trains the machines of more than two."""
 
     def train(self, data: TrainingData, fit: SearchFit) -> Trained:
-        return replace(train_search(data, fit), advice=None)
+        found = train_search(data, fit)
+        advice = found.advice
+        if advice is not None:  # λ was searched for, and features may still hide others
+            advice = None if advice.crowding is None else replace(advice, nothing=False)
+        return replace(found, advice=advice)
 
 
 class SearchFamily(Family[SearchFit]):
@@ -216,9 +220,9 @@ def _require_rows(cv: int | float | Given | None, rows: int) -> None:
 
 
 def _fits(state: SearchState, splits: Splits, scores: int) -> bool:
-    """Whether the state from a checkpoint belongs to a search by these splits and so many scores."""
+    """Whether the state from a checkpoint belongs to a search by these splits and this number of scores."""
     tried = len(state.history)
-    width = splits.count if splits.count > 1 else 1 + PARTS
+    width = splits.count if splits.count > 1 else 1 + TUNING.parts
     return state.scores.shape == (tried, scores, width) and state.points.shape == (tried, 6)
 
 
@@ -243,16 +247,16 @@ class _Trials(SampleTrials):
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
         return {name: found[name] for name in PARAMS if name in found}
 
-    def _drawn(self, stage: int) -> list[MemoryData]:
+    def _samples_of(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows, or the cells that all splits divide, smaller ones first."""
         if not self._in_cells:
-            return super()._drawn(stage)
+            return super()._samples_of(stage)
         solver = self._fit.first.solver
         most = (solver if isinstance(solver, Cells) else Cells()).most_rows(pairs=False)
         most //= 4 if stage == COARSE else 1
         sample = sampled(self._data, self._kernel, self._run.seed)
         cells = [cell for cell, _ in chosen_cells(self._data, sample, self._kernel, max(1, most))]
-        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._drawn(stage)
+        return [cell for cell in cells if self._splits.divide(cell.kept)] or super()._samples_of(stage)
 
     @property
     def splits(self) -> int:
@@ -268,7 +272,7 @@ class _Trials(SampleTrials):
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:
         if stage == WHOLE and self._many:
             found = np.array([self._on_all(setting)[:, None] for setting in settings])
-            return self.beside_parts(found, np.full((len(settings), PARTS), np.nan))
+            return self.beside_parts(found, np.full((len(settings), TUNING.parts), np.nan))
         return super().scores(stage, settings)
 
     def _count(self, stage: int, setting: Setting) -> int:
@@ -276,7 +280,7 @@ class _Trials(SampleTrials):
 
     @property
     def _many(self) -> bool:
-        """Whether the last stage is of all rows: the order of rows depends on what landmarks leave of the kernel."""
+        """Whether the last stage is of all rows: with two classes and no splits, landmarks disturb the rows' order."""
         ordered = not self.sides and self._splits.cv is None and len(self._data.class_weights) == 2
         return super()._many or ordered
 
@@ -306,7 +310,7 @@ class _Trials(SampleTrials):
         choice, fit = self._chosen(setting, loo=True)
         if choice.solver == "landmark":
             fit = fit.with_own(n_landmarks=min(TUNING.landmarks[WHOLE], fit.own.n_landmarks), certify=False)
-            fit = replace(fit, solver=replace(fit.solver, tol=max(TRIAL_TOL, fit.solver.tol)))
+            fit = replace(fit, solver=replace(fit.solver, tol=max(TUNING.tol, fit.solver.tol)))
         with warnings.catch_warnings():  # of a setting that is too hopeful, or stops short: others may be better
             warnings.simplefilter("ignore")
             trained = choice.train(self._data, fit)

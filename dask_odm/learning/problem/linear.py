@@ -95,7 +95,7 @@ def dense_rows(d: int, X: Any) -> int:
     return max(64, BLOCK_BYTES // (8 * max(1, d))) if issparse(X) else block_rows(d, X)
 
 
-def group_count(k: int, *, full: bool = False) -> int:
+def row_groups(k: int, *, full: bool = False) -> int:
     """Return the most groups of rows in memory; it depends on the number of weights alone.
 
     Sums have k² entries up to `EXACT_FEATURES` weights, and for any number of weights if they are ``full``.
@@ -315,7 +315,7 @@ class PrimalProblem:
         cls, features: FeatureMap, loss: Loss, X: Any, y: Array, weight: Array, threads: int = 1
     ) -> PrimalProblem:
         """Build the problem over rows in memory: ``X`` (n, d) dense or CSR, targets (n,), weights (n,) or empty."""
-        passes = ThreadPasses.cut(X, y, weight, block_rows(features.d, X), group_count(features.k), threads)
+        passes = ThreadPasses.cut(X, y, weight, block_rows(features.d, X), row_groups(features.k), threads)
         return cls(features, loss, passes)
 
     def with_lam(self, lam: float) -> PrimalProblem:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.learning.problem.band import band_slope, band_square
 from dask_odm.linalg.jit import compiled, inlined
 from dask_odm.typing import Array
 
@@ -47,10 +48,8 @@ def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: A
         c = 0.0 if codes[i] < 0 else c
         y = 1.0 if is_positive else -1.0
         m = y * scores[i]
-        below = max(low - m, 0.0)
-        above = max(m - high, 0.0)
-        total += c * (below * below + upsilon * above * above)
-        dual[i] = y * c * (below - upsilon * above)
+        total += c * band_square(m, low, high, upsilon)
+        dual[i] = y * c * band_slope(m, low, high, upsilon)
         second[i] = c if m < low else (c * upsilon if m > high else 0.0)
     return 0.5 * total
 
@@ -74,7 +73,7 @@ def line_slopes(scores: Array, change: Array, codes: Array, weight: Array, terms
         dm = y * np.float64(change[i])
         for t in range(steps.size):
             at = m + steps[t] * dm
-            out[t] -= c * dm * (max(low - at, 0.0) - upsilon * max(at - high, 0.0))
+            out[t] -= c * dm * band_slope(at, low, high, upsilon)
     return out
 
 

@@ -7,7 +7,7 @@ others. Neither forms the whole matrix. Memory and threads change the time that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
 
 Multiply = Callable[[Array], Array]  # returns the product of a matrix with a vector
-CROSS_BYTES = 8 << 20  # most bytes of a packed side of a tile, if it has more than 64 rows
+CHUNK_BYTES = 8 << 20  # most bytes of rows that are read or packed at a time, if they are more than 64
 
 
 class Products(Protocol):
@@ -72,7 +72,7 @@ class ChosenRows:
         return np.dtype(np.float64 if self.double_precision else np.float32)
 
     def read(self, start: int, stop: int) -> Any:
-        return _taken(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
+        return _rows_at(self.source, self.index[start:stop]).astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class RangedRows:
         return read_scattered(self.rows, index)
 
 
-def _taken(source: Any, index: Array) -> Any:
+def _rows_at(source: Any, index: Array) -> Any:
     """Return rows of ``source``, a view if the ascending numbers ``index`` follow each other."""
     if len(index) and index[-1] - index[0] == len(index) - 1:
         found = source[int(index[0]) : int(index[-1]) + 1]
@@ -135,7 +135,7 @@ def cross_part(kernel: Kernel, targets: ChosenRows, sources: ChosenRows, v: Arra
 
 def _packed_rows(d: int, itemsize: int) -> int:
     """Return the most rows of ``d`` features that are packed at a time for a cross product."""
-    return max(64, min(BLOCK, CROSS_BYTES // (itemsize * (d + 2))))
+    return max(64, min(BLOCK, CHUNK_BYTES // (itemsize * (d + 2))))
 
 
 def products_bytes(shape: Shape, of_value: int) -> int:
@@ -148,6 +148,28 @@ def products_bytes(shape: Shape, of_value: int) -> int:
     packed = 2 * shape.packed(rows, of_value) + 2 * rows * shape.d * of_value
     cross = shape.threads * (packed + rows**2 * of_value)
     return max(Tiling(shape.n, shape.d, of_value).scratch_bytes(shape.threads, shape.kernel), cross)
+
+
+@dataclass(frozen=True, eq=False)
+class Purpose:
+    """The purpose of kernel products, and what these and their user take.
+
+    ``what`` is a few words for messages. ``nbytes`` returns the bytes that products and their user take in
+    this process for a shape, without rows and kept tiles. ``advice`` says what to do if memory does not suffice.
+    """
+
+    what: str
+    nbytes: Callable[[Shape], int]
+    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
+
+    @classmethod
+    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
+        """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
+        return cls(what, lambda shape: of_row * shape.n + products_bytes(shape, 8), advice)
+
+    def with_reserved(self, nbytes: int) -> Purpose:
+        """Return the purpose with ``nbytes`` more that its user holds in this process."""
+        return replace(self, nbytes=lambda shape: self.nbytes(shape) + nbytes) if nbytes else self
 
 
 @dataclass(eq=False)
@@ -171,13 +193,8 @@ class RowProducts:
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(self.source.dtype)
 
-    @property
-    def here(self) -> RowProducts:
-        """The same products, computed by threads of this process; others lack it whose rows it cannot read."""
-        return self
-
     def rows(self, index: Array) -> Any:
-        return _taken(self.source, index)
+        return _rows_at(self.source, index)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         rows = ChosenRows(self.source, index, double_precision)

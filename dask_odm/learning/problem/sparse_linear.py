@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from dask_odm.learning.problem.band import band_slope, best_dual, row_gap
 from dask_odm.learning.problem.features import EntryRows, FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.linalg.jit import compiled, frozen, inlined
+from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
 
@@ -171,9 +172,8 @@ def _band_slope(
         y = 1.0 if is_positive else -1.0
         m = y * (scores[i] + step * change[i])
         dm = y * change[i]
-        over = upsilon * c
-        second = c if m < low else (over if m > high else 0.0)
-        slope -= dm * (c * max(low - m, 0.0) - over * max(m - high, 0.0))
+        second = c if m < low else (c * upsilon if m > high else 0.0)
+        slope -= dm * c * band_slope(m, low, high, upsilon)
         curvature += second * dm * dm
     return slope, curvature
 
@@ -199,31 +199,9 @@ def _segment_gaps(
             c *= weight[i]
         y = 1.0 if is_positive else -1.0
         m = y * scores[i]
-        over = upsilon * c
-        below = low - m
-        above = m - high
         for t in range(steps.size):
-            s = y * (start[i] + steps[t] * (stop[i] - start[i]))
-            if s > 0.0:
-                out[t] += 0.5 * c * (below - s / c) ** 2 if below > 0.0 else 0.5 * s * s / c - s * below
-                out[t] += 0.5 * over * max(above, 0.0) ** 2
-            else:
-                out[t] += 0.5 * c * max(below, 0.0) ** 2
-                if s < 0.0:
-                    out[t] += 0.5 * over * (above + s / over) ** 2 if above > 0.0 else 0.5 * s * s / over + s * above
-                elif above > 0.0:
-                    out[t] += 0.5 * over * above**2
+            out[t] += row_gap(y * (start[i] + steps[t] * (stop[i] - start[i])), m, c, low, high, upsilon)
     return out
-
-
-@inlined
-def _best_dual(g: float, norm: float, c: float, band: Array) -> float:
-    """Return the dual variable s at which the dual is largest, of a row with margin ``g + norm · s``."""
-    if g < band[0]:
-        return c * (band[0] - g) / (1.0 + norm * c)
-    if g > band[1]:
-        return band[2] * c * (band[1] - g) / (1.0 + norm * band[2] * c)
-    return 0.0
 
 
 @compiled
@@ -244,7 +222,7 @@ def _sweep_entries(
         for t in range(start, stop):
             score += data[t] * w[indices[t]]
         y = 1.0 if codes[i] == 1 else -1.0
-        new = y * _best_dual(y * (score - norms[i] * dual[i]), norms[i], stiffness[i], band)
+        new = y * best_dual(y * (score - norms[i] * dual[i]), norms[i], stiffness[i], band[0], band[1], band[2])
         change = new - dual[i]
         if change != 0.0:
             dual[i] = new
@@ -260,7 +238,7 @@ def _sweep_gram(
     """Do the same by the Gram matrix ``K`` (n, n), and update the ``scores`` (n,)."""
     for i in order:
         y = 1.0 if codes[i] == 1 else -1.0
-        new = y * _best_dual(y * (scores[i] - norms[i] * dual[i]), norms[i], stiffness[i], band)
+        new = y * best_dual(y * (scores[i] - norms[i] * dual[i]), norms[i], stiffness[i], band[0], band[1], band[2])
         change = new - dual[i]
         if change != 0.0:
             dual[i] = new

@@ -33,7 +33,7 @@ class Family(ABC, Generic[F]):
 
     @abstractmethod
     def choose(self, fit: F, rows: int, features: int) -> Choice[F]:
-        """Return the recipe for so many rows and features."""
+        """Return the recipe for a fit of ``rows`` rows and ``features`` features."""
 
     def train(self, choice: Choice[F], data: TrainingData, fit: F) -> Trained:
         """Train by the chosen recipe, a machine after another if there are more than two classes."""
@@ -42,7 +42,7 @@ class Family(ABC, Generic[F]):
         return choice.train(data, fit)
 
     def joined(self, fit: F, machines: Sequence[Attributes]) -> dict[str, Any]:
-        """Join the fitted attributes of several machines to those of the whole, except their support."""
+        """Merge the fitted attributes of several machines, except their support, into those of the whole model."""
         return joined_attributes(machines)
 
 

@@ -18,17 +18,18 @@ from dask_odm.data.rows.scaling import COPIED_BYTES, Scaling, scaled_rows
 from dask_odm.data.rows.targets import OneOfMany, class_scales, drawn_rows
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import EntryStatistics, Statistics, StatisticsAccumulator
-from dask_odm.engine.cluster import Cluster, active_client
+from dask_odm.engine.client import active_client
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
-from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, group_count, groups_of_sums
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, groups_of_sums, row_groups
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.csr_rows import CSRRows, is_sparse
 from dask_odm.linalg.row_passes import PassBytes, ThreadPasses
 from dask_odm.linalg.rows import uniforms_of
@@ -68,10 +69,6 @@ class MemoryData(TrainingData):
         if not np.isfinite(made.weight.sum()):
             raise InputError("the row weights are too large: their sum is not finite.")
         return made
-
-    @property
-    def held(self) -> MemoryData:
-        return self
 
     @property
     def rows(self) -> int:
@@ -194,6 +191,16 @@ class MemoryData(TrainingData):
         scales = class_scales(np.bincount(codes, minlength=len(self.factors)), count, least)
         return np.sort(np.argsort(uniforms_of(self.kept, seed) * scales[codes], kind="stable")[:count])
 
+    def unmerged(self, values: Array) -> Array:
+        return values if self.copies is None else values[..., self.copies]
+
+    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+        yield self.weighed(), self.seen_by(choice).scaled
+
+    def weighed(self) -> MemoryData:
+        """Return the same rows with weights that have the class weights in them."""
+        return replace(self, weight=self.total_weights, factors=tuple(1.0 for _ in self.factors))
+
     @cached_property
     def _statistics(self) -> Statistics:
         if issparse(self.X):
@@ -228,7 +235,7 @@ class MemoryData(TrainingData):
         return found if len(seen) == self.rows else found._at(seen)
 
     def passes(self, weights: int, *, full: bool = False) -> ThreadPasses:
-        most = group_count(weights, full=full)
+        most = row_groups(weights, full=full)
         if full:
             return ThreadPasses.cut(self.X, *self.columns(), self.block_rows, most, CPU_COUNT, aligned=True)
         step = min(block_rows(self.features, self.X), self.rows)
@@ -303,12 +310,12 @@ class MemoryKernelData(KernelData):
         if few or run.threads or active_client() is None or isinstance(self.kernel, CallableKernel | Precomputed):
             # rows that are scaled on reading are no copies
             copied = sum(each.nbytes for each in (rows, *others) if isinstance(each, np.ndarray | CSRRows))
-            yield products_here(self.kernel, rows, run, purpose, self.data.held_bytes(scaled=False) + copied)
+            yield products_here(self.kernel, rows, run.here(), purpose, self.data.held_bytes(scaled=False) + copied)
             return
         with scratch_folder() as folder:
             blocks = (rows[start : start + WORKER_ROWS] for start in range(0, len(rows), WORKER_ROWS))
             write_rows(folder, rows.shape, rows.dtype, blocks)
-            with products_of_file(self.kernel, folder, run.cluster(), run, purpose) as products:
+            with products_of_file(self.kernel, folder, run.cluster(), run.here(), purpose) as products:
                 yield products
 
     @contextmanager

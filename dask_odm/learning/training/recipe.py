@@ -29,7 +29,7 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.solution import Record, Solution, record_after
-from dask_odm.learning.training.run import read_limit
+from dask_odm.learning.training.run import KernelChoice, read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.rows import slabs
 from dask_odm.linalg.threads import single_threaded_blas
@@ -308,11 +308,16 @@ def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
     return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
-def crowding_feature(variance: Array, *, nothing: bool) -> int | None:
-    """Return the feature that has nearly all of the ``variance`` (d,) of scaled features, and hides others that vary.
+def crowding_feature(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> int | None:
+    """Return the feature that has nearly all of the variance of scaled features, and hides others that vary.
 
-    A smaller share is suspect if next to ``nothing`` was learned.
+    None is looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller share
+    is suspect then.
     """
+    if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
+        return None
+    statistics = data.statistics()
+    variance = statistics.variance * kernel.scaling(statistics).factor ** 2
     feature = int(np.argmax(variance))
     others = np.count_nonzero(variance) > 1
     share = SUSPECT_SHARE if nothing else CROWDING_SHARE

@@ -73,7 +73,7 @@ class FitRun:
         seed = None
         if checkpoint is not None and resume and not isinstance(random_state, Integral):
             left = open_checkpoint(checkpoint)
-            seed = estimator._drawn if left is None else int(left.attributes["seed"])
+            seed = estimator._last_seed if left is None else int(left.attributes["seed"])
         if seed is None:
             seed = seed_of(int(random_state)) if isinstance(random_state, Integral) else drawn(random_state)
         return cls(seed, estimator.dtype, estimator.scale, estimator.memory_limit, checkpoint, resume, warm_up)
@@ -150,7 +150,8 @@ class KernelChoice:
         if callable(self.kernel):
             return CallableKernel(self.bias, self.kernel)
         kind = KERNELS[self.kernel]
-        parameters = {each.name: getattr(self, each.name) for each in fields(kind)}
+        # others keep their defaults
+        parameters = {each.name: getattr(self, each.name) for each in fields(kind) if hasattr(self, each.name)}
         if "gamma" in parameters:
             parameters["gamma"] = gamma = self._gamma(scaling, statistics)
             if not float(np.finfo(np.float32).tiny) <= gamma <= float(np.finfo(np.float32).max):

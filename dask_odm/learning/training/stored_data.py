@@ -13,22 +13,23 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from dask_odm.data.rows.scaling import StoredScaling
-from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, chunk_statistics, kept_rows
+from dask_odm.data.rows.stored import KeptStatistics, StoredPartitions, kept_rows
 from dask_odm.data.rows.targets import ManyClasses, OneClass, OneOfMany, RealValues, Targets, TwoClasses, class_scales
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
-from dask_odm.engine.passes import StorePasses, StorePivots, gathered
+from dask_odm.engine.passes import StorePasses
+from dask_odm.engine.pivot_passes import StorePivots, gathered
 from dask_odm.engine.shuffle import Shuffle, scaling_path
 from dask_odm.errors import NO_ROWS, InputError
 from dask_odm.events import Meter
 from dask_odm.learning.distributed_products import products_of_file, require_memory, write_rows
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
-from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import HasStatistics, KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import PassBytes
 from dask_odm.linalg.rows import slabs, uniforms_of
 from dask_odm.typing import Array
@@ -38,6 +39,7 @@ from dask_odm.typing import Array
 class StoredData(TrainingData):
     """Training data of the rows of a store that ``targets`` keeps."""
 
+    X = None
     run: FitRun
     store: Store
     targets: Targets
@@ -139,6 +141,21 @@ class StoredData(TrainingData):
         numbers, y, _ = self._rows_where(lambda numbers, y: keys(numbers, y) < most)
         return np.sort(numbers[np.argsort(keys(numbers, y), kind="stable")[:count]])
 
+    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[MemoryData, Any]]:
+        scaling = self.seen_by(choice).scaling
+        factors = tuple(1.0 for _ in self.class_weights)
+        for block in self.store.blocks():
+            keep, y, weight = self.targets(block)
+            at = np.flatnonzero(keep)
+            if len(at):
+                X = block.X[at].astype(self.dtype, copy=False)
+                yield MemoryData(self.run, X, y[at], weight[at], factors, block.first + at, X), scaling(X)
+
+    def of_passes(self, values: Array) -> Array:
+        out = np.zeros((*values.shape[:-1], self.rows))
+        out[..., self.taking_part[0]] = values
+        return out
+
     def of_machine(self, targets: OneOfMany) -> StoredData:
         return StoredData(self.run, self.store, targets, self)
 
@@ -148,21 +165,15 @@ class StoredData(TrainingData):
         store = self.store
         if not store.has_weight and self.labelled_rows == store.rows and self.targets.keeps_all:
             return store.statistics
-        if store.is_sparse:  # a sum that may be large: there is one at a time for a worker, not one for every chunk
-            passes = StorePasses(store, self.cluster, partial(kept_rows, self.targets))
-            query = KeptStatistics(store.features)
-            passes.require(PassBytes(8 * 6 * store.features, 8, 0), "Statistics of sparse rows")
-            found = passes.run(query, KeptStatistics.gather, nbytes=8 * 6 * store.features)
-            if not found.count:
-                raise InputError(NO_ROWS)
-            return found.result()
-        chunks = [(c,) for c in range(store.n_chunks)]
-        total, *rest = self.cluster.map_chunks(chunk_statistics, chunks, "statistics", store, self.targets)
-        for part in rest:
-            total.merge(part)
-        if not total.count:
+        passes = StorePasses(store, self.cluster, partial(kept_rows, self.targets))
+        nbytes = 8 * 6 * store.features
+        passes.require(
+            PassBytes(nbytes, 8 * (store.features if not store.is_sparse else 1), 0), "Statistics of the rows"
+        )
+        found = passes.run(KeptStatistics(store.features, store.is_sparse), KeptStatistics.gather, nbytes=nbytes)
+        if not found.count:
             raise InputError(NO_ROWS)
-        return total.result()
+        return found.result()
 
     def _room(self) -> Any:
         """Return memory for all rows, a CSR array without bounds if they are sparse."""
@@ -248,7 +259,7 @@ class StoredKernelData(KernelData):
     def products(self, purpose: Purpose) -> Iterator[Products]:
         data = self.data
         shape = data.rows, data.features
-        require_memory(self.kernel, shape, data.dtype, data.run, purpose, 0)  # before anything is read
+        require_memory(self.kernel, shape, data.dtype, data.run.here(), purpose, 0)  # before anything is read
         kept, _, _ = data.taking_part
 
         def taking_part() -> Iterator[Array]:
@@ -258,7 +269,7 @@ class StoredKernelData(KernelData):
 
         with scratch_folder() as folder:
             write_rows(folder, (len(kept), data.features), data.dtype, taking_part())
-            with products_of_file(self.kernel, folder, data.cluster, data.run, purpose) as products:
+            with products_of_file(self.kernel, folder, data.cluster, data.run.here(), purpose) as products:
                 yield products
 
     @contextmanager
@@ -293,7 +304,7 @@ class StoredPartitioned(PartitionedRows):
         path = os.path.join(self.folder, "root")
         os.mkdir(path)
         write_rows(path, (rows.n, rows.d), rows.dtype, slabs(rows))
-        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run, purpose) as products:
+        with products_of_file(self.seen.kernel, path, cluster, self.seen.data.run.here(), purpose) as products:
             yield products
 
     def chosen(self, rows: Array) -> tuple[Array, Array]:

@@ -7,10 +7,10 @@ does not know where the rows are. `dask_odm.estimators.base.StoreEstimator` deci
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,37 +23,10 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.pivots import PivotRows
-from dask_odm.kernels.shape import Shape
-from dask_odm.learning.problem.products import Products, products_bytes
+from dask_odm.learning.problem.products import Products, Purpose
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, Passes
 from dask_odm.typing import Array
-
-if TYPE_CHECKING:
-    from dask_odm.learning.training.memory_data import MemoryData
-
-
-@dataclass(frozen=True, eq=False)
-class Purpose:
-    """The purpose of kernel products, and what these and their user take.
-
-    ``what`` is a few words for messages. ``nbytes`` returns the bytes that products and their user take in
-    this process for a shape, without rows and kept tiles. ``advice`` says
-    what to do if memory does not suffice.
-    """
-
-    what: str
-    nbytes: Callable[[Shape], int]
-    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
-
-    @classmethod
-    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
-        """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
-        return cls(what, lambda shape: of_row * shape.n + products_bytes(shape, 8), advice)
-
-    def with_reserved(self, nbytes: int) -> Purpose:
-        """Return the purpose with ``nbytes`` more that its user holds in this process."""
-        return replace(self, nbytes=lambda shape: self.nbytes(shape) + nbytes) if nbytes else self
 
 
 class HasStatistics(Protocol):
@@ -66,16 +39,12 @@ class TrainingData(ABC):
     """Rows that take part in a fit, with their targets and weights."""
 
     run: FitRun
+    X: Any  # raw rows (n, d) in memory, an array or csr_array; None for a store
     whole: HasStatistics | None  # all rows, or all machines' data, if this is a part: their statistics scale the rows
 
     @property
-    def held(self) -> MemoryData | None:
-        """This data itself if the rows are in memory."""
-        return None
-
-    @property
     def in_memory(self) -> bool:
-        return self.held is not None
+        return self.X is not None
 
     @property
     @abstractmethod
@@ -184,8 +153,12 @@ class TrainingData(ABC):
         """Return a string that identifies rows and targets in a checkpoint."""
 
     @abstractmethod
-    def sample(self, count: int, seed: int) -> MemoryData:
-        """Return about ``count`` rows, or all, drawn by their numbers alone."""
+    def sample(self, count: int, seed: int) -> Any:
+        """Return `MemoryData` of about ``count`` rows, or all, drawn by their numbers alone."""
+
+    @abstractmethod
+    def weighed_blocks(self, choice: KernelChoice) -> Iterator[tuple[Any, Any]]:
+        """Yield all rows that take part, some at a time, as `MemoryData` with whole weights, and as they are scaled."""
 
     @abstractmethod
     def drawn_by_class(self, count: int, least: int, seed: int) -> Array:
@@ -194,6 +167,14 @@ class TrainingData(ABC):
         They are drawn by their numbers and classes alone, from every class at least about ``least``, or all of its
         rows.
         """
+
+    def of_passes(self, values: Array) -> Array:
+        """Return ``values`` (…, n) of the rows of `taking_part` at the places of all rows of passes, 0 elsewhere."""
+        return values
+
+    def unmerged(self, values: Array) -> Array:
+        """Return ``values`` (…, n) of merged rows for every row that they were merged of."""
+        return values
 
     def statistics(self) -> Statistics:
         """Return weighted statistics of the features, those of the whole if this is a part."""

@@ -28,7 +28,7 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
-from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
+from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.exact.gram import gram_of
 from dask_odm.methods.exact.recipe import NEWTON
 from dask_odm.methods.left_out import kernel_leverages, left_out
@@ -53,7 +53,7 @@ def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> boo
     here = fit.run.here()
     try:
         data.cluster.require(needed, data.cluster.slots, "Cells")
-        here.require(region, min(TRIAL_CELLS, here.slots), "Regions")
+        here.require(region, min(AUTO.trial_cells, here.slots), "Regions")
     except MemoryLimitError:
         return False
     return True

@@ -14,11 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-import time
-from collections.abc import Callable
-from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -26,22 +22,22 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import FEW_TASKS, Cluster
+from dask_odm.engine.cluster import Cluster
+from dask_odm.engine.futures import FEW_TASKS
 from dask_odm.engine.partitioners import GroupedPartitioner
 from dask_odm.errors import InputError
-from dask_odm.events import Meter
-from dask_odm.learning.solution import Record, step_record
+from dask_odm.learning.solution import Record, StepClock
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.memory_data import MemoryKernelData
-from dask_odm.learning.training.recipe import Trained, report_step, require_finite_solution, stopped_at
+from dask_odm.learning.training.recipe import Trained, require_finite_solution, stopped_at
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow, levels_of, places_in, slabs_of
 from dask_odm.methods.cells.memory import CellMemory, sample_rows
+from dask_odm.methods.cells.solved_bins import BinLog, CellsState, Keep, gaps_of
 from dask_odm.methods.cells.workers import (
     CHOSEN,
-    FIGURES,
     CellSettings,
     KnownStatistics,
     SolvedBin,
@@ -60,35 +56,6 @@ from dask_odm.typing import Array
 ADVICE = ("a smaller cell_rows",)
 BINS = 64  # of many rows, at least, so that workers and threads end together
 SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
-STEPS = 16  # lines of the history, and checkpoints, of a fit, about
-
-
-@dataclass(frozen=True, eq=False)
-class CellsState:
-    """Bins that are solved, as a checkpoint has them: the packed numbers and shapes of each, one after the other."""
-
-    bins: Array  # numbers of the bins, ascending
-    sizes: Array  # packed numbers of each
-    numbers: Array
-    shapes: Array  # (bins, arrays, 3)
-    history: list[Record]
-
-    @classmethod
-    def of(cls, solved: dict[int, SolvedBin], history: list[Record]) -> CellsState:
-        packed = [solved[k].packed() for k in sorted(solved)]
-        sizes = np.array([float(len(numbers)) for numbers, _ in packed])
-        numbers = np.concatenate([numbers for numbers, _ in packed])
-        return cls(np.array(sorted(solved), np.float64), sizes, numbers, np.stack([s for _, s in packed]), history)
-
-    def solved(self) -> dict[int, SolvedBin]:
-        """Return the bins; raise ValueError if numbers and shapes do not fit each other."""
-        ends = np.cumsum(self.sizes).astype(np.int64)
-        numbers = np.split(self.numbers, ends)
-        if len(numbers[-1]) or not len(self.bins) == len(self.sizes) == len(self.shapes):
-            raise ValueError(f"{len(self.numbers)} numbers of {len(self.bins)} bins")
-        bins = self.bins.astype(np.int64).tolist()
-        found = zip(bins, numbers, self.shapes, strict=False)  # nothing is left of the numbers
-        return {k: SolvedBin.unpacked(own, shapes) for k, own, shapes in found}
 
 
 def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trained:
@@ -98,7 +65,7 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     fit.kernel.require_named("cells, which divide the space of the features")
     if fit.own.settings == "each" and fit.axes is None:
         raise InputError("Cells(settings='each') needs values to choose from, which ODMClassifierCV has; use that.")
-    began = time.perf_counter()
+    clock = StepClock()
     seen = data.seen_by(fit.kernel)
     factors = data.class_weights
     last = fit.last if fit.last is not None and fit.last.was_of(data) else None
@@ -114,52 +81,11 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     if known is not None:
         settings = replace(settings, known=known, places=places_in(known, top))
     resume, save = open_steps(f"cells {top.count} {pairs} {fit.loo}", data.fingerprint, fit, CellsState)
-    solved: dict[int, SolvedBin] = {}
-    history: list[Record] = []
-    every = -(-top.count // STEPS)
-    if resume is not None:
-        try:
-            solved, history = resume.solved(), list(resume.history)
-        except (ValueError, IndexError):
-            require_state(fit, False)
-        require_state(fit, all(k < top.count and _fits(each, settings, data) for k, each in solved.items()))
-        require_state(fit, all(k in solved for k in range(min(every * len(history), top.count))))
-        began -= history[-1]["seconds"]
-
-    def tell() -> None:
-        """Add the records of the bins that are solved now, in the order of the bins; save them, and report them."""
-        before = len(history)
-        while (told := every * len(history)) < top.count:
-            after = min(told + every, top.count)
-            if not all(k in solved for k in reversed(range(told, after))):  # the last are mostly solved last
-                break
-            bins = [solved[k] for k in range(after)]
-            history.append(_record(bins, len(history), rows, time.perf_counter() - began))
-        if len(history) > before and fit.run.checkpoint is not None:
-            save(CellsState.of(solved, history))  # all of them, which takes longer the more there are
-        for record in history[before:]:
-            report_step(record)
-
-    tell()  # of bins that a checkpoint has, but not yet a record of
-    with Meter("cells", top.count, "bins") as meter:
-        meter.add(len(solved))
-        lock = threading.Lock()
-        ended = False
-        context = copy_context()  # in which records are heard, from whatever thread
-
-        def keep(k: int, each: SolvedBin) -> None:
-            nonlocal ended
-            with lock:
-                if ended:  # by what a callback raised: nothing is told after that
-                    return
-                ended = True
-                solved[k] = each
-                meter.add()
-                context.run(tell)
-                ended = False
-
-        support = _solve_bins(seen, top, solved, settings, keep)
-    return _finish(seen, top, grown, [solved[k] for k in range(top.count)], support, history, settings)
+    log = BinLog(top.count, rows, clock, None if fit.run.checkpoint is None else save)
+    require_state(fit, resume is None or log.resume(resume, settings, data))
+    with log.kept() as keep:
+        support = _solve_bins(seen, top, log.solved, settings, keep)
+    return _finish(seen, top, grown, [log.solved[k] for k in range(top.count)], support, log.history, settings)
 
 
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
@@ -183,42 +109,48 @@ def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = m
 
 
 def _solve_bins(
-    seen: KernelData,
-    top: CellTree,
-    solved: dict[int, SolvedBin],
-    settings: CellSettings,
-    keep: Callable[[int, SolvedBin], None],
+    seen: KernelData, top: CellTree, solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
 ) -> Any:
     """Solve the bins that are not yet ``solved``, and return the raw support rows of all, in the order of the bins.
 
-    ``keep``, which adds to those that are solved, is called with number and solution of each, in any order.
+    ``keep`` adds to those that are solved.
     """
-    data = seen.data
     left = [k for k in range(top.count) if k not in solved]
-    held = data.held
-    whole = KnownStatistics(data.statistics())
-    if held is not None:
-        bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
-        largest = int(np.bincount(bins).max())
-        memory = CellMemory(data, settings.fit, settings.machines)
-        # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
-        together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
-        of_cell_threads = CPU_COUNT // together
-        needed = memory.bin(largest, 1, settings.cell_rows, of_cell_threads)
-        cluster = data.cluster.without(data.held_bytes())
-        cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
-        left_to_cell = cluster.share(together)[0] - memory.solved(largest)
-        of_cell = replace(held.run, memory_limit=left_to_cell, threads=of_cell_threads)
-        factors = tuple(1.0 for _ in held.factors)
-        plain = replace(held, run=of_cell, weight=held.total_weights, factors=factors, whole=whole)
+    solve = _solve_in_memory if isinstance(seen, MemoryKernelData) else _solve_stored
+    return solve(seen, top, left, solved, settings, keep)  # type: ignore[arg-type]
 
-        def solve(k: int) -> None:
-            # a thread that finds no other bin takes cells of this one
-            keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
 
-        run_threads(solve, left, CPU_COUNT)
-        numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
-        return held.raw(np.searchsorted(held.kept, numbers))
+def _solve_in_memory(
+    seen: MemoryKernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings,
+    keep: Keep,
+) -> Any:  # fmt: skip
+    data = seen.data
+    bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
+    largest = int(np.bincount(bins).max())
+    memory = CellMemory(data, settings.fit, settings.machines)
+    # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
+    together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
+    of_cell_threads = CPU_COUNT // together
+    cluster = data.cluster.without(data.held_bytes())
+    needed = memory.bin(largest, 1, settings.cell_rows, of_cell_threads)
+    cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
+    left_to_cell = cluster.share(together)[0] - memory.solved(largest)
+    of_cell = replace(data.run, memory_limit=left_to_cell, threads=of_cell_threads)
+    plain = replace(data.weighed(), run=of_cell, whole=KnownStatistics(data.statistics()))
+
+    def solve(k: int) -> None:
+        # a thread that finds no other bin takes cells of this one
+        keep(k, solve_bin(plain._at(np.flatnonzero(bins == k)), settings, k, CPU_COUNT))
+
+    run_threads(solve, left, CPU_COUNT)
+    numbers = np.concatenate([solved[k].numbers for k in range(top.count)]).astype(np.int64)
+    return data.raw(np.searchsorted(data.kept, numbers))
+
+
+def _solve_stored(
+    seen: KernelData, top: CellTree, left: list[int], solved: dict[int, SolvedBin], settings: CellSettings, keep: Keep
+) -> Array:
+    data = seen.data
     by_bin = GroupedPartitioner(top, top.count, settings.fit.run.seed, shuffled=False)
     with seen.partitions(by_bin) as rows:
         partitions = rows.partitions
@@ -232,15 +164,9 @@ def _solve_bins(
         needed = memory.bin(largest, threads, settings.cell_rows)
         cluster.require(needed, group, f"A bin of {largest} rows", ADVICE)
         of_cell = replace(settings.fit.run, memory_limit=(available - memory.solved(largest)) // threads, threads=1)
-        last = settings.fit.last
-        start = ""
-        if last is not None:
-            start = os.path.join(partitions.path, "start-")
-            spans = slabs_of(last.rows)
-            of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), spans, CPU_COUNT)
-            save_start(start, last, np.concatenate(of_rows), top.count)
+        start = _saved_start(seen, top, partitions.path, settings)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
-        told = StoredBins(partitions, whole, settings, threads, start)
+        told = StoredBins(partitions, KnownStatistics(data.statistics()), settings, threads, start)
         for k, each in solved.items():
             save_support(partitions, k, each)
         for i in range(0, len(left), group):
@@ -258,63 +184,15 @@ def _solve_bins(
         return raw
 
 
-def _fits(solved: SolvedBin, settings: CellSettings, data: TrainingData) -> bool:
-    """Return whether a bin of a checkpoint has the shapes of one of this fit."""
-    cells = solved.thresholds.size + 1
-    machines = settings.machines
-    support = solved.numbers.size
-    left = solved.left_rows.size
-    shapes = {
-        "planes": (cells - 1, data.features),
-        "numbers": (support,),
-        "coefficients": (machines, support),
-        "sizes": (cells,),
-        "intercept": (cells, machines),
-        "figures": (cells, machines, len(FIGURES)),
-        "counts": (cells, 3),
-        "seconds": (cells - 1,),
-        "left_rows": (left,),
-        "left": (machines, left),
-        "parameters": (cells,),
-        "chosen": (cells, len(CHOSEN)),
-    }
-    try:
-        solved.tree.require_sound()
-    except ValueError:
-        return False
-    if any(getattr(solved, name).shape != shape for name, shape in shapes.items()):
-        return False
-    given = data.row_numbers[0]
-    numbers = np.concatenate([solved.numbers, solved.left_rows])
-    inside = not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < given)
-    whole = solved.sizes.sum() == support and bool((solved.sizes >= 0).all() and (solved.chosen >= 0).all())
-    return inside and whole
-
-
-def _gaps(bins: list[SolvedBin]) -> tuple[Array, Array, Array]:
-    """Return P and D of every machine over all cells, and the gap of every cell's worst machine."""
-    figures = np.concatenate([each.figures for each in bins])
-    primal = figures[:, :, 0]
-    short = np.maximum(primal - figures[:, :, 1], 0.0)
-    gaps = (short / np.maximum(primal, np.finfo(np.float64).tiny)).max(axis=1)
-    return primal.sum(axis=0), short.sum(axis=0), gaps
-
-
-def _record(bins: list[SolvedBin], number: int, rows: int, seconds: float) -> dict[str, Any]:
-    """Return the record of the bins that are solved so far."""
-    primal, short, gaps = _gaps(bins)
-    counts = np.concatenate([each.counts for each in bins])
-    done = int(counts[:, 0].sum())
-    gap = float((short / np.maximum(primal, np.finfo(np.float64).tiny)).max())
-    told = step_record(number, gap, float(primal.sum()), done / rows, seconds)
-    return told | {
-        "rows": done,
-        "cells": len(counts),
-        "mean_rows": float(counts[:, 0].mean()),
-        "mean_classes": float(counts[:, 1].mean()),
-        "worst_gap": float(gaps.max()),
-        "mean_gap": float(gaps.mean()),
-    }
+def _saved_start(seen: KernelData, top: CellTree, folder: str, settings: CellSettings) -> str:
+    """Save the last fit's rows of every bin, for tasks; return the path prefix of the files, or "" without any."""
+    last = settings.fit.last
+    if last is None:
+        return ""
+    start = os.path.join(folder, "start-")
+    of_rows = run_threads(lambda span: top(seen.scaling(last.rows[span])), slabs_of(last.rows), CPU_COUNT)
+    save_start(start, last, np.concatenate(of_rows), top.count)
+    return start
 
 
 def _finish(
@@ -349,7 +227,7 @@ def _finish(
         starts=np.cumsum([0, *np.concatenate([each.sizes for each in bins])]).astype(np.int64),
         gammas=np.where(chosen[:, 0] > 0, chosen[:, 0], seen.kernel.parameters()["gamma"]),
     )
-    gaps = _gaps(bins)[2]
+    gaps = gaps_of(bins)[2]
     cell_rows = np.concatenate([each.counts[:, 2] for each in bins]).astype(np.int64)
     levels = levels_of(tree, cell_rows, np.concatenate([grown, *(each.seconds for each in bins)]))
     attributes = {

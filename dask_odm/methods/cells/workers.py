@@ -21,7 +21,7 @@ import numpy as np
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.data.storage.files import load_array, save_array
 from dask_odm.data.store.statistics import Statistics
-from dask_odm.engine.cluster import while_wanted
+from dask_odm.engine.client import while_wanted
 from dask_odm.engine.tasks import worker_task
 from dask_odm.errors import MemoryLimitError, StoreError
 from dask_odm.learning.machines import joined_attributes, train_machines
@@ -267,7 +267,7 @@ def solve_cell(cell: MemoryData, settings: CellSettings) -> SolvedCell:
         if fit.last is not None:
             before = signs[:, None] * fit.last.coefficients_at(cell.kept)[places]
             fit = replace(fit, last=LastFit(alone.kept, alone.X, before[:1] if len(present) == 2 else before))
-        trained = _trained(alone, fit, settings.pairs)
+        trained = _train_cell(alone, fit, settings.pairs)
     except MemoryLimitError as error:
         raise MemoryLimitError(
             f"a cell has {cell.rows} rows (cell_rows={settings.cell_rows}; nothing divides equal rows, and cells that "
@@ -326,7 +326,7 @@ def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
     return replace(fit, odm=own, kernel=replace(fit.kernel, gamma=found.gamma)), score
 
 
-def _trained(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
+def _train_cell(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
     """Train the machines of a cell on its rows alone."""
     if len(alone.factors) == 2:
         return CellRecipe().train(alone, fit)

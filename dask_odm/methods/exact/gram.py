@@ -10,21 +10,18 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError
 
-from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.base import BLOCK, Kernel
 from dask_odm.kernels.user_kernels import CallableKernel
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Multiply, SourcedProducts
+from dask_odm.learning.problem.products import CHUNK_BYTES, Multiply, SourcedProducts
 from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.lapack import lapack
+from dask_odm.linalg.rows import READ_BYTES
 from dask_odm.linalg.systems import factored, mended
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.typing import Array
-
-ROWS_OF_THREAD = 512  # rows of a matrix that a thread takes at a time
-PACKED_BYTES = 8 << 20  # bytes of all packed rows from which on they are packed block by block, for each tile anew
-BLOCK_BYTES = 4 << 20  # bytes of such a block, if it has more than 64 rows
 
 
 def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out: Array | None = None) -> Array:
@@ -45,7 +42,7 @@ def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out:
     whole = kernel.pack_right(rows(0, n)) if step == n else None
 
     def fill(start: int) -> None:
-        left = kernel.pack_left(rows(start, min(step, ROWS_OF_THREAD)))
+        left = kernel.pack_left(rows(start, min(step, BLOCK)))
         part = slice(start, start + len(left))
         with np.errstate(over="ignore", invalid="ignore"):  # set per thread
             if whole is not None:
@@ -60,15 +57,15 @@ def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out:
                 out[first : first + step, part] = tile.T
 
     with single_threaded_blas:
-        run_threads(fill, range(0, n, min(step, ROWS_OF_THREAD)), threads)
+        run_threads(fill, range(0, n, min(step, BLOCK)), threads)
     return out
 
 
 def block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
     """Return how many of ``n`` rows are packed at a time for a Gram matrix, on the right of a tile."""
-    if kernel.packed_bytes(n, d, itemsize) <= PACKED_BYTES:
+    if kernel.packed_bytes(n, d, itemsize) <= CHUNK_BYTES:
         return n
-    return min(n, ROWS_OF_THREAD, ROWS_OF_THREAD if kernel.makes_panels(d) else max(64, BLOCK_BYTES // (d * itemsize)))
+    return min(n, BLOCK, BLOCK if kernel.makes_panels(d) else max(64, READ_BYTES // (d * itemsize)))
 
 
 def scaled_gram(kernel: Kernel, X: Array, root: Array, threads: int = 1) -> Array:
@@ -98,9 +95,9 @@ class HeldProducts(SourcedProducts):
         scale = root.astype(out.dtype)
 
         def fill(start: int) -> None:
-            _gather(self.K, active, scale, out, start, min(start + ROWS_OF_THREAD, m))
+            _gather(self.K, active, scale, out, start, min(start + BLOCK, m))
 
-        run_threads(fill, range(0, m, ROWS_OF_THREAD), self.threads if m > 2 * ROWS_OF_THREAD else 1)
+        run_threads(fill, range(0, m, BLOCK), self.threads if m > 2 * BLOCK else 1)
         return out
 
     def cross(self, targets: Array, sources: Array, v: Array, *, double_precision: bool = False) -> Array:
@@ -116,14 +113,14 @@ def _image(K: Array, index: Array, v: Array, threads: int) -> Array:
     weights = np.zeros(len(rows), K.dtype)
     weights[:m] = v
     out = np.empty(len(K))
-    if len(K) <= 2 * ROWS_OF_THREAD:
+    if len(K) <= 2 * BLOCK:
         _add_up(K, rows, weights, 0, out)
         return out
 
     def add_up(start: int) -> None:
-        _add_up(K, rows, weights, start, out[start : start + ROWS_OF_THREAD])
+        _add_up(K, rows, weights, start, out[start : start + BLOCK])
 
-    run_threads(add_up, range(0, len(K), ROWS_OF_THREAD), threads)
+    run_threads(add_up, range(0, len(K), BLOCK), threads)
     return out
 
 

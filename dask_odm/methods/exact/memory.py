@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.shape import Shape
-from dask_odm.learning.problem.products import products_bytes
-from dask_odm.methods.exact.gram import ROWS_OF_THREAD, block_rows
-from dask_odm.methods.exact.kernel_components import READ_BYTES
+from dask_odm.learning.problem.products import CHUNK_BYTES, products_bytes
+from dask_odm.methods.exact.gram import block_rows
 from dask_odm.methods.exact.preconditioners import (
     BLOCK_GROUPS,
-    BLOCK_ROWS,
     DIRECTIONS,
     blocks_at_once,
     filled_rows,
@@ -86,7 +85,7 @@ class ExactMemory(Shape):
     def gram(self, of_value: int) -> int:
         """What `gram_of` takes besides rows and matrix, for values of so many bytes."""
         step = block_rows(self.kernel, self.n, self.d, of_value)
-        some = min(step, ROWS_OF_THREAD)
+        some = min(step, BLOCK)
         row = 0 if self.itemsize == of_value else self.d * of_value  # as it is converted
         left = some * (row + (self.d + 10) * of_value)
         right = step * row + self.packed(step, of_value)
@@ -106,8 +105,8 @@ class ExactMemory(Shape):
     def blocks(self, r: int) -> tuple[int, int]:
         """Factors of blocks of rows, which are kept for a system, and what making them takes with ``r`` landmarks."""
         n, d = self.n, self.d
-        block = self._of(-(-n // -(-n // BLOCK_ROWS)), threads=1)
-        splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * READ_BYTES
+        block = self._of(-(-n // -(-n // BLOCK)), threads=1)
+        splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * CHUNK_BYTES
         gathered = min(n, block.n * blocks_at_once(n, block.n, d, self.itemsize, self.threads)) * d * self.itemsize
         # scaled features, their products with a factor, the block with its factor and inverse
         of_thread = block.rows + 3 * 8 * block.n * r + 4 * 8 * block.n**2 + block.gram(8)

@@ -1,5 +1,4 @@
-"""Preconditioners of the systems of Newton steps: landmarks, landmarks with blocks of neighbours, or kernel
-components.
+"""Preconditioners of the systems of Newton steps: landmarks, or landmarks with blocks of neighbours.
 
 Landmarks alone leave many eigenvalues of a narrow kernel, most of which lie within a block of neighbouring rows. With
 such blocks and the landmarks' features L, ``K ≈ L Lᵀ + E``, where E is ``K − L Lᵀ`` within a block and zero between
@@ -21,17 +20,15 @@ from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
 from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
-from dask_odm.methods.exact.kernel_components import READ_BYTES, ComponentProducts, rows_in_float32
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
-BLOCK_ROWS = 512  # most rows of a block
 BLOCK_GROUPS = 8  # groups of blocks; their sums are added in order
 DIRECTIONS = 32  # most directions that rows are projected on to split them
 GATHERED_BYTES = 1024  # bytes of memory per row of a solve for rows that are gathered at a time
@@ -126,16 +123,16 @@ def blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> in
 
 
 def blocks_of(products: Products, rng: np.random.Generator, directions: int = DIRECTIONS) -> list[Array]:
-    """Split all n rows into blocks of at most `BLOCK_ROWS` neighbours by halving them where they differ most.
+    """Split all n rows into blocks of at most `BLOCK` neighbours by halving them where they differ most.
 
     The rows of each block ascend.
     """
     d = products.rows(np.zeros(1, np.int64)).shape[1]
     # random projections to a few directions roughly keep distances
     onto = None if d <= directions else rng.standard_normal((d, directions)).astype(np.float32)
-    rows = rows_in_float32(products, onto)
+    rows = _in_float32(products, onto)
     cells: list[Array] = []
-    left = [(np.arange(products.n), -(-products.n // BLOCK_ROWS))]  # rows, and the blocks to split them into
+    left = [(np.arange(products.n), -(-products.n // BLOCK))]  # rows, and the blocks to split them into
     while left:
         index, count = left.pop()
         if count == 1:
@@ -147,6 +144,21 @@ def blocks_of(products: Products, rng: np.random.Generator, directions: int = DI
         at = len(index) * (count // 2) // count
         left += [(index[order[at:]], count - count // 2), (index[order[:at]], count // 2)]
     return cells
+
+
+def _in_float32(products: Products, onto: Array | None) -> Array:
+    """Return all rows in float32 (n, d), or their products with ``onto`` (d, directions).
+
+    Values too large for float32 are infinite.
+    """
+    found = []
+    d = products.rows(np.zeros(1, np.int64)).shape[1]
+    step = max(64, min(4096, CHUNK_BYTES // (4 * d)))
+    with np.errstate(over="ignore"):
+        for start in range(0, products.n, step):
+            X = products.rows(np.arange(start, min(products.n, start + step))).astype(np.float32)
+            found.append(X if onto is None else X @ onto)
+    return np.concatenate(found)
 
 
 def _widest(some: Array, rng: np.random.Generator, power_steps: int = 4) -> Array:
@@ -282,72 +294,20 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
 
 def filled_rows(d: int) -> int:
     """Return the rows of ``d`` features whose values at the landmarks are computed at a time."""
-    return max(64, min(2 * BLOCK, READ_BYTES // (4 * d)))
-
-
-def _block_preconditioner(products: Products, features: Array, seed: int, threads: int) -> BlockPreconditioner:
-    return BlockPreconditioner(products, features, blocks_of(products, np.random.default_rng([seed, 1])), threads)
+    return max(64, min(2 * BLOCK, CHUNK_BYTES // (4 * d)))
 
 
 class ActivePreconditioner:
-    """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed.
-
-    If rows split into kernel components, there are ``blocks`` alone, and every component has landmarks of its own.
-    """
+    """Preconditioners of the systems of a solve: by landmarks, and by blocks, which are made when first needed."""
 
     def __init__(self, products: Products, seed: int, threads: int) -> None:
         self._products = products
         self._seed = seed
         self._threads = threads
-        self.splits = isinstance(products, ComponentProducts)
-        nothing = np.zeros((products.n, 1), np.float32)
-        rng = np.random.default_rng(seed)
-        self.landmarks = Woodbury(nothing if self.splits else _features(products, rng, threads), threads)
+        self.landmarks = Woodbury(_features(products, np.random.default_rng(seed), threads), threads)
 
     @cached_property
-    def blocks(self) -> BlockPreconditioner | ComponentBlocks:
+    def blocks(self) -> BlockPreconditioner:
         """The landmarks' preconditioner with the Nyström residual of K within blocks."""
-        if isinstance(self._products, ComponentProducts):
-            return ComponentBlocks(self._products, self._seed, self._threads)
-        return _block_preconditioner(self._products, self.landmarks.features, self._seed, self._threads)
-
-
-class ComponentBlocks:
-    """``(I + √c K √c)⁻¹`` for rows in kernel components, without the kernel values between these.
-
-    Every component has landmarks and blocks of its own. The bias, which all share, is of rank one.
-    """
-
-    def __init__(self, products: ComponentProducts, seed: int, threads: int) -> None:
-        self._bias = products.kernel.bias
-        self._each = []
-        for number, (rows, alone) in enumerate(products.alone()):
-            features = _features(alone, np.random.default_rng([seed, number]), threads)
-            self._each.append((rows, _block_preconditioner(alone, features, seed, threads)))
-
-    def on(self, active: Array, stiffness: Array) -> Solved:
-        """Return the preconditioner as a function of residuals on the active rows; ``stiffness`` (n,) is c."""
-        place = np.full(len(stiffness), -1)
-        place[active] = np.arange(len(active))
-        each: list[tuple[Array, Solved]] = []
-        for rows, blocks in self._each:
-            own = np.flatnonzero(place[rows] >= 0)
-            if len(own):
-                each.append((place[rows[own]], blocks.on(own, stiffness[rows])))
-
-        def within(v: Array) -> Array:
-            """Apply the preconditioner of every component alone, without the bias."""
-            out = np.empty_like(v)
-            for at, solved in each:
-                out[at] = solved(v[at])
-            return out
-
-        root = np.sqrt(stiffness[active])
-        constant = within(root)
-        share = self._bias / (1.0 + self._bias * float(root @ constant))
-
-        def apply(v: Array) -> Array:
-            out = within(v)
-            return out - share * float(root @ out) * constant
-
-        return apply
+        cells = blocks_of(self._products, np.random.default_rng([self._seed, 1]))
+        return BlockPreconditioner(self._products, self.landmarks.features, cells, self._threads)

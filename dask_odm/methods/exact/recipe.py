@@ -11,20 +11,21 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
-from dask_odm.learning.training.training_data import Purpose, TrainingData
+from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.exact.gram import PACKED_BYTES, ROWS_OF_THREAD
 from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
-from dask_odm.methods.exact.solver import ExactSolution, ExactState, solve_exact
+from dask_odm.methods.exact.solver import solve_exact
+from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS
-from dask_odm.methods.left_out import attributes_of, kernel_leverages, spread
+from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import predicting_bytes
 from dask_odm.typing import Array
@@ -39,8 +40,8 @@ def fit_bytes(shape: Shape) -> int:
 
 def most_fit_bytes(shape: Shape) -> int:
     """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
-    packed = PACKED_BYTES * ROWS_OF_THREAD // shape.packed(ROWS_OF_THREAD, 8)
-    blocks = range(ROWS_OF_THREAD, shape.n, ROWS_OF_THREAD)
+    packed = CHUNK_BYTES * BLOCK // shape.packed(BLOCK, 8)
+    blocks = range(BLOCK, shape.n, BLOCK)
     sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
     return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
@@ -108,16 +109,9 @@ def _leverages(
     active = int(np.count_nonzero(losses.curvature(losses.y * solution.scores)))
     data.cluster.require(leaving_bytes(active), 1, f"Leaving out each of {active} rows", LEFT_ADVICE)
     groups = fit.groups_of(data)
-    taking = data.taking_part[0]
-    own = None if groups is None else groups[0][taking]
+    own = None if groups is None else groups[0][data.taking_part[0]]
     pairs, without = kernel_leverages(losses, products, solution.scores, own)
-    if not data.in_memory:  # rows of the store that take no part have zeros
-        of_all = np.zeros((2, data.row_numbers[0]))
-        of_all[:, taking] = pairs
-        pairs = of_all
-        if without is not None:
-            without = spread(without, len(pairs[0]), taking)
-    return pairs, without
+    return data.of_passes(pairs), None if without is None else data.of_passes(without)
 
 
 def _fits(state: ExactState, n: int) -> bool:

@@ -18,12 +18,10 @@ steps from afar move rows out of the band as fast as others enter it. Then the p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -34,11 +32,11 @@ from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses, relative_gap, scaled_dual
 from dask_odm.learning.problem.products import Products, RowProducts, Subset, quadratic, scores_of
-from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
+from dask_odm.learning.solution import OnStep, SolverSettings, StepClock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
-from dask_odm.methods.exact.kernel_components import ComponentProducts, in_components
 from dask_odm.methods.exact.preconditioners import ActivePreconditioner
+from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import (
     LIMITS,
     NODE_LIMITS,
@@ -52,43 +50,6 @@ from dask_odm.typing import Array
 
 NOT_FINITE = "the solution is not finite: rescale the rows (scale='minmax') or the weights, or choose another kernel."
 TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True, eq=False)
-class ExactSolution:
-    """Coefficients and scores (n,), P, D and their relative gap, and one record per step."""
-
-    coefficients: Array
-    scores: Array
-    point: Point
-    converged: bool
-    history: list[Record]
-
-
-@dataclass(frozen=True, eq=False)
-class ExactState:
-    """State of a solve after a step, from which it resumes to the same bits."""
-
-    coefficients: Array  # (n,)
-    scores: Array  # (n,)
-    inner: Array  # of the preconditioner, (r, r), see `Woodbury`
-    stiffness: Array  # of the preconditioner, (n,)
-    bound: float = 0.0  # largest dual value found so far
-    certified: float = 0.0  # largest dual value for the kernel in float64
-    certified_gap: float = 4.0  # the last gap with scores in float64, at most 1; before the first, any gap halves it
-    exactness: float = 1.0  # factor of the accuracy that the gap requires; 0 once a direct step does not lower P
-    passes: float = 0.0  # kernel entries used so far, as a multiple of the whole matrix
-    slow: bool = False  # whether landmarks alone were a slow preconditioner
-    double_since: int = -1  # step since which products have float64 entries, as float32 got no further; −1 before
-    history: list[Record] = field(default_factory=list)
-
-    @property
-    def double(self) -> bool:
-        return self.double_since >= 0
-
-    def changed(self, **changes: Any) -> ExactState:
-        """Return a state with these changes, sooner than `dataclasses.replace`, which small problems would feel."""
-        return ExactState(**{**vars(self), **changes})
 
 
 def solve_exact(
@@ -146,7 +107,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.n = self.source.n
         self.double = False
-        self.began = time.perf_counter()
+        self.clock = StepClock()
         self.system: ProductSystem | GramSystem | None = None
         self.landmarks: GramLandmarks | None = None
         self.given = isinstance(self.source, HeldProducts)
@@ -169,7 +130,6 @@ class _Run:
         self.landmarks = None
         self.products: Products = self.source
         if not self.held(double=double):
-            self.products = in_components(self.source)
             self.system = ProductSystem(self.products, self.preconditioner, self.limits, self.threads)
         else:
             held = self.source
@@ -185,7 +145,6 @@ class _Run:
             many = self.n >= self.limits.landmark_rows and not self.given
             self.landmarks = GramLandmarks.drawn(held.K, self.losses, self.settings.seed) if many else None
             self.system = GramSystem(held, self.landmarks, memory.reshape(-1))
-        self.share = self.products.share if isinstance(self.products, ComponentProducts) else 1.0
 
     @cached_property
     def preconditioner(self) -> ActivePreconditioner:
@@ -199,12 +158,12 @@ class _Run:
             if self._preconditioned() and resume.stiffness.any():  # else the run had a matrix in memory so far
                 self.preconditioner.landmarks.inner = resume.inner
                 self.preconditioner.landmarks.stiffness = resume.stiffness
-            self.began -= resume.history[-1]["seconds"]
+            self.clock = StepClock(resume.history)
             return resume
         a = self._rough() if start is None else start
         share = float(np.count_nonzero(a) / self.n)
         state = ExactState(a, scores_of(self.products, a), np.eye(1), np.zeros(self.n))
-        passes = self.share * share * (2 - share)
+        passes = share * (2 - share)
         return self._recorded(state.changed(**self._preconditioned(), passes=passes, double_since=0 if double else -1))
 
     def _preconditioned(self) -> dict[str, Array]:
@@ -298,8 +257,7 @@ class _Run:
         bound = max(state.bound, self._dual(state.coefficients, state.scores))
         square = float(state.coefficients @ state.scores)
         gap = relative_gap(primal, float(primal - bound), square) if np.isfinite(primal) else np.inf
-        seconds = time.perf_counter() - self.began
-        record = step_record(len(state.history), gap, primal, float(state.passes), seconds)
+        record = self.clock.record(len(state.history), gap, primal, float(state.passes))
         return state.changed(bound=bound, history=[*state.history, record])
 
     def _dual(self, a: Array, scores: Array) -> float:
@@ -414,7 +372,7 @@ class _Run:
         if found.Kx is not None:
             after[active] = inside + found.Kx
         used = found.products * len(active) ** 2 + 2 * len(active) * len(leaving) + 2 * len(rest) * len(moved)
-        return new, after, self.share * used / products.n**2, found.slow
+        return new, after, used / products.n**2, found.slow
 
 
 def warm_up() -> None:

@@ -103,7 +103,7 @@ class ActiveSystem:
 class ProductSystem:
     """Conjugate gradients by products, and Cholesky in float64 for few active rows whose systems are slow.
 
-    Landmarks precondition; once they are slow, landmarks and blocks of neighbouring rows, or kernel components.
+    Landmarks precondition; once they are slow, landmarks and blocks of neighbouring rows.
     """
 
     products: Products
@@ -144,7 +144,7 @@ class ProductSystem:
         """
         known = self.preconditioner
         patience = self.limits.landmark_products
-        if not known.splits and not slow:
+        if not slow:
             system.go_on(known.landmarks.on(active, stiffness), least=least, most=min(patience, most))
             if system.products < patience:
                 return 1.0

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.linalg.systems import Triangle, times_transpose
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
-STEP = 512  # rows of a sample whose values a thread computes at a time
 CHANGE = 3.0  # by which a class's curvature may change until another preconditioner is worth its factor
 
 
@@ -55,7 +55,7 @@ class ClassMeans:
             features = np.empty((len(rows), r), inverse.dtype)
 
             def fill(start: int, rows: Array = rows, root: Array = root, features: Array = features) -> None:
-                some = slice(start, start + STEP)
+                some = slice(start, start + BLOCK)
                 values = kernel.tile_packed(kernel.pack_left(rows[some]), right)
                 features[some] = times_transpose(values, inverse) * root[some, None]
 
@@ -64,7 +64,7 @@ class ClassMeans:
                 mean[some, : start + 128] = features[:, some].T @ features[:, : start + 128]
 
             with single_threaded_blas:
-                run_threads(fill, range(0, len(rows), STEP), threads)
+                run_threads(fill, range(0, len(rows), BLOCK), threads)
                 run_threads(square, range(0, r, 128), threads)
         return cls(means, threads)
 

@@ -34,12 +34,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution
+from dask_odm.learning.problem.band import band_square, best_dual, row_gap
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import fetch
 from dask_odm.methods.landmark.machines import MachineQuery
-from dask_odm.methods.pairs.descent import row_gap
 from dask_odm.typing import Array
 
 SHARED = 4  # most classes on each side of a group's pairs; without pairs, most machines of a group
@@ -279,21 +279,11 @@ def _sweep(
             y = signs[code, k]
             margin = y * (score + (b[k] - total[k]) * component)
             s = y * A[i, k]
-            over = upsilon * c
-            below = max(low - margin, 0.0)
-            above = max(margin - high, 0.0)
-            sums[0, k] += 0.5 * (c * below * below + over * above * above)
-            sums[1, k] += row_gap(s, margin, c, over, low, high)
-            g = margin - norm * s
-            new = 0.0
-            slope = 0.0
-            if g < low:
-                slope = c / (1.0 + norm * c)
-                new = slope * (low - g)
-            elif g > high:
-                slope = over / (1.0 + norm * over)
-                new = slope * (high - g)
-            sums[2, k] += slope * component * component
+            sums[0, k] += 0.5 * c * band_square(margin, low, high, upsilon)
+            sums[1, k] += row_gap(s, margin, c, low, high, upsilon)
+            new = best_dual(margin - norm * s, norm, c, low, high, upsilon)
+            curved = c if new > 0.0 else (upsilon * c if new < 0.0 else 0.0)
+            sums[2, k] += curved / (1.0 + norm * curved) * component * component
             change = new - s
             if (new + 0.4 * change) * new > 0.0:
                 change *= 1.4
@@ -342,10 +332,7 @@ def _judge(
             y = signs[codes[i], k]
             margin = y * score
             s = y * A[i, k]
-            over = upsilon * c
-            below = max(low - margin, 0.0)
-            above = max(margin - high, 0.0)
-            sums[0, k] += 0.5 * (c * below * below + over * above * above)
-            near = row_gap(s, margin - spread[k], c, over, low, high)
-            far = row_gap(s, margin + spread[k], c, over, low, high)
+            sums[0, k] += 0.5 * c * band_square(margin, low, high, upsilon)
+            near = row_gap(s, margin - spread[k], c, low, high, upsilon)
+            far = row_gap(s, margin + spread[k], c, low, high, upsilon)
             sums[1, k] += max(near, far)

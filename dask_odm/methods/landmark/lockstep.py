@@ -13,7 +13,6 @@ a machine is done, it goes on with kernel values in float64. Those of products s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +22,7 @@ from scipy.linalg import solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import PrimalSolution
-from dask_odm.learning.solution import OnStep, Record, step_record
+from dask_odm.learning.solution import OnStep, Record, StepClock
 from dask_odm.linalg.systems import Triangle, times_lower, times_transpose
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
 from dask_odm.methods.landmark.class_means import ClassMeans, are_stale
@@ -104,7 +103,7 @@ class Lockstep:
     threads: int = 1
     on_step: OnStep = lambda record: None
     on_state: Callable[[LockstepState], object] = lambda state: None
-    began: float = field(default_factory=time.perf_counter)
+    clock: StepClock = field(default_factory=StepClock)
     factors: dict[int, Triangle | None] = field(default_factory=dict, init=False)  # of preconditioners, by machine
 
     def __post_init__(self) -> None:
@@ -135,13 +134,13 @@ class Lockstep:
     def _pass(self, s: LockstepState) -> LockstepState:
         """Look at the next points of all open machines, and choose the points after them."""
         at = self._look(s)
-        seconds = time.perf_counter() - self.began
+        seconds = self.clock.seconds
         better, done = self._judged(s, at)
-        s = _taken(s, at, better)
+        s = _with_points(s, at, better)
         done |= s.steps[at.live] >= self.max_iter
         s.open[at.live[done]] = 0.0
-        figures = float(s.gap.max()), float(s.primal.sum()), s.passes + 1, seconds
-        record = step_record(s.looks, *figures, machines=int(s.open.sum()))
+        figures = float(s.gap.max()), float(s.primal.sum()), s.passes + 1
+        record = self.clock.record(s.looks, *figures, seconds=seconds, machines=int(s.open.sum()))
         s = replace(s, looks=s.looks + 1, passes=s.passes + 1, history=[*s.history, record])
         s = self._shortened(s, at, ~better & ~done)
         s = self._directed(s, at, np.flatnonzero(better & ~done))
@@ -297,7 +296,7 @@ class Lockstep:
         return np.concatenate(parts)
 
 
-def _taken(s: LockstepState, at: _Look, better: Array) -> LockstepState:
+def _with_points(s: LockstepState, at: _Look, better: Array) -> LockstepState:
     """Return the state in which machines that are ``better`` there have moved to where they looked."""
     machines = at.live[better]
     taken = {name: getattr(s, name).copy() for name in ("at", "primal", "gap", "steps", "open")}

@@ -22,11 +22,9 @@ from dask_odm.learning.problem.nystrom_features import span_images, span_product
 from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.class_means import ClassSamples
-from dask_odm.methods.landmark.query import RowRange, SpanQuery, group_count
+from dask_odm.methods.landmark.query import TILE_BYTES, RowRange, SpanQuery, group_count
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
-
-TILE_BYTES = 4 << 20  # bytes of the kernel values of a tile: enough rows of every class for products of full speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,4 +269,5 @@ class MachineProblem:
 
 def tile_rows(r: int, itemsize: int) -> int:
     """Return the number of rows whose values at ``r`` landmarks are computed at a time."""
-    return max(64, TILE_BYTES // (r * itemsize) // 4 * 4)
+    # enough rows of every class for products of full speed
+    return max(64, 8 * TILE_BYTES // (r * itemsize) // 4 * 4)

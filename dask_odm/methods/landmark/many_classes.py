@@ -9,7 +9,6 @@ take little memory. Groups depend on the number of landmarks alone.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, rounding
-from dask_odm.learning.solution import Record, record_after, step_record
+from dask_odm.learning.solution import Record, StepClock, record_after
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Machines,
@@ -62,10 +61,6 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.models.models import KernelModel
 from dask_odm.typing import Array
 
-GROUP_BYTES = 8 << 20  # bytes of the coordinates of machines that learn at once; a sum of a pass has as many
-MEANS_BYTES = 512 << 20  # most bytes of the means of classes for preconditioners, of their samples, and of the factors
-MEANS_ROWS = 4  # rows per landmark that a machine must have for its factor to cost less than the products that it saves
-
 
 def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int) -> Trained | None:
     """Train all machines of many classes over the same landmarks, drawn once among the rows of all.
@@ -75,16 +70,16 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     if fit.own.certify:
         return None
     require_suited(fit)
-    began = time.perf_counter()
+    clock = StepClock()
     given = data
     data = data.merged()
     count = landmark_count(data, fit)
-    most = min(len(machines), max(1, GROUP_BYTES // (8 * count)))
+    most = min(len(machines), max(1, AUTO.machine_bytes // (8 * count)))
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
     means_bytes = partial(LandmarkMemory.of(data, count).class_means, len(data.class_weights))
-    preconditioned = rows >= MEANS_ROWS * count and means_bytes(1) <= MEANS_BYTES
+    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
     if preconditioned:
-        most = max(each for each in range(1, most + 1) if means_bytes(each) <= MEANS_BYTES)
+        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
     spare = _require(data, fit, len(machines), most, count, preconditioned * means_bytes(most))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
@@ -94,7 +89,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         raw, numbers = seen.chosen_pivots(landmarks.index)
         query = _query(seen, landmarks, fit, machines)
         if known is None:
-            found, history = _descended(seen, landmarks, query, fit, pairs, began)
+            found, history = _descended(seen, landmarks, query, fit, pairs, clock)
         else:
             found, history = [_unsolved(start) for start in known[1] @ landmarks.factor], []
         left = np.flatnonzero([not solution.converged for solution in found])
@@ -115,7 +110,7 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
                 held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
                 require_state(replace(fit, run=run), resume is None or held == shapes)
                 settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
-                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, began)
+                solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
                 solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
                 for j, solution in zip(group, solutions, strict=True):
                     found[j] = replace(solution, steps=found[j].steps + solution.steps)
@@ -142,7 +137,7 @@ def _unsolved(start: Array) -> PrimalSolution[None]:
 
 
 def _descended(
-    seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, began: float
+    seen: KernelData, landmarks: Landmarks, query: MachineQuery, fit: ODMFit, pairs: int, clock: StepClock
 ) -> tuple[list[PrimalSolution[None]], list[Record]]:
     """Return coordinates of all machines (r,) in the span, from descent in their dual, and its record.
 
@@ -168,10 +163,7 @@ def _descended(
     state = LockstepState.begin(np.array([each.x for each in found]), len(query.stiffness), double_precision=False)
     primal, gap, steps = np.array([(each.primal, each.gap, each.steps) for each in found], np.float64).T
     left = np.array([not each.converged for each in found], np.float64)
-    seconds = time.perf_counter() - began
-    record = step_record(
-        0, float(gap.max()), float(primal.sum()), float(steps.max()), seconds, machines=int(left.sum())
-    )
+    record = clock.record(0, float(gap.max()), float(primal.sum()), float(steps.max()), machines=int(left.sum()))
     save(replace(state, primal=primal, gap=gap, steps=steps, open=left, history=[record]))
     report_step(record)
     return found, [record]
@@ -233,9 +225,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     own = memory.machine_pass(most, width)
     needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
-    here = data.cluster if data.in_memory else fit.run.here()
-    if data.held is not None:
-        X = data.held.X
+    here = data.run.here()
+    X = data.X
+    if X is not None:
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
         needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
         if _descends(data, r):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,8 @@ from dask_odm.kernels.shape import Shape
 from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
-from dask_odm.learning.problem.products import Products
+from dask_odm.learning.problem.products import Products, Purpose
+from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
     Trained,
@@ -27,7 +27,7 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
     stopped_at,
 )
-from dask_odm.learning.training.training_data import KernelData, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted
 from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.problem import SpanProblem
@@ -56,7 +56,7 @@ CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
     """Train over landmarks; equal rows in memory are merged first."""
     require_suited(fit)
-    began = time.perf_counter()
+    clock = StepClock()
     given = data
     data = data if fit.groups is not None else data.merged()
     count, spare = _planned(data, fit)
@@ -67,7 +67,7 @@ def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
         known = landmarks_of_last(seen, count, fit, lambda: _drawn(seen, count, "uniform", fit).index)
         chosen = first_landmarks(seen, count, fit) if known is None else known[0]
         start = None if known is None else known[1][0]
-        landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, began)
+        landmarks, solution, span = _solve(seen, chosen, start, count, spare, fit, clock)
         left = {}
         if fit.loo:
             left = attributes_of(fit, given, data, *left_out(span, landmarks, solution.x, data, fit))
@@ -127,7 +127,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
 
     Raises MemoryLimitError if they do not fit, or if a certificate afterwards would not.
     """
-    here = data.cluster if data.in_memory else fit.run.here()
+    here = data.run.here()
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
     shape = Shape(fit.kernel.alike, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
@@ -135,7 +135,7 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     needed = data.held_bytes() + max(left_out, LandmarkMemory.of(data, count).solve(), made)
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
-        require_memory(fit.kernel.alike, (shape.n, shape.d), data.dtype, fit.run, CERTIFICATE, data.held_bytes())
+        require_memory(fit.kernel.alike, (shape.n, shape.d), data.dtype, here, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 
@@ -183,7 +183,7 @@ def _by_support(fit: ODMFit, count: int, n: int) -> bool:
 
 
 def _solve(
-    seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, began: float
+    seen: KernelData, chosen: Landmarks, known: Array | None, count: int, memory: int, fit: ODMFit, clock: StepClock
 ) -> tuple[Landmarks, PrimalSolution[SpanSums], SpanProblem]:
     """Return all landmarks, Newton's solution over them, and their Nyström problem.
 
@@ -221,7 +221,7 @@ def _solve(
         max_iter=fit.solver.max_iter,
         seed=seed,
         threads=CPU_COUNT,
-        began=began,
+        clock=clock,
         resume=resume,
         on_step=report_step,
         on_state=save,
@@ -255,7 +255,7 @@ def _fits(state: LandmarkState, r: int) -> bool:
 def _claim(seen: KernelData, landmarks: Landmarks, a: Array, fit: ODMFit) -> Claim | None:
     """Return the certificate for the kernel itself if asked for, or if it is cheap for rows in memory; else None."""
     data = seen.data
-    if not fit.own.certify and not (data.in_memory and is_cheap(data.rows, len(landmarks))):
+    if not fit.own.certify and (seen.scaled is None or not is_cheap(data.rows, len(landmarks))):
         return None
     try:
         with seen.products(CERTIFICATE) as products:

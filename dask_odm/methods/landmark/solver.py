@@ -20,7 +20,7 @@ from scipy.linalg import blas, solve_triangular
 
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.newton import Iterate, Newton, PrimalSolution
-from dask_odm.learning.solution import OnStep, Record, StepLog
+from dask_odm.learning.solution import OnStep, Record, StepClock, StepLog
 from dask_odm.linalg.csr_rows import stacked_rows
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import run_threads
@@ -59,7 +59,7 @@ def solve_landmark(
     seed: int,
     threads: int = 1,
     confirm: bool = True,
-    began: float | None = None,
+    clock: StepClock | None = None,
     resume: LandmarkState | None = None,
     on_step: OnStep = lambda record: None,
     on_state: Callable[[LandmarkState], object] = lambda state: None,
@@ -67,12 +67,12 @@ def solve_landmark(
     """Minimise P over linearly independent ``landmarks`` from ``a`` (r,), until the Nyström problem's gap is ``tol``.
 
     It takes up to ``max_iter`` steps. ``seed`` draws samples for preconditioners, which ``threads`` make; their number
-    never changes the result. ``confirm`` checks the gap against float64, which a mere start does not need. ``began`` is
-    the `time.perf_counter` from which records count seconds. ``resume`` is gone on from instead of ``a``. ``on_step``
-    is called with the record of every pass of value and gradient, ``on_state`` with the state after every step.
+    never changes the result. ``confirm`` checks the gap against float64, which a mere start does not need. Records
+    count the seconds of ``clock``. If ``resume`` is given, it is the start instead of ``a``. ``on_step`` is called with
+    the record of every pass of value and gradient, ``on_state`` with the state after every step.
     """
     sketch = SketchedHessian(landmarks, threads)
-    newton = _SpanNewton(tol, StepLog(on_step, began), span, landmarks, seed, confirm, on_state, sketch)
+    newton = _SpanNewton(tol, StepLog(on_step, clock), span, landmarks, seed, confirm, on_state, sketch)
     if resume is not None:
         newton.resume(resume)
         a = resume.a

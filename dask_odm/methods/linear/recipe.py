@@ -46,9 +46,9 @@ def train_newton(data: TrainingData, fit: ODMFit) -> Trained:
     passes = data.passes(features.k)
     problem = PrimalProblem(features, fit.loss(data), passes)
     exact = _forms_hessian(problem, passes) if isinstance(passes, StorePasses) else forms_hessian(data, fit)
-    if data.held is not None:
+    if data.X is not None:
         left_out = LEFT_OUT_BYTES * data.rows if fit.loo else 0
-        blocks = CPU_COUNT * block_bytes(data.features, data.held.X)
+        blocks = CPU_COUNT * block_bytes(data.features, data.X)
         needed = problem.nbytes + blocks + left_out + data.held_bytes(scaled=False)
         data.cluster.require(needed, 1, f"Newton over {features.k} weights")
     if fit.loo and not (problem.k <= EXACT_FEATURES if exact is None else exact):

@@ -26,10 +26,11 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, group_count
+from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, row_groups
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
+from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import (
     Machines,
     Trained,
@@ -39,6 +40,7 @@ from dask_odm.learning.training.recipe import (
     rescaling_advised,
 )
 from dask_odm.learning.training.training_data import TrainingData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.linear.solver import solve_newton
 from dask_odm.methods.linear.sparse_solvers import MEMORY, descend_machines, descend_rows, solve_quasi_newton
 from dask_odm.methods.odm_fit import ODMFit
@@ -46,20 +48,17 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
-LARGE_LAM = 100.0  # times rows / mean ‖x‖²; of scaled texts, a fit takes hundreds of passes from about there
-
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
     """Return the data as sparse rows if they are in memory, mostly zeros, and have more than a few features."""
-    held = data.held
-    if fit.loo or held is None or data.features <= MOST_FEATURES or issparse(held.X) or not is_thin(held.X):
+    if fit.loo or not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
         return data
-    return replace(held, X=as_sparse(held.X, CPU_COUNT))
+    return data if issparse(data.X) or not is_thin(data.X) else replace(data, X=as_sparse(data.X, CPU_COUNT))
 
 
 def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
-    X: Any = None if data.held is None else data.held.X
+    X = data.X
     if fit.loo or data.features <= MOST_FEATURES or not issparse(X) or not is_thin(X):
         return None
     entries = X.nnz
@@ -76,10 +75,8 @@ def thin_problem(features: FeatureMap, data: TrainingData, fit: ODMFit) -> Spars
     """
     if forms_hessian(data, fit) is not False or fit.run.checkpoint is not None:
         return None
-    held = data.held
-    assert held is not None
     data.cluster.require(8 * ((2 * MEMORY + 10) * features.k + 8 * data.rows), 1, f"Steps of {features.k} weights")
-    return SparsePrimal(features, fit.loss(data), held.X, *held.columns(), CPU_COUNT)
+    return SparsePrimal(features, fit.loss(data), data.X, *data.columns(), CPU_COUNT)
 
 
 def solve_thin(problem: SparsePrimal, w: Array, fit: ODMFit) -> PrimalSolution[None]:
@@ -106,7 +103,7 @@ def scaling_asked_for(data: TrainingData, fit: ODMFit) -> Scaling | None:
     scaling = fit.kernel.scaling(statistics, sparse=data.keeps_zeros)
     length = float((((statistics.mean - scaling.shift) ** 2 + statistics.variance) * scaling.factor**2).sum())
     forms = data.features < EXACT_FEATURES  # a Hessian, of which a few suffice for any λ
-    if data.is_sparse and not forms and fit.odm.lam * length > LARGE_LAM * data.total_weight:
+    if data.is_sparse and not forms and fit.odm.lam * length > AUTO.large_lam * data.total_weight:
         _advise_lam(fit.kernel.scale, fit.odm.lam, length, float(f"{data.total_weight / length:.1g}"))
     return scaling
 
@@ -127,13 +124,12 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     Returns None for other rows, for ``pairs``, or if a start, path, checkpoint or loo is asked for. Rows that are
     scaled without a shift are swept as a scaled copy; None if sweeps of it do not converge.
     """
-    held = data.held
-    if pairs or held is None or not issparse(held.X) or data.features <= EXACT_FEATURES:
+    X = data.X
+    if pairs or not issparse(X) or data.features <= EXACT_FEATURES:
         return None
     if fit.loo or fit.run.checkpoint is not None or fit.lams or fit.starts:
         return None
     scaling = scaling_asked_for(data, fit)
-    X = held.X
     if scaling is not None:
         if scaling.shift.any():
             return None
@@ -143,7 +139,8 @@ def train_sparse(data: TrainingData, fit: ODMFit, machines: Machines, pairs: int
     needed = 8 * count * (3 * features.k + 2 * data.rows) + (0 if scaling is None else X.data.nbytes)
     data.cluster.require(needed, 1, f"{count} machines of {features.k} weights")
     loss = BandLoss(fit.odm, data.total_weight)
-    problem = SparsePrimal(features, loss, X, held.y.astype(np.int64), held.total_weights, CPU_COUNT)
+    _, y, weight = data.taking_part
+    problem = SparsePrimal(features, loss, X, y.astype(np.int64), weight, CPU_COUNT)
     with rescaling_advised():
         found = descend_machines(problem, count, fit.solver, CPU_COUNT, report_step)
     if scaling is not None and not all(each.converged for each in found):
@@ -221,15 +218,15 @@ def span_of_few_rows(features: FeatureMap, data: TrainingData, fit: ODMFit) -> R
     """
     # with fewer than 512 features, the Hessian costs little
     few = 2 * data.rows <= features.k >= 512 and data.rows <= EXACT_FEATURES
-    if not few or data.held is None or fit.start is not None:
+    X = data.X
+    if not few or X is None or fit.start is not None:
         return None
-    X = data.held.X
     if issparse(X) and features.scaling is None:
         return None
     n = data.rows
     copies = 0 if issparse(X) else n * features.d * (8 + (0 if features.scaling is None else X.dtype.itemsize))
     # the Gram matrix of rows in float64; its factor and coordinates, and Newton in these with a few Hessians
-    needed = copies + 8 * n * n * (8 + group_count(n))
+    needed = copies + 8 * n * n * (8 + row_groups(n))
     return RowSpan.of(features, X) if needed <= data.cluster.memory else None
 
 

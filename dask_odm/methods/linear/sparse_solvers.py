@@ -25,7 +25,6 @@ then.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,8 +32,9 @@ from itertools import pairwise
 import numpy as np
 
 from dask_odm.learning.newton import PrimalSolution, slope_root
+from dask_odm.learning.problem.band import band_square, best_dual, row_gap
 from dask_odm.learning.problem.sparse_linear import SparsePrimal
-from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepLog, step_record
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepClock, StepLog
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
 from dask_odm.typing import Array
@@ -70,7 +70,7 @@ def descend_machines(
 def _descend_group(
     problem: SparsePrimal, stiffness: Array, group: Array, solver: SolverSettings
 ) -> list[PrimalSolution[None]]:
-    began = time.perf_counter()
+    clock = StepClock()
     n, d = problem.X.shape
     rng = np.random.default_rng(solver.seed)
     left = group
@@ -93,8 +93,7 @@ def _descend_group(
         gap /= np.maximum(primal, np.finfo(float).tiny)
         for i, machine in enumerate(left.tolist()):
             history = histories[machine]
-            figures = float(gap[i]), float(primal[i]), float(done), time.perf_counter() - began
-            history.append(step_record(len(history), *figures))
+            history.append(clock.record(len(history), float(gap[i]), float(primal[i]), float(done)))
             if gap[i] <= solver.tol or done >= solver.max_iter:
                 w = W[: problem.features.k, i].copy()
                 converged = bool(gap[i] <= solver.tol)
@@ -176,12 +175,7 @@ def sweep_machines(
         largest = 0.0
         for m in range(machines.size):
             y = 1.0 if codes[i] == machines[m] else -1.0
-            g = y * scores[m] - norm * S[i, m]
-            new = 0.0
-            if g < low:
-                new = c * (low - g) / (1.0 + norm * c)
-            elif g > high:
-                new = upsilon * c * (high - g) / (1.0 + norm * upsilon * c)
+            new = best_dual(y * scores[m] - norm * S[i, m], norm, c, low, high, upsilon)
             change[m] = y * (new - S[i, m])
             largest = max(largest, abs(change[m]))
             S[i, m] = new
@@ -211,25 +205,11 @@ def judge_machines(
             primal[m] += 0.5 * W[j, m] * W[j, m]
     for i in range(codes.size):
         c = stiffness[i]
-        over = upsilon * stiffness[i]
         _scores(data, indices, indptr[i], indptr[i + 1], constant, W, scores)
         for m in range(machines.size):
             margin = scores[m] if codes[i] == machines[m] else -scores[m]
-            below = low - margin
-            above = margin - high
-            up = max(S[i, m], 0.0)
-            down = max(-S[i, m], 0.0)
-            if below > 0.0:
-                primal[m] += 0.5 * c * below * below
-                gap[m] += 0.5 * c * (below - up / c) ** 2
-            else:
-                gap[m] += 0.5 * up * up / c - up * below
-            if above > 0.0:
-                primal[m] += 0.5 * over * above * above
-                if over > 0.0:
-                    gap[m] += 0.5 * over * (above - down / over) ** 2
-            elif down > 0.0:
-                gap[m] += 0.5 * down * down / over - down * above
+            primal[m] += 0.5 * c * band_square(margin, low, high, upsilon)
+            gap[m] += row_gap(S[i, m], margin, c, low, high, upsilon)
 
 
 def solve_quasi_newton(

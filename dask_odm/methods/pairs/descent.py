@@ -24,18 +24,17 @@ too far.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
+from dask_odm.learning.problem.band import TINY, band_square, row_gap
 from dask_odm.learning.problem.losses import Point, RowLosses
-from dask_odm.learning.solution import step_record
+from dask_odm.learning.solution import StepClock
 from dask_odm.linalg.jit import compiled, inlined
-from dask_odm.methods.exact.solver import ExactSolution
+from dask_odm.methods.exact.states import ExactSolution
 from dask_odm.typing import Array
 
-TINY = np.finfo(float).tiny
 Blocks = tuple[Array, Array, Array, Array]  # κ₀ of the negative and of the positive class, across, and back
 
 
@@ -72,7 +71,7 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     Descent computes in the dtype of ``values``; the gap is summed in float64. ``seed`` determines the order of the
     rows.
     """
-    began = time.perf_counter()
+    clock = StepClock()
     dtype = values.across.dtype
     n = len(losses.y)
     settings = losses.settings
@@ -92,23 +91,8 @@ def descend_pair(losses: RowLosses, values: PairValues, tol: float, seed: int) -
     loss, lacking = _judge(a, exact, 0.0, len(values.negative), stiffness, band, spread)
     primal = 0.5 * float(a @ exact) + loss
     gap = lacking / max(primal, TINY)
-    history = [step_record(0, gap, primal, float(sweeps), time.perf_counter() - began)]
+    history = [clock.record(0, gap, primal, float(sweeps))]
     return ExactSolution(a, exact, Point(primal, primal - lacking, gap), gap <= tol, history)
-
-
-@compiled
-def row_gap(s: float, margin: float, c: float, over: float, low: float, high: float) -> float:
-    """Return the gap of one row as `RowLosses.row_gaps` does; ``over`` is υ c.
-
-    It has no branches, so that it vectorises over rows.
-    """
-    below = low - margin
-    above = margin - high
-    up = max(s, 0.0)
-    down = max(-s, 0.0)
-    lacking = max(below, 0.0) - up / c
-    exceeding = max(above, 0.0) - down / max(over, TINY)
-    return 0.5 * (c * lacking * lacking + over * exceeding * exceeding) - up * min(below, 0.0) - down * min(above, 0.0)
 
 
 @compiled
@@ -126,13 +110,10 @@ def _judge(
         c = stiffness[i]
         s = y * a[i]
         margin = y * (scores[i] + shift)
-        over = upsilon * c
-        below = max(low - margin, 0.0)
-        above = max(margin - high, 0.0)
-        loss += 0.5 * (c * below * below + over * above * above)
+        loss += 0.5 * c * band_square(margin, low, high, upsilon)
         # convex in the margin, so no margin in between has a larger gap
-        near = row_gap(s, margin - spread, c, over, low, high)
-        far = row_gap(s, margin + spread, c, over, low, high)
+        near = row_gap(s, margin - spread, c, low, high, upsilon)
+        far = row_gap(s, margin + spread, c, low, high, upsilon)
         gap += max(near, far)
     return loss, gap
 

@@ -23,6 +23,7 @@ from scipy.sparse import issparse
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.learning.machines import joined_attributes, joined_warning
+from dask_odm.learning.problem.band import TINY
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.solution import SolverSettings, record_after
 from dask_odm.learning.training.memory_data import MemoryData, MemoryKernelData
@@ -37,10 +38,11 @@ from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.linalg.transpose import turn_rows
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.exact.solver import ExactSolution, solve_gram
+from dask_odm.methods.exact.solver import solve_gram
+from dask_odm.methods.exact.states import ExactSolution
 from dask_odm.methods.exact.systems import LIMITS, ROUNDING_GAP
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.pairs.descent import TINY, PairValues, descend_pair
+from dask_odm.methods.pairs.descent import PairValues, descend_pair
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
@@ -52,17 +54,17 @@ def suits_pairs(data: TrainingData, fit: ODMFit) -> bool:
 
     Sparse rows whose products are no sparse ones are made dense if that takes little memory.
     """
-    if fit.loo or data.held is None:
+    if fit.loo or not isinstance(data, MemoryData):
         return False
     if (
-        issparse(data.held.X)
-        and not data.held.stays_sparse
+        issparse(data.X)
+        and not data.stays_sparse
         and data.rows * data.features * data.dtype.itemsize > AUTO.dense_bytes
     ):
         return False
     if not fit.kernel.is_named or fit.kernel.kernel in ("linear", "precomputed") or fit.run.checkpoint is not None:
         return False
-    return _sizes(data.held)[1] <= AUTO.pair_rows
+    return _sizes(data)[1] <= AUTO.pair_rows
 
 
 def train_pairs(data: TrainingData, fit: ODMFit, pairs: int, *, at_rest: bool = True) -> Trained | None:

@@ -15,7 +15,6 @@ has tried, so that a resumed run takes the same way.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +23,7 @@ import numpy as np
 
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, report
-from dask_odm.learning.solution import Record, step_record
+from dask_odm.learning.solution import Record, StepClock
 from dask_odm.typing import Array
 
 # stages; the last uses all rows, or the rows of the fine stage with more landmarks
@@ -48,6 +47,8 @@ class SearchTuning:
     landmarks: tuple[int, int, int] = (150, 300, 500)  # of a trial in the three stages, the last over all rows
     more_landmarks: int = 1000  # of the last stage if it uses the larger sample
     needed: float = 0.8  # share of the fine stage's landmarks; a kernel that uses more may need more than there are
+    parts: int = 10  # of left-out rows: each is judged by the setting that is best on the others
+    tol: float = 1e-2  # relative gap of a trial; settings differ by more than that
     many: int = 2  # with more rows than so many times the larger sample, settings are tried on all rows, too
 
 
@@ -244,7 +245,7 @@ class Search:
             return
         done = len(self._trials)
         report(Progress("search", done, max(self._expected, done + len(new)), "settings"))
-        began = time.perf_counter()
+        clock = StepClock()
         known = self.resume
         if known is not None and len(known.history) >= done + len(new):
             for i, point in enumerate(new, done):
@@ -254,10 +255,10 @@ class Search:
             return
         settings = [self.axes.setting(point) for point in new]
         found = self.tried(stage, settings)
-        each = (time.perf_counter() - began) / len(new)
+        each = clock.seconds / len(new)
         for scores, point, setting in zip(found, new, settings, strict=True):
             score = float(np.mean(scores[0, : self.splits]))
-            record = step_record(len(self._trials), 1.0 - score, score, 0.0, each, stage=stage)
+            record = clock.record(len(self._trials), 1.0 - score, score, 0.0, seconds=each, stage=stage)
             self._add(scores, point, record | setting._asdict())
         self.on_state(self._state())
 

@@ -12,10 +12,8 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
-from dask_odm.methods.search.trials import PARTS, LeftOut, Score, Splits, TrialRows, accuracy, trial_bytes, trial_rows
+from dask_odm.methods.search.trials import LeftOut, Score, Splits, TrialRows, accuracy, trial_bytes, trial_rows
 from dask_odm.typing import Array
-
-MOST_LANDMARKS = 1000  # of a trial, unless the solver of the last fit has another number
 
 
 class SampleTrials:
@@ -27,7 +25,7 @@ class SampleTrials:
         kernel: KernelChoice,
         run: FitRun,
         splits: Splits,
-        most: int = MOST_LANDMARKS,
+        most: int = TUNING.more_landmarks,
         score: Score = accuracy,
         groups: Array | None = None,
     ) -> None:
@@ -44,10 +42,10 @@ class SampleTrials:
     def samples(self, stage: int) -> list[MemoryData]:
         """Return the samples of a stage."""
         if stage not in self._samples:
-            self._samples[stage] = self._drawn(stage)
+            self._samples[stage] = self._samples_of(stage)
         return self._samples[stage]
 
-    def _drawn(self, stage: int) -> list[MemoryData]:
+    def _samples_of(self, stage: int) -> list[MemoryData]:
         """Draw the samples of a stage: one of all rows."""
         return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
@@ -67,7 +65,7 @@ class SampleTrials:
     @staticmethod
     def beside_parts(scores: Array, parts: Array) -> Array:
         """Return scores (m, q, 1) and, behind the first of the q, those of parts (m, parts)."""
-        behind = np.full((*scores.shape[:2], PARTS), np.nan)
+        behind = np.full((*scores.shape[:2], TUNING.parts), np.nan)
         behind[:, 0] = parts
         return np.concatenate([scores, behind], axis=-1)
 

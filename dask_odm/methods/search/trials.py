@@ -33,10 +33,9 @@ from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.left_out import inverse_factor, left_out
 from dask_odm.methods.linear.solver import UpdatedProblem, solve_newton
+from dask_odm.methods.search.climb import TUNING
 from dask_odm.typing import Array
 
-PARTS = 10  # of left-out rows: each is judged by the setting that is best on the others
-TRIAL_TOL = 1e-2  # relative gap of a trial; settings differ by more than that
 Given = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # for each split, the rows to learn from and to validate by
 Parts = tuple[Array, Array] | None
 Machine = tuple[Array, float, float]
@@ -177,7 +176,7 @@ class TrialRows:
             start = sums.times(setting[0] / last[0]) if sums is not None and setting[1:] == last[1:] else None
             problem.weigh(loss)
             with np.errstate(over="ignore", invalid="ignore"):
-                solution = solve_newton(problem, w, tol=TRIAL_TOL, max_iter=50, certify=False, start=start)
+                solution = solve_newton(problem, w, tol=TUNING.tol, max_iter=50, certify=False, start=start)
             assert solution.sums is not None
             w = solution.x
             sums = solution.sums
@@ -216,10 +215,10 @@ class LeftOut:
         return np.array([score(values, self.codes, self.weight) for values in self.values])
 
     def scores_of_parts(self, score: Score, seed: int) -> Array:
-        """Return the deciding score of each of `PARTS` parts of the rows, (settings, parts); NaN if it has none."""
-        part = folds_of(self.units, PARTS, seed)
-        found = np.full((len(self.values), PARTS), np.nan)
-        for k in range(PARTS):
+        """Return the deciding score of parts of the rows, (settings, `SearchTuning.parts`); NaN if one has none."""
+        part = folds_of(self.units, TUNING.parts, seed)
+        found = np.full((len(self.values), TUNING.parts), np.nan)
+        for k in range(TUNING.parts):
             rows = np.flatnonzero(part == k)
             for i, values in enumerate(self.values if len(rows) else ()):
                 with suppress(InputError):  # of one class, say
@@ -240,9 +239,8 @@ def trial_rows(
 
     ``groups`` are of all rows that were given.
     """
-    held = data.held
-    own = None if groups is None else groups[held.kept]
-    rest = held.y, held.weight, held.class_weights, held.kept, own
+    own = None if groups is None else groups[data.kept]
+    rest = data.y, data.weight, data.class_weights, data.kept, own
     if choice.kernel == "linear":
         features = FeatureMap(data.features, choice.bias)
         if leaves_one and features.k > EXACT_FEATURES:
@@ -251,7 +249,7 @@ def trial_rows(
             )
         if choice.scale is not None:
             features = replace(features, scaling=choice.scaling(data.statistics(), sparse=data.keeps_zeros))
-        features, X = _without_empty_columns(features, held.X)
+        features, X = _without_empty_columns(features, data.X)
         return TrialRows(features, X, *rest)
     seen = data.seen_by(choice)
     if isinstance(seen.scaled, CSRRows):  # a sample of texts has few of all words, and landmarks are dense

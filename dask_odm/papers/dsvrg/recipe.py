@@ -105,7 +105,7 @@ class DSVRGRecipe(Recipe[ODMFit]):
 
 
 def _features(seen: KernelData, fit: ODMFit) -> FeatureMap:
-    """Return the features of raw rows, whose scaling is None if none is asked for."""
+    """Return the map from raw rows to features, which scales if the fit asks for it."""
     return FeatureMap(seen.data.features, fit.kernel.bias, None if fit.kernel.scale is None else seen.scaling)
 
 
@@ -124,8 +124,7 @@ def _steps(
     data: MemoryData, features: FeatureMap, fit: ODMFit, coreset: tuple[Array, Array] | None = None
 ) -> ArraySteps:
     """Return the steps over rows in memory: a scaled copy of dense rows, or sparse rows as they are."""
-    held = data.held
-    X: Any = held.X
+    X: Any = data.X
     if not issparse(X):
         X = np.ascontiguousarray(X) if features.scaling is None else features.scaling(X)
         features = FeatureMap(features.d, features.bias)
@@ -142,11 +141,11 @@ def _run(
     *,
     biased: bool = False,
 ) -> Trained:
-    """Run the epochs, with checkpoints that are those of the ``steps`` of this name, by default the solver's."""
+    """Run the epochs. Only a fit by the same ``steps``, by default ``name``, resumes from their checkpoints."""
     resume, save = open_steps(steps or name, data.fingerprint, fit, SVRGState)
     if resume is not None:
         shaped = resume.w.shape == (features.k,) and resume.before.shape == (2, features.k)
-        counted = resume.epoch == len(resume.history) and min(resume.passes, resume.seconds, resume.hops) >= 0
+        counted = resume.epoch == len(resume.history) and min(resume.passes, resume.hops) >= 0
         require_state(fit, shaped and counted and (resume.smoothness is None or resume.smoothness > 0))
     solver = SVRG(name, problem, fit.solver, fit.own.step_size, biased, on_step=report_step, on_state=save)
     found = solver.run(resume or SVRGState.start(start_weights(features, fit)))

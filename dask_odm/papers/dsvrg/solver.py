@@ -16,7 +16,6 @@ snapshots of CSVRG), or on a ring of workers (`dask_odm.papers.dsvrg.workers`).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,10 +26,11 @@ from scipy.sparse import csr_array, issparse
 
 from dask_odm.errors import InputError
 from dask_odm.learning.newton import Iterate, PrimalSolution
+from dask_odm.learning.problem.band import band_slope
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, PrimalSums
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
-from dask_odm.learning.solution import OnStep, Record, SolverSettings, step_record
+from dask_odm.learning.solution import OnStep, Record, SolverSettings, StepClock
 from dask_odm.linalg.jit import compiled, frozen
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.papers.dsvrg.sparse_steps import SparseWalk, square_norms
@@ -46,7 +46,7 @@ class SVRGState:
     """The state at the start of an epoch, which serves as warm start and as checkpoint.
 
     ``w`` (k,) is the snapshot. ``before`` (2, k) are last epoch's snapshot and gradient there; (0, k) at the start.
-    ``smoothness`` is L, if it was computed. ``passes``, ``seconds`` and ``hops`` are totals so far, and ``history`` has
+    ``smoothness`` is L, if it was computed. ``passes`` and ``hops`` are totals so far, and ``history`` has
     the records of the epochs before.
     """
 
@@ -55,7 +55,6 @@ class SVRGState:
     before: Array
     smoothness: float | None = None
     passes: float = 0.0
-    seconds: float = 0.0
     hops: int = 0
     history: list[Record] = field(default_factory=list)
 
@@ -112,32 +111,31 @@ class SVRG:
     def run(self, state: SVRGState | None = None) -> PrimalSolution[PrimalSums]:
         """Run epochs from ``state``, by default from zero. Raises InputError if too long steps make them diverge."""
         state = SVRGState.start(np.zeros(self.problem.k)) if state is None else state
-        began = time.perf_counter() - state.seconds
+        clock = StepClock(state.history)
         history = list(state.history)
         # steps that diverge overflow, which `_at` finds; BLAS is limited once, since every entry looks for libraries
         with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas:
             while True:
-                at = self._at(state, history, began)
+                at = self._at(state, history, clock)
                 converged = at.gap <= self.solver.tol
                 ended = state.epoch >= self.solver.max_iter or not math.isfinite(at.gap)
                 enough = converged and (state.epoch or at.x.any())  # w = 0 classifies nothing, however small the gap
                 if enough or ended or (self.biased and _stalls(history)):
                     return PrimalSolution(at.x, at.primal, at.gap, converged, history, len(history) - 1, at.sums)
-                state = replace(self._epoch(state, at, began), history=list(history))
+                state = replace(self._epoch(state, at), history=list(history))
                 self.on_state(state)
 
-    def _at(self, state: SVRGState, history: list[Record], began: float) -> Iterate[PrimalSums]:
+    def _at(self, state: SVRGState, history: list[Record], clock: StepClock) -> Iterate[PrimalSums]:
         """Make the full pass at the snapshot, and record it."""
         at: Iterate[PrimalSums] = Iterate.of(state.w, state.w, self.problem.sums(state.w))
         if history and not at.primal <= 10.0 * history[0]["objective"]:
             raise self._diverged(state, history[-1], at.primal)
-        seconds = time.perf_counter() - began
-        record = step_record(state.epoch, at.gap, at.primal, state.passes + 1.0, seconds, hops=state.hops)
+        record = clock.record(state.epoch, at.gap, at.primal, state.passes + 1.0, hops=state.hops)
         history.append(record)
         self.on_step(record)
         return at
 
-    def _epoch(self, state: SVRGState, at: Iterate[PrimalSums], began: float) -> SVRGState:
+    def _epoch(self, state: SVRGState, at: Iterate[PrimalSums]) -> SVRGState:
         """Take the steps from one snapshot to the next."""
         dual_image, passes = self.problem.snapshot(at.x, at.x - at.gradient)
         if isinstance(self.step_size, str) and state.smoothness is None:
@@ -146,8 +144,7 @@ class SVRG:
         here = np.stack([at.x, at.x - dual_image])
         w, walked, hops = self.problem.walk(at.x, dual_image, self._step_size(state, here), state.epoch)
         passes += state.passes + 1.0 + walked
-        seconds = time.perf_counter() - began
-        return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, seconds, state.hops + hops)
+        return SVRGState(state.epoch + 1, w, here, state.smoothness, passes, state.hops + hops)
 
     def _smoothness(self) -> float:
         return 1.0 + self.problem.n * self.problem.stiffest()
@@ -237,8 +234,7 @@ def take_steps(
         y = 1.0 if codes[i] == 1 else -1.0
         m = y * score
         m_there = y * there
-        change = max(low - m, 0.0) - max(low - m_there, 0.0)
-        change -= upsilon * (max(m - high, 0.0) - max(m_there - high, 0.0))
+        change = band_slope(m, low, high, upsilon) - band_slope(m_there, low, high, upsilon)
         t = step * c * y * change
         for j in range(d):
             w[j] = keep * w[j] + drift[j] + t * row[j]

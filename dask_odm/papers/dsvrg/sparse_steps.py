@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.learning.problem.band import band_slope
 from dask_odm.learning.problem.features import EntryRows, FeatureMap
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen
@@ -145,8 +146,7 @@ def _take_steps(
         y = 1.0 if codes[i] == 1 else -1.0
         m = y * score
         m_there = y * there
-        change = max(low - m, 0.0) - max(low - m_there, 0.0)
-        change -= upsilon * (max(m - high, 0.0) - max(m_there - high, 0.0))
+        change = band_slope(m, low, high, upsilon) - band_slope(m_there, low, high, upsilon)
         t = step * c * y * change
         numbers[0] *= keep
         numbers[1] = keep * numbers[1] + step

@@ -69,7 +69,7 @@ class ShardSystem:
 
     @abstractmethod
     def error(self, w: Array, side: Array) -> float:
-        """Return the `Answer.error`."""
+        """Return the shard's share of the squared error, `Answer.error`, at its ``w`` and ``side``, D w."""
 
     def part(self, message: Array) -> Array:
         """Return the shard's rows (k, t) of an array (K, t) of all shards."""

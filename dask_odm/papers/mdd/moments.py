@@ -43,7 +43,7 @@ class Embedding:
         return self.features.d
 
     def work_bytes(self, rows: int) -> int:
-        """Return the bytes that a task holds to embed so many rows at a time, including the embedding."""
+        """Return the bytes that a task holds to embed ``rows`` rows at a time, including the embedding."""
         if not isinstance(self.features, KernelFeatures) or self.features.landmarks is None:
             return 8 * self.width
         r, d = self.features.landmarks.rows.shape
@@ -101,7 +101,7 @@ class MomentQuery:
         return -(-self.k // TILE) * TILE if self.is_turned else self.k
 
     def pass_bytes(self, rows: int) -> PassBytes:
-        """Return the memory that a task of a pass over so many rows takes."""
+        """Return the memory that a task of a pass over ``rows`` rows takes."""
         sums = 8 * self.n_shards * self.side**2
         nodes = (rows // self.block_rows).bit_length() * sums  # one a level is held until its sibling is there
         work = 8 * self.piece_rows * (3 * self.k + 8) + self.embedding.work_bytes(self.piece_rows)
@@ -172,7 +172,7 @@ class MomentQuery:
             total[i] += some.T @ some  # for the same array twice, BLAS computes one half only
 
     def _by_shard(self, piece: RowBlock) -> Iterator[tuple[int, Array]]:
-        """Yield every shard that has rows in a piece, and their places in it; no places stand for all rows."""
+        """Yield every shard that has rows in a piece, with their places in it; none of these stand for all rows."""
         if self.shard_of is None:
             yield 0, np.empty(0, np.int64)
             return
@@ -186,7 +186,7 @@ class MomentQuery:
 
 
 def _copied(rows: RowBlock) -> RowBlock:
-    """Return a copy of some rows with weights, since those of a store are gone with the next ones."""
+    """Return a copy of some rows and weights, since the next rows of a store take their place."""
     return RowBlock(
         rows.X.copy(), rows.y.copy(), rows.weight.copy() if rows.weight.size else np.ones(len(rows)), rows.first
     )
@@ -207,7 +207,7 @@ class ShardMoments:
 
 
 def centred(sums: Array, query: MomentQuery, factor: Array, zero: Array | None) -> ShardMoments:
-    """Return the moments about the mean of all rows, or about ``zero`` (d,) and a target of 0 if that is given.
+    """Return the moments about the mean of all rows or, if ``zero`` (d,) is given, about it and a target of 0.
 
     ``sums`` (m, k, k) come from `MomentQuery.sums`. Features are multiplied by ``factor`` (d,). A model without an
     intercept is 0 at ``zero``; None means that it has an intercept.

@@ -26,6 +26,7 @@ from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import choose
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.nystrom_features import KernelFeatures, landmark_weights
+from dask_odm.learning.problem.products import Purpose
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
     NOT_FINITE,
@@ -35,7 +36,7 @@ from dask_odm.learning.training.recipe import (
     require_finite_solution,
     rescaling_advised,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.models.models import KernelModel, LinearModel
@@ -60,7 +61,7 @@ EXCHANGE = Purpose.of_products("the exchange of shards' values", 10 * 8, ADVICE)
 
 
 class MomentRecipe(Recipe[MDDFit]):
-    """Least squares on the rows themselves. The attributes of one shard have its moments, for `update_ridge`."""
+    """Fit least squares on the rows themselves. A model of one shard keeps its moments, for `update_ridge`."""
 
     linear: ClassVar[bool] = True
 
@@ -75,13 +76,13 @@ class MomentRecipe(Recipe[MDDFit]):
             trained = _ridge(query, sums.total(query.k), bounds, fit, data)
             if fit.n_partitions > 1:
                 return trained
-            sparse = data.held is not None and issparse(data.held.X)
+            sparse = bool(issparse(data.X))
             kept = KeptMoments(query, sums, bounds, data.raw_dtype.name, sparse, not data.in_memory)
             return replace(trained, attributes=trained.attributes | _attributes(kept))
 
 
 def update_ridge(kept: KeptMoments, blocks: Iterable[RowBlock], fit: MDDFit) -> Trained:
-    """Least squares on the rows of a fit and more ``blocks`` of rows, with the bits of a fit on all of them.
+    """Fit least squares on the rows of a fit and more ``blocks``, to the bits of a fit on all of them.
 
     Their y is (n, t), and they have weights. Raises InputError for settings that need all rows.
     """
@@ -132,7 +133,7 @@ def _statistics(total: Array, query: MomentQuery, bounds: Array) -> Statistics:
 
 
 class SpanRecipe(Recipe[MDDFit]):
-    """Least squares on the rows' Nyström features."""
+    """Fit least squares on the rows' Nyström features."""
 
     def train(self, data: TrainingData, fit: MDDFit) -> Trained:
         assert fit.kernel is not None
@@ -152,7 +153,7 @@ class SpanRecipe(Recipe[MDDFit]):
 
 
 class ExactRecipe(Recipe[MDDFit]):
-    """A Cholesky factor of every shard's kernel matrix, with a product by the whole kernel matrix each round.
+    """Fit by a Cholesky factor of every shard's kernel matrix, and a product by the whole matrix in each round.
 
     Raises InputError if there are fewer rows than shards or several values of lam, or the discrepancy is beyond its
     threshold, and MemoryLimitError if the factors do not fit.
@@ -206,7 +207,7 @@ def _exchange(seen: KernelData, rows: PartitionedRows, data: TrainingData, fit: 
 
 @contextmanager
 def _mixed(rows: PartitionedRows, fit: MDDFit, held: int) -> Iterator[Callable[[Array], Array]]:
-    """Open the products ``K w`` (N, t), which are each round's message to the shards; without an exchange it is empty.
+    """Open the array of the products ``K w`` (N, t), a round's message to the shards; it is empty without an exchange.
 
     The shards' factors take ``held`` bytes of a worker.
     """

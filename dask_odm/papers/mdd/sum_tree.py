@@ -45,7 +45,7 @@ class MomentSums:
         return MomentSums(nodes, self.tail or other.tail)
 
     def total(self, k: int) -> Array:
-        """Return the moments of all rows, (shards, k, k). Where blocks are missing at the end, they count as zero."""
+        """Return the moments of all rows, (shards, k, k). Blocks that are missing at the end count as zero."""
         parts = [self.nodes[key] for key in self.order()]
         if self.tail is not None:
             parts.append(self.tail.sums)

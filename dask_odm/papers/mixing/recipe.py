@@ -98,7 +98,7 @@ class MixingFit:
         return self.senders is None and self.shard_feature is None
 
     def count_for(self, rows: int) -> int:
-        """Return the number of shards for so many rows: by default one for 50 rows, from 2 to 100.
+        """Return the number of shards for ``rows`` rows: by default one for 50 rows, from 2 to 100.
 
         Raises InputError if ``n_shards`` exceeds the rows.
         """

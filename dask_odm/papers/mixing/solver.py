@@ -19,7 +19,6 @@ nobody needs all w_i at once.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,7 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.learning.solution import OnStep, Record, step_record
+from dask_odm.learning.solution import OnStep, Record, StepClock
 from dask_odm.typing import Array
 
 
@@ -170,7 +169,6 @@ class MixingState:
     epoch: int
     w: Array
     weights: Array
-    seconds: float = 0.0
     history: list[Record] = field(default_factory=list)
 
 
@@ -190,7 +188,7 @@ def mix_parameters(
     "moved" that of the rows that moved w, both by the shards' weights.
     """
     state = MixingState(0, np.zeros(problem.k), np.empty((0, problem.shards))) if resume is None else resume
-    began = time.perf_counter() - state.seconds
+    clock = StepClock(state.history)
     while state.epoch < max_iter and not (state.history and state.history[-1]["moved"] == 0):
         moments = problem.walk(state.w, state.epoch)
         norms, moved, losses = moments.figures.T
@@ -205,18 +203,17 @@ def mix_parameters(
         weights = centre.weights(mixture.distances)
         w = mixture.vector / mixture.total
         norm = float(np.linalg.norm(w))
-        record = step_record(
+        record = clock.record(
             state.epoch,
             gap=float(np.linalg.norm(w - state.w)) / norm if norm > 0 else 0.0,
             objective=float(weights @ losses),
             passes=state.epoch + 1.0,
-            seconds=time.perf_counter() - began,
             moved=float(weights @ moved),
             norm=norm,
             effective_shards=float(1.0 / (weights @ weights)),
         )
         history = [*state.history, record]
-        state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), record["seconds"], history)
+        state = MixingState(state.epoch + 1, w, np.vstack([state.weights, weights]), history)
         on_state(state)  # before `on_step`, so that whatever is reported is saved
         on_step(record)
     return state

@@ -28,7 +28,7 @@ from dask_odm.papers.mixing.solver import Centre, Mixture, Moments
 from dask_odm.typing import Array
 
 
-def group_count(shards: int) -> int:
+def shard_groups(shards: int) -> int:
     """Return the number of groups of shards, which are the tasks of an epoch: at most 32."""
     return min(shards, 32)
 
@@ -38,7 +38,7 @@ def require_memory(cluster: Cluster, shards: int, k: int, kept: int, reading: in
 
     ``k`` is the number of weights. All workers keep ``kept`` bytes of rows, and a task holds ``reading`` bytes more.
     """
-    groups = group_count(shards)
+    groups = shard_groups(shards)
     each = -(-shards // groups) * k * 8
     held = 2 * each * (-(-groups // cluster.slots)) + kept // cluster.workers // cluster.threads
     needed = held + each + 16 * 8 * k + reading
@@ -140,7 +140,7 @@ class ShardRounds:
     ) -> None:
         self.shards = len(partitions.counts)
         self.k = partitions.features + constant
-        count = group_count(self.shards)
+        count = shard_groups(self.shards)
         bounds = [self.shards * g // count for g in range(count + 1)]
         groups = [GroupOfShards(partitions, scaling, range(a, b), rule, constant) for a, b in pairwise(bounds)]
         # compiled once here, for the threads, and for workers on this machine, which load it from disk

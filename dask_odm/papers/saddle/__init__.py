@@ -6,5 +6,7 @@ method, with clients or without, is `saddle_point`; Gilbert's algorithm `nearest
 in `nearest_point`.
 
 Wrong in print: footnote 3 divides rows by their largest squared norm; the transform lacks 1/√d; rule 2 has no index if
-no weight is above its cap; the footnote's offset is right for the hard margin only; appendix D's ratio is inverted.
+no weight is above its cap; the footnote's offset is right for the hard margin only (for the ν-SVM it lies between two
+order statistics of the scores); appendix D's ratio is inverted; β, which γ depends on, cannot be known beforehand (here
+γ falls with the gap).
 """

@@ -121,7 +121,7 @@ class ClientHulls:
 
     @property
     def start(self) -> Vertex:
-        """The class means."""
+        """The vertex at the means of the two classes, in the clients' coordinates."""
         return Vertex(self.preparation.rotated(self.by_passes.totals.means).T, (0.0, 0.0))
 
     @property
@@ -134,7 +134,7 @@ class ClientHulls:
 
     @property
     def memory(self) -> Array:
-        """The costs and the results of the last look, by which a resumed run goes on to the same bits and figures."""
+        """Costs and results of the last look, from which a resumed run continues to the same bits and figures."""
         return np.concatenate([[self.rounds, self.floats], self._last])
 
     @memory.setter

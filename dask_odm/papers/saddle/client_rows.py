@@ -310,7 +310,7 @@ def spread(rows: ClientRows, state: ClientState, shift: Array, v: Array) -> Arra
 
 
 def look_along(rows: ClientRows, state: Any, w: Array, look: Look) -> Looked:
-    """Answer a look, the score being the only feature: the sums have scores and weights, and no vectors."""
+    """Answer a look by sums of scores and weights, with the score as the only feature."""
     codes = rows.per_class((1.0, 0.0)).astype(np.int8)
     return look_at(look, [((w @ rows.S)[:, None], codes, rows.weight)], np.ones(1), np.zeros(1), np.ones(1))
 

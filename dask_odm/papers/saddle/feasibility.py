@@ -116,7 +116,7 @@ def judge(problem: HullProblem, most_features: int = TILT_FEATURES, most_steps: 
 
 
 def newton_step(gradient: Array, hessian: Array, scale: float) -> tuple[Array, float]:
-    """Return Newton's step (k,), and the size of the gradient that it leaves by the quadratic model.
+    """Return Newton's step (k,), and the norm of the quadratic model's gradient after the step.
 
     All entries of that gradient are divided by ``scale`` but the last two.
     """

@@ -221,7 +221,7 @@ class Corral:
 
     @property
     def ends(self) -> Array:
-        """The points of both hulls whose difference `nearest` is, (2, d)."""
+        """Points of the two hulls, (2, d), whose difference is `nearest`."""
         positive = self.weights @ self.vectors[2, : len(self)]
         return np.array([positive, positive - self.nearest])
 
@@ -263,7 +263,7 @@ class Corral:
         return True
 
     def _step(self, vertex: Vertex) -> bool:
-        """Move to the point of least norm on the segment to a vertex, and keep that only. Return whether it moved."""
+        """Replace all points by the one of least norm on the segment to a vertex. Return whether it moved."""
         z = self.nearest
         way = z - vertex.difference
         slope = float(z @ way)

@@ -301,7 +301,7 @@ class HullProblem:
 
     @property
     def by_passes(self) -> HullProblem:
-        """This problem, whose rows can be asked anything."""
+        """This problem itself, since any sum over its rows can be asked for by a pass."""
         return self
 
     @property

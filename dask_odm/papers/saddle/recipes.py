@@ -81,7 +81,7 @@ def _nearest(
 
 
 class NearestPointRecipe(Recipe[SaddleFit]):
-    """Wolfe's method: a model, or one for every alpha of the settings."""
+    """Train by Wolfe's method: one model, or one for every alpha of the settings."""
 
     linear: ClassVar[bool] = True
 
@@ -98,7 +98,7 @@ class NearestPointRecipe(Recipe[SaddleFit]):
 
 
 class SpanRecipe(Recipe[SaddleFit]):
-    """Another kernel than the linear one, by Wolfe's method on Nyström features.
+    """Train a kernel other than the linear one, by Wolfe's method on Nyström features.
 
     These are kept for rows in memory, and computed anew in every pass over a store. The gap is certified for them. They
     are the rows' projections on the span of the landmarks, whose hulls are no farther from each other than those of the
@@ -161,7 +161,7 @@ class ClientRecipe(Recipe[SaddleFit]):
 
 
 class GilbertRecipe(ClientRecipe):
-    """Gilbert's algorithm: by passes, or if ``n_clients`` is given by clients' best points."""
+    """Train by Gilbert's algorithm: in passes, or by the clients' best points if ``n_clients`` is given."""
 
     def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
         with rescaling_advised():
@@ -175,7 +175,7 @@ class GilbertRecipe(ClientRecipe):
 
 
 class SaddlePointRecipe(ClientRecipe):
-    """Saddle-SVC and Saddle-DSVC; for rows in memory, this process is the only client by default."""
+    """Train by Saddle-SVC or Saddle-DSVC; for rows in memory, this process is the only client by default."""
 
     def train(self, data: TrainingData, fit: SaddleFit) -> Trained:
         with rescaling_advised():
@@ -227,9 +227,8 @@ def _by_clients(
         sources = [StoreRange(data.store, data.targets.columns, a, b) for a, b in ranges]
         each = preparation.nbytes(None, most)
     else:
-        assert data.held is not None
         codes, weights = data.columns()
-        blocks = [RowBlock(data.held.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
+        blocks = [RowBlock(data.X[a:b], codes[a:b], weights[a:b]) for a, b in ranges]
         sources = [[block] for block in blocks]
         each = max(preparation.nbytes(block.X, most) for block in blocks)
     cluster = data.cluster
@@ -279,8 +278,9 @@ def finish(problem: HullProblem, solution: HullSolution, data: TrainingData, fit
         "n_iter_": max(1, iterations),
         "history_": solution.history,
     }
-    if solution.support is not None and data.held is not None:
-        attributes["support_"] = data.held.kept[solution.support]
+    if solution.support is not None and data.in_memory:
+        _, numbers = data.row_numbers
+        attributes["support_"] = solution.support if numbers is None else numbers[solution.support]
     weights, shift = problem.query.features.raw_weights(w)
     model = LinearModel(weights[None], np.array([shift + offset]))
     return Trained(model, attributes, _warning(problem, solution, fit))

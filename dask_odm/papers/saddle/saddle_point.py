@@ -163,7 +163,7 @@ class _Server:
         return self.looked(SaddleState(np.zeros(self._size), shift, now, now, points, np.empty(0), []), 0.0)
 
     def swept(self, state: SaddleState, sweeps: int) -> SaddleState:
-        """Make so many sweeps, each over as many random blocks as there are blocks."""
+        """Make ``sweeps`` sweeps, each over as many random blocks as the coordinates have."""
         n_b = self._blocks
         L = min(self._L, state.caution * state.coupling) if self._fused else self._L
         root = math.sqrt(state.gamma)

@@ -131,7 +131,7 @@ def memory_of(w: Array, thresholds: Sequence[float], means: Sequence[Array] | Ar
 
 @dataclass(frozen=True)
 class Found:
-    """The vertex of one class along w, up to ``slack``, by which the ``point`` (d,) may exceed the least ``w·point``.
+    """Vertex of one class along w: ``w·point`` (``point`` (d,)) exceeds its least value by at most ``slack``.
 
     ``threshold`` is that of the signed scores, which ``cut`` takes within a bin; ``mean`` (d,) is of the signed rows
     there.
@@ -180,7 +180,7 @@ class Looked:
         return Found(cut, low + used * (high - low), point, CLASSES[k] * sums[at] / own, slack)
 
     def elsewhere(self, k: int, guess: Guess, mass: float) -> Guess:
-        """Return the window of all scores of class ``k`` on the threshold's side of the last one, within the range.
+        """Return the guess for the next look: all scores of class ``k`` beyond the window, on the threshold's side.
 
         If none of them is in the range, rounding put the threshold outside.
         """
@@ -218,7 +218,7 @@ def find_quantiles(
 
 
 def bin_count(kept: int, d: int) -> int:
-    """Return the bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
+    """Return the number of bins, 64 to 1024, whose sums of ``d`` features take ``kept`` bytes for a class."""
     return max(64, min(1024, kept // (8 * (d + 3)) - 2))
 
 

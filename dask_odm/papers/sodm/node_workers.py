@@ -147,7 +147,7 @@ def _start(
 
 @dataclass(eq=False)
 class Reclustering:
-    """Clusters of all rows as the nodes of the levels above the leaves.
+    """Clusters of all rows, found anew for each level above the leaves; they are its nodes.
 
     The client finds the clusters on a sample of rows. Tasks then assign every row to its cluster. The client holds only
     row numbers. ``nodes`` has the most nodes of every level, leaves first; empty clusters are left out.

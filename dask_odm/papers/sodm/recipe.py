@@ -42,7 +42,7 @@ from dask_odm.kernels.groups import Groups
 from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
-from dask_odm.learning.problem.products import scores_of
+from dask_odm.learning.problem.products import Purpose, scores_of
 from dask_odm.learning.solution import Solution
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -58,7 +58,7 @@ from dask_odm.learning.training.recipe import (
     unfinished,
     with_coefficients,
 )
-from dask_odm.learning.training.training_data import KernelData, PartitionedRows, Purpose, TrainingData
+from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.exact.memory import solve_bytes
 from dask_odm.methods.exact.solver import solve_exact
@@ -290,7 +290,7 @@ def _finish(
 def _whole_point(
     job: TreeJob, rows: PartitionedRows, result: TreeResult, coefficients: Array
 ) -> tuple[Point, float] | None:
-    """Return P and the gap over all rows, with ½‖w‖² or −1; None if the tree stopped above one partition.
+    """Return P and the gap over all rows, and ½‖w‖² or −1 if uncertified; None if the tree stopped above one partition.
 
     They are the root's own figures if it has all rows. Else they are computed over all rows.
     """

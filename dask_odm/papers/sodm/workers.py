@@ -217,7 +217,7 @@ def _run_level(
         passed = [0] * len(solved)
         with cluster.cancelled_on_error(solved):
             look = delayed(partial(read_figures, job.pass_up), pure=False, traverse=False)
-            looks = [look(s) for s in solved]
+            looks = [look(s, dask_key_name=f"gaps_of_{len(nodes)}_partitions-{uuid4().hex}") for s in solved]
             for i, (solution, rows_up) in cluster.results(looks):
                 figures[i], passed[i] = solution, rows_up
                 meter.add(cluster.client is not None)  # without a client they were counted when they were solved
@@ -251,7 +251,7 @@ def check_memory(job: TreeJob, levels: list[list[int]], cluster: Cluster) -> Non
 def _check_level(
     job: TreeJob, levels: list[list[int]], rows: int, tasks: int, cluster: Cluster, numbers: int = 0
 ) -> None:
-    """Raise MemoryLimitError if tasks of so many rows do not fit; ``numbers`` are bytes of row numbers on top."""
+    """Raise MemoryLimitError if tasks of ``rows`` rows do not fit; ``numbers`` are bytes of row numbers on top."""
     _, threads = cluster.share(tasks)
     what = f"Solving {tasks} partition{'s' * (tasks > 1)} of up to {rows} rows of {job.partitions.features} features"
     advice = advice_at_root(levels) if tasks == 1 else MORE_PARTITIONS

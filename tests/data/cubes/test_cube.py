@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,53 +15,13 @@ from dask_odm.data.cubes.cube import cube_of
 from dask_odm.data.cubes.maps import mapped
 from dask_odm.data.cubes.reading import LabelledCube
 from dask_odm.errors import InputError
-from small_cubes import BANDS, TIMES, labels_of, plain_rows, scene, values
+from small_cubes import BANDS, TIMES, labels_of, plain_rows, scene
 
 
 def read(X, labels, nodata=None, weight=None):
     cube = cube_of(X, row_dimensions(X, labels))
     columns = {} if weight is None else {"weight": beside(cube, weight, "sample_weight")}
     return LabelledCube.of(cube, beside(cube, labels, "y"), nodata, columns, dask.compute).read(dask.compute)
-
-
-FORMS = {
-    "as it is": lambda c: c,
-    "bands last": lambda c: c.transpose("y", "x", "band"),
-    "bands between": lambda c: c.transpose("y", "band", "x"),
-    "chunked": lambda c: c.chunk(y=4, x=3),
-    "chunked bands": lambda c: c.chunk(band=1, y=5),
-    "a Dataset": lambda c: c.to_dataset("band"),
-    "a lazy Dataset": lambda c: c.to_dataset("band").chunk(y=2),
-    "a Dataset chunked unevenly": lambda c: c.to_dataset("band").assign(B03=lambda d: d["B03"].chunk(y=2, x=7)),
-    "coordinates that occur twice": lambda c: c.assign_coords(y=[1.0, 1.0, *range(7)]),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_labelled_rows_are_those_of_numpy(form):
-    """In the order of the pixels, whatever chunks there are."""
-    labels, _ = labels_of("floats")
-    if "twice" in form:
-        labels = labels.assign_coords(y=[1.0, 1.0, *range(7)])
-    found = read(FORMS[form](scene()), labels)
-    X, y = plain_rows().training
-    np.testing.assert_array_equal(found.X, X)
-    np.testing.assert_array_equal(found.y, y)
-    assert found.missing == 2
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_answers_are_in_the_places_of_their_rows(form):
-    cube = cube_of(FORMS[form](scene()), ["y", "x"])
-    rows = plain_rows()
-    single = mapped(cube, lambda X: X @ [1.0, 2.0, 4.0], (), AnswerFormat(np.dtype(float), np.nan), "sum")
-    expected = rows.expected(lambda X: X @ [1.0, 2.0, 4.0], np.nan)
-    np.testing.assert_allclose(single.transpose("y", "x"), expected, rtol=1e-12)
-    several = mapped(cube, lambda X: X[:, :2], (), AnswerFormat(np.dtype(float), -1.0, 2), "two", ("class", None))
-    assert several.dims[-1] == "class"
-    np.testing.assert_array_equal(several.transpose("y", "x", "class"), rows.expected(lambda X: X[:, :2], -1.0))
-    assert isinstance(single.data, da.Array if cube.is_lazy else np.ndarray)
-    assert set(single.coords) == {"y", "x", "spatial_ref", "latitude"}
 
 
 def test_chunks_without_a_label_are_not_read():
@@ -120,20 +79,6 @@ def test_a_variable_that_lacks_a_dimension_is_the_same_along_it():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_nodata_of_whole_numbers_is_missing():
-    data = np.where(np.isfinite(values()), np.round(100 * values()), -9999).astype(np.int16)
-    X = scene(data).assign_attrs(_FillValue=-9999)
-    plain = plain_rows(data=np.where(data == -9999, np.nan, data))
-    for form in FORMS:
-        if "twice" not in form:
-            given = FORMS[form](X)
-            for name in given if isinstance(given, xr.Dataset) else ():
-                given[name].attrs = X.attrs
-            found = read(given, labels_of("floats")[0])
-            np.testing.assert_array_equal(found.X, plain.training[0])
-            assert found.X.dtype == np.float64
-
-
 @pytest.mark.parametrize("kind", ["floats", "words", "fixed words", "codes"])
 @pytest.mark.parametrize("chunks", [None, {"y": 4}])
 def test_labels_of_any_kind(kind, chunks):
@@ -154,13 +99,6 @@ def test_weights_along_some_dimensions():
             found = read(X, labels, None, given)
             taken = plain_rows().complete & labels.notnull().values
             np.testing.assert_array_equal(found.weight, np.broadcast_to(np.arange(9.0)[:, None], (9, 10))[taken])
-
-
-def test_float32_stays_and_all_else_becomes_float64():
-    assert cube_of(scene().astype("f4"), ["y", "x"]).dtype == np.float32
-    mixed = scene().astype("f4").to_dataset("band").assign(B03=lambda d: d["B02"].astype("f8"))
-    assert cube_of(mixed, ["y", "x"]).dtype == np.float64
-    assert cube_of(scene() > 0, ["y", "x"]).dtype == np.float64
 
 
 BAD = {

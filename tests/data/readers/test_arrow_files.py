@@ -122,20 +122,6 @@ def test_a_folder_is_one_data_set(tmp_path, kind):
     assert store.source.endswith("part.2 and 8 more files")
 
 
-def test_objects_are_what_went_in(tmp_path):
-    table = _table()
-    sources = [table, table.to_reader(max_chunksize=30), pa.record_batch(table.combine_chunks().to_batches()[0])]
-    for i, source in enumerate(sources):
-        _check(ingest(source, tmp_path / f"{i}.zarr", weight="w", dtype="float64", block_bytes=500), table)
-    rows, labels = table.select(["a", "b"]), table["target"]
-    X, y, weight = read_all((rows, labels), weight=np.arange(200.0), block_bytes=300)
-    assert X[:, 1].tolist() == table["b"].to_pylist()
-    assert y.tolist() == labels.to_pylist()
-    assert weight.tolist() == list(range(200))
-    with pytest.raises(InputError, match="the Table: y has 3 rows where X has 200"):
-        read_all((rows, [1, 2, 3]))
-
-
 @pytest.mark.parametrize(
     ("column", "message"),
     [

@@ -5,37 +5,11 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, write_file
-
-
-def _table(rows: int = 150) -> pd.DataFrame:
-    rng = np.random.default_rng(1)
-    frame = pd.DataFrame(rng.normal(size=(rows, 3)) * 10.0 ** rng.integers(-20, 20, (rows, 3)), columns=["a", "b", "c"])
-    frame.insert(1, "Label", rng.choice(["yes", "no, never"], rows))
-    frame.insert(4, "w", rng.uniform(size=rows))
-    return frame
-
-
-@pytest.mark.parametrize(
-    ("separator", "block_bytes", "suffix"),
-    [("\t", 1, ""), (";", 10**6, ""), *((",", 300, suffix) for suffix in COMPRESS)],
-)
-def test_csv_is_what_pandas_wrote(tmp_path, suffix, block_bytes, separator):
-    frame = _table()
-    data = frame.to_csv(index=False, sep=separator).encode()
-    path = write_file(tmp_path / f"train.csv{suffix}", COMPRESS[suffix](data))
-    X, y, weight = read_all(path, weight="w", dtype="float64", block_bytes=block_bytes)
-    np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
-    np.testing.assert_array_equal(y, frame["Label"].to_numpy())
-    np.testing.assert_array_equal(weight, frame["w"].to_numpy())
-    source = open_source(path, weight="w")
-    assert source.feature_names == ("a", "b", "c")
-    assert source.n_features == 3
 
 
 @pytest.mark.parametrize(
@@ -73,6 +47,9 @@ def test_csv_header_and_label_are_found(tmp_path, text, options, names, X, y):
     assert labels is None if y is None else labels.tolist() == y
 
 
+COMMA = (
+    r"write numbers with a decimal point, or pass the frame of pandas\.read_csv, to which decimal=',' or thousands=','"
+)
 CSV_ERRORS = [
     ("1,2,a\n3,x,b\n", "line 2: column 1: 'x' is not a number; choose the label"),
     ("p,q,y\n1,2,a\n3,x,b\n", "line 3: column 'q': 'x' is not a number"),
@@ -103,6 +80,19 @@ CSV_ERRORS = [
     ("1,2\x00,a\n", "line 1: "),
     ("a,a,y\n1,2,3\n", "line 1: two columns are named 'a'"),
     (",a,y\n0,2,3\n", "line 1: column 0 has no name; if it is a row number"),
+    # dialects that are not clear
+    ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", f"line 2: column 'l': '1,500', column 'w': '2,250' are not .*; {COMMA}"),
+    ("l;w;kind\n1.500,5;2,25;a\n2;3,25;b\n", f"line 2: column 'l': '1.500,5' is not a number; {COMMA}"),
+    ("l;w;kind\n1,5;2,25;a\n2;3.5;b\n", f"line 2: column 'l': '1,5', .*; {COMMA}"),
+    ('l,w,kind\n"1,5",2,a\n2,3,b\n', f"line 2: column 'l': '1,5' is not a number; {COMMA}"),
+    ("a:b:kind\n1:2:x\n", r"line 1: 'a:b:kind' is one column; columns are .* pandas\.read_csv\(path, sep=\.\.\.\)"),
+    ("a b kind\n1 2 x\n2 3\n", "line 1: 'a b kind' is one column; .* by blanks if all lines have as many words"),
+    ("my export\na,b,kind\n1,2,x\n", "line 1: 'my export' is one column"),
+    (
+        '"a" "b"\n"1" 1 2\n"2" 2 3\n',
+        r"line 1: a quotation mark within a field; .* pandas\.read_csv\(path, sep=\.\.\.\)",
+    ),
+    ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; a field may not hold a line break"),
 ]
 
 
@@ -175,14 +165,6 @@ def test_a_number_of_a_column_in_a_message_is_one_that_parameters_take(tmp_path,
 def test_csv_bad_weights(tmp_path):
     with pytest.raises(InputError, match=r"line 3: weight -1.0; weights must be finite and not negative"):
         read_all(write_file(tmp_path / "a.csv", "a,w,y\n1,2,3\n1,-1,3\n"), weight="w")
-
-
-def test_csv_files_must_have_the_same_columns(tmp_path):
-    first, second = write_file(tmp_path / "1.csv", "a,b,y\n1,2,3\n"), write_file(tmp_path / "2.csv", "a,c,y\n1,2,3\n")
-    with pytest.raises(InputError, match=r"2\.csv, line 1: the columns are not those of"):
-        read_all([first, second])
-    third = write_file(tmp_path / "3.csv", "a,b,y\n4,5,6\n")
-    np.testing.assert_array_equal(read_all([first, third])[0], [[1, 2], [4, 5]])
 
 
 # Dialects -------------------------------------------------------------------------------------------------
@@ -258,31 +240,6 @@ def test_a_line_of_millions_of_words_is_refused_in_bounded_memory(tmp_path, sepa
 def test_blanks_in_texts_separate_nothing(tmp_path):
     source = open_source(write_file(tmp_path / "a.csv", "some text\nmore text\n"), text=0, label=False, header=False)
     assert sum(block.X.shape[0] for block in source.blocks()) == 2
-
-
-COMMA = (
-    r"write numbers with a decimal point, or pass the frame of pandas\.read_csv, to which decimal=',' or thousands=','"
-)
-UNCLEAR = [
-    ("l;w;kind\n1,500;2,250;a\n2;3,250;b\n", f"line 2: column 'l': '1,500', column 'w': '2,250' are not .*; {COMMA}"),
-    ("l;w;kind\n1.500,5;2,25;a\n2;3,25;b\n", f"line 2: column 'l': '1.500,5' is not a number; {COMMA}"),
-    ("l;w;kind\n1,5;2,25;a\n2;3.5;b\n", f"line 2: column 'l': '1,5', .*; {COMMA}"),
-    ('l,w,kind\n"1,5",2,a\n2,3,b\n', f"line 2: column 'l': '1,5' is not a number; {COMMA}"),
-    ("a:b:kind\n1:2:x\n", r"line 1: 'a:b:kind' is one column; columns are .* pandas\.read_csv\(path, sep=\.\.\.\)"),
-    ("a b kind\n1 2 x\n2 3\n", "line 1: 'a b kind' is one column; .* by blanks if all lines have as many words"),
-    ("my export\na,b,kind\n1,2,x\n", "line 1: 'my export' is one column"),
-    (
-        '"a" "b"\n"1" 1 2\n"2" 2 3\n',
-        r"line 1: a quotation mark within a field; .* pandas\.read_csv\(path, sep=\.\.\.\)",
-    ),
-    ("a,b\r\n1,2\r3,4\r\n", "line 2: a carriage return; a field may not hold a line break"),
-]
-
-
-@pytest.mark.parametrize(("text", "message"), UNCLEAR)
-def test_dialects_that_are_not_clear(tmp_path, text, message):
-    with pytest.raises(InputError, match=rf"train\.csv, {message}"):
-        read_all(write_file(tmp_path / "train.csv", text))
 
 
 def test_later_commas_are_not_words(tmp_path):

@@ -4,33 +4,11 @@ from __future__ import annotations
 
 import gzip
 
-import numpy as np
 import pytest
 
 from dask_odm.data.ingest import ingest
 from dask_odm.errors import InputError
-from data.reading import read_all, stored, write_file
-from small_texts import write_lines
-
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(50, 3))
-Y = RNG.choice(["ja", "nein"], 50)
-
-
-def columns() -> dict:
-    return {"a": X[:, 0].tolist(), "kind": Y.tolist(), "b": X[:, 1].tolist(), "w": RNG.uniform(size=50).tolist()}
-
-
-@pytest.mark.parametrize("block_bytes", [1, 300, 10**6])
-def test_rows_labels_and_weights_are_what_was_written(tmp_path, block_bytes):
-    named = columns()
-    path = write_lines(tmp_path / "a.jsonl", **named)
-    store = ingest(path, tmp_path / "a.zarr", label="kind", weight="w", dtype="float64", block_bytes=block_bytes)
-    rows, labels = stored(store)
-    np.testing.assert_array_equal(rows, X[:, :2])
-    np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_column("weight"), named["w"])
-    assert store.feature_names == ("a", "b")
+from data.reading import read_all, write_file
 
 
 def test_the_content_tells_the_format_and_keys_any_order(tmp_path):

@@ -53,37 +53,6 @@ def test_dask_arrays(tmp_path, rows, labels, block_bytes):
     assert store.feature_names is None
 
 
-def test_a_dask_array_with_its_label_in_a_column():
-    table = da.from_array(np.column_stack([X, np.arange(100)]), chunks=(40, 2))
-    rows, labels, _ = read_all(table, label=-1, dtype="float64")
-    np.testing.assert_array_equal(rows, X)
-    np.testing.assert_array_equal(labels, np.arange(100))
-
-
-@pytest.mark.parametrize(("npartitions", "block_bytes"), [(1, 10**6), (4, 1), (4, 200)])
-def test_dask_frames(tmp_path, npartitions, block_bytes):
-    lazy = dd.from_pandas(FRAME, npartitions=npartitions)
-    store = ingest(
-        lazy, tmp_path / "a.zarr", label="kind", weight="w", dtype="float64", block_bytes=block_bytes, chunk_rows=17
-    )
-    found, labels = stored(store)
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_column("weight"), W)
-    assert store.feature_names == ("a", "b", "c")
-    for series in (
-        lazy["kind"],
-        lazy["kind"].repartition(npartitions=2),
-        Y,
-        lazy["kind"].astype(object).to_dask_array(),
-    ):
-        found, labels, weight = read_all((lazy[["a", "b"]], series), weight=lazy["w"], block_bytes=block_bytes)
-        np.testing.assert_array_equal(found, X[:, :2].astype("float32"))
-        np.testing.assert_array_equal(labels, Y)
-        np.testing.assert_array_equal(weight, W)
-    assert open_source((lazy[["a", "b"]], lazy["kind"])).label_name == "y"
-
-
 def test_one_partition_is_computed_at_a_time_and_once():
     seen: list[int] = []
 
@@ -141,6 +110,17 @@ def test_masked_and_sparse_chunks():
     np.testing.assert_array_equal(read_all(pieces, dtype="float64", block_bytes=100)[0], np.where(X > 0, X, 0))
 
 
+# xarray -----------------------------------------------------------------------------------------------------
+
+
+def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = None) -> xr.Dataset:
+    dataset = xr.Dataset(
+        {"X": (("sample", "feature"), X), "y": ("sample", Y), "weight": ("sample", W), "other": ("sample", Y[::-1])},
+        coords={"feature": ["a", "b", "c"]},
+    ).transpose(*order)
+    return dataset if chunks is None else dataset.chunk(chunks)
+
+
 ARRAYS = da.from_array(X, chunks=(30, 3))
 
 
@@ -159,34 +139,26 @@ ARRAYS = da.from_array(X, chunks=(30, 3))
         (dd.from_pandas(FRAME, npartitions=2), {}, r"the dask DataFrame: column 'kind' .*columns=\['kind'\]"),
         (dd.from_pandas(FRAME, npartitions=2), {"label": "z"}, "no label column 'z'; the columns are a, b, c, kind, w"),
         (da.from_array(np.array([[1.0, 2], [3, np.inf]]), chunks=1), {}, "the dask array, row 1, column 1: infinity"),
+        (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
+        (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
+        (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
+        (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
+        (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
+        (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
+        (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
+        ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
+        (
+            _dataset().assign(X=_dataset()["X"] > 0),
+            {},
+            r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
+        ),
+        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
+        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
     ],
 )
 def test_what_cannot_be_read(source, options, message):
     with pytest.raises(InputError, match=message):
         read_all(source, **options)
-
-
-# xarray -----------------------------------------------------------------------------------------------------
-
-
-def _dataset(order: tuple[str, str] = ("sample", "feature"), chunks: object = None) -> xr.Dataset:
-    dataset = xr.Dataset(
-        {"X": (("sample", "feature"), X), "y": ("sample", Y), "weight": ("sample", W), "other": ("sample", Y[::-1])},
-        coords={"feature": ["a", "b", "c"]},
-    ).transpose(*order)
-    return dataset if chunks is None else dataset.chunk(chunks)
-
-
-@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
-@pytest.mark.parametrize("order", [("sample", "feature"), ("feature", "sample")])
-@pytest.mark.parametrize("chunks", [None, {"sample": 30}, {"sample": 45, "feature": 2}])
-def test_datasets(tmp_path, order, chunks, block_bytes):
-    store = ingest(_dataset(order, chunks), tmp_path / "a.zarr", dtype="float64", block_bytes=block_bytes)
-    found, labels = stored(store)
-    np.testing.assert_array_equal(found, X)
-    np.testing.assert_array_equal(labels, Y)
-    np.testing.assert_array_equal(store.read_column("weight"), W)
-    assert store.feature_names == ("a", "b", "c")
 
 
 def test_variables_of_other_names():
@@ -213,48 +185,6 @@ def test_samples_are_along_the_dimension_of_y_else_sample_else_the_first(chunked
     assert open_source(named).feature_names == ("10", "20", "30")
     np.testing.assert_array_equal(read_all(plain, dtype="float64")[0], X)
     np.testing.assert_array_equal(read_all((plain, Y), weight=W)[2], W)
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [
-        (_dataset().drop_vars("X"), {}, "the Dataset has no variable 'X'; it has other, weight, y"),
-        (_dataset(), {"label": "z"}, "the Dataset has no variable 'z'; it has X, other"),
-        (_dataset(), {"weight": "z"}, "the Dataset has no variable 'z'"),
-        (_dataset()["y"], {}, r"the DataArray: X must have two dimensions. Got \('sample',\)"),
-        (_dataset()["X"], {"weight": "w"}, "the DataArray: weight='w'; give the weights"),
-        (_dataset()["X"], {"label": "y"}, "the DataArray: label='y'; name a variable of a Dataset, or give"),
-        (_dataset(), {"label": 2}, "the Dataset: label=2; name a variable"),
-        ((_dataset()["X"], Y[:4]), {}, "the DataArray: y has 4 rows where X has 100"),
-        (
-            _dataset().assign(X=_dataset()["X"] > 0),
-            {},
-            r"the Dataset: features must .* Got bool instead; convert it with astype\(float\)",
-        ),
-        (_dataset().assign_coords(feature=["a", "a", "b"]), {}, "two columns are named 'a'"),
-        (_dataset().where(_dataset()["X"] < 9), {}, "the Dataset: y must share one dimension with X"),
-    ],
-)
-def test_objects_that_cannot_be_read(source, options, message):
-    with pytest.raises(InputError, match=message):
-        read_all(source, **options)
-
-
-def test_missing_values_of_a_dataset():
-    dataset = _dataset().copy(deep=True)
-    dataset["X"][4, 1] = np.nan
-    with pytest.raises(InputError, match=r"the Dataset: missing values in column 'b' \(1 row\), first at row 4;"):
-        read_all(dataset)
-    np.testing.assert_array_equal(read_all(dataset, drop_missing=True, dtype="float64")[0], np.delete(X, 4, axis=0))
-
-
-def test_rows_selected_from_a_store(tmp_path):
-    ingest(_dataset(), tmp_path / "a.zarr", dtype="float64", chunk_rows=30)
-    part = open_store(tmp_path / "a.zarr").isel(sample=slice(10, 90, 2), feature=[2, 0])
-    store = ingest(part, tmp_path / "b.zarr", dtype="float64", block_bytes=100)
-    np.testing.assert_array_equal(stored(store)[0], X[10:90:2][:, [2, 0]])
-    np.testing.assert_array_equal(stored(store)[1], Y[10:90:2])
-    assert store.feature_names == ("c", "a")
 
 
 @pytest.mark.parametrize("how", ["weight", "labels in memory", "a column"])

@@ -169,13 +169,6 @@ def test_csv_without_a_header_in_folders(tmp_path):
     assert y.tolist() == ["p", "p", "q", "q"]
 
 
-def test_files_that_were_found_are_found_again(tmp_path):
-    """The shell looks for files before `ingest` does."""
-    as_text("csv")(tmp_path / "data", FRAME, ["kind", "year"])
-    found = find_files(tmp_path / "data")
-    assert open_source(find_files(found), label="kind").feature_names == ("a", "b", "year")
-
-
 def test_another_folder_is_named_with_a_pattern(tmp_path):
     (tmp_path / "data" / "deep").mkdir(parents=True)
     write_file(tmp_path / "data" / "deep" / "part.jsonl", "{}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import sys
-import tarfile
 
 import numpy as np
 import pytest
@@ -13,11 +12,11 @@ import xarray as xr
 import zarr
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.readers.formats import detect_format, find_files, open_source
+from dask_odm.data.readers.formats import find_files, open_source
 from dask_odm.data.readers.lines import PipedText
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
-from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, write_file
+from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, tarred, write_file, zstd
 
 
 @pytest.fixture
@@ -59,21 +58,6 @@ def test_what_finds_nothing(tmp_path):
         open_source([write_file(tmp_path / "a.csv", "1,2\n"), write_file(tmp_path / "b.svm", "1 1:1\n")])
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"PAR1....", "parquet"),
-        (b"ARROW1..", "arrow"),
-        (b"\x93NUMPY..", "numpy"),
-        (b"1:0.5 2:3\n", "libsvm"),
-        (b"3:0.5\n", "libsvm"),
-        (b"2020-01-01 10:30,5\n", "csv"),
-    ],
-)
-def test_formats_are_told_by_content(tmp_path, content, expected):
-    assert detect_format(write_file(tmp_path / "data", content)) == expected
-
-
 # Standard input ---------------------------------------------------------------------------------------------
 
 
@@ -108,21 +92,16 @@ def test_libsvm_through_a_pipe(monkeypatch, suffix, buffered, block_bytes):
     np.testing.assert_array_equal(y, labels)
 
 
-def tarred(data: bytes) -> bytes:
-    out, info = io.BytesIO(), tarfile.TarInfo("a.csv")
-    info.size = len(data)
-    with tarfile.open(fileobj=out, mode="w:xz") as archive:
-        archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
-def zstd(data: bytes) -> bytes:
-    return pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
-
-
 @pytest.mark.parametrize("block_bytes", [1, 100, 10**6])
 @pytest.mark.parametrize(
-    "compress", [bytes, gzip.compress, tarred, zstd, lambda data: (b"sep=,\n# wet\n" + data).replace(b"\n", b"\r")]
+    "compress",
+    [
+        bytes,
+        gzip.compress,
+        lambda data: tarred({"a.csv": data}, "w:xz"),
+        zstd,
+        lambda data: (b"sep=,\n# wet\n" + data).replace(b"\n", b"\r"),
+    ],
 )
 def test_csv_through_a_pipe(monkeypatch, compress, block_bytes):
     text = "\n\na,kind,b\n" + "".join(f"{i},{'pq'[i % 2]},{-i}\n" for i in range(300))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_svmlight_file
 
-from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
 from data.reading import COMPRESS, read_all, read_blocks, write_file
 
@@ -95,27 +93,6 @@ def test_libsvm_text(tmp_path, text, block_bytes, suffix, dtype):
     sparse, labels = load_svmlight_file(io.BytesIO(plain), n_features=text.X.shape[1], zero_based=False)
     np.testing.assert_array_equal(X, sparse.toarray().astype(dtype))
     np.testing.assert_array_equal(y, labels)
-
-
-@quick
-@given(st.lists(libsvm_texts(), min_size=1, max_size=3), sizes)
-def test_libsvm_the_number_of_features_is_found_over_all_files(tmp_path, texts, block_bytes):
-    paths = [write_file(tmp_path / f"{i}.svm", text.data) for i, text in enumerate(texts)]
-    widest = 0
-    for text in texts:
-        sparse, _ = load_svmlight_file(io.BytesIO(text.data.removeprefix("\ufeff".encode())), zero_based=False)
-        widest = max(widest, sparse.shape[1] if sparse.nnz or sparse.shape[1] > 1 else 0)
-    if widest == 0:
-        return
-    assert open_source(paths, block_bytes=block_bytes).n_features == widest
-    X, y, _ = read_all(paths, dtype="float64", block_bytes=block_bytes)
-    expected = np.zeros((len(X), max(text.X.shape[1] for text in texts)))
-    at = 0
-    for text in texts:
-        expected[at : at + len(text.X), : text.X.shape[1]] = text.X
-        at += len(text.X)
-    np.testing.assert_array_equal(X, expected[:, :widest])
-    assert y.tolist() == list(itertools.chain(*(text.y for text in texts)))
 
 
 _words = st.text("abcxyz ,;|\t\"'#é猫_-", min_size=1, max_size=8).filter(lambda word: word.strip() and "\n" not in word)
@@ -209,24 +186,6 @@ def test_arrays(tmp_path, X, block_bytes, dtype, kind, data):
         X_read, y_read, _ = read_all(path, dtype=dtype, block_bytes=block_bytes)
     np.testing.assert_array_equal(X_read, X.astype(dtype), strict=True)
     np.testing.assert_array_equal(y_read, labels)
-
-
-@settings(quick, max_examples=15)
-@given(csv_tables().filter(_separator_is_told), sizes, st.integers(1, 7), dtypes)
-def test_ingest_stores_what_was_written(tmp_path, table, block_bytes, chunk_rows, dtype):
-    path = write_file(tmp_path / "a.csv", table.data)
-    store = ingest(
-        path, tmp_path / "a.zarr", **table.options, block_bytes=block_bytes, chunk_rows=chunk_rows, dtype=dtype,
-        overwrite=True,
-    )  # fmt: skip
-    X = np.concatenate([block.X.copy() for block in store.blocks()])
-    labels = np.concatenate([store.labels(block.y) for block in store.blocks()])
-    np.testing.assert_allclose(X, table.X.astype(dtype), rtol=2 * np.finfo(dtype).eps, strict=True)
-    words = [label.strip() for label in table.y]
-    if all(word.lstrip("-").isdigit() for word in words):
-        assert labels.tolist() == [int(word) for word in words]
-    else:
-        assert [str(label).strip() for label in labels] == words
 
 
 @pytest.mark.parametrize("kind", ["libsvm", "csv"])

@@ -12,7 +12,7 @@ import pytest
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
-from data.reading import read_all, read_blocks, stored
+from data.reading import read_all
 
 
 def _frame(rows: int = 100) -> pd.DataFrame:
@@ -27,19 +27,6 @@ def _frame(rows: int = 100) -> pd.DataFrame:
         },
         index=rng.permutation(rows),
     )
-
-
-@pytest.mark.parametrize("block_bytes", [1, 300, 10**6])
-def test_a_frame_is_what_went_in(tmp_path, block_bytes):
-    frame = _frame()
-    store = ingest(frame, tmp_path / "a.zarr", weight="w", dtype="float64", block_bytes=block_bytes, chunk_rows=33)
-    X, y = stored(store)
-    np.testing.assert_array_equal(X, frame[["a", "b", "c"]].to_numpy())
-    np.testing.assert_array_equal(y, frame["Label"].to_numpy())
-    np.testing.assert_array_equal(store.read_column("weight"), frame["w"].to_numpy())
-    assert store.feature_names == ("a", "b", "c")
-    assert store.classes == ("no", "yes")
-    assert open_source(frame, weight="w").label_name == "column 'Label'"
 
 
 @pytest.mark.parametrize(
@@ -86,13 +73,6 @@ def test_numbers_of_every_kind(column):
     X, y, _ = read_all(frame)
     assert X.tolist() == [[float(a), b] for a, b in zip(column, [4, 5, 6], strict=True)]
     assert y.tolist() == [0, 1, 0]
-
-
-def test_columns_with_numbers_for_names():
-    frame = pd.DataFrame(np.arange(6.0).reshape(2, 3), columns=[5, 6, 7])
-    source = open_source(frame, label=6)
-    assert source.feature_names is None
-    assert [block.X.tolist() for block in source.blocks()] == [[[0, 2], [3, 5]]]
 
 
 WORDS = pd.DataFrame(
@@ -172,10 +152,3 @@ def test_frames_that_cannot_be_read(source, options, message):
 def test_an_empty_frame(tmp_path):
     with pytest.raises(InputError, match="the DataFrame: no rows"):
         ingest(_frame(0).drop(columns="Label"), tmp_path / "a.zarr")
-
-
-def test_blocks_are_small_and_positions_reach_the_size():
-    frame = pd.DataFrame(np.ones((500, 20)))
-    blocks = list(read_blocks(frame, label=False, block_bytes=2000))
-    assert max(block.X.shape[0] for block in blocks) * 20 * 8 <= 2000
-    assert blocks[-1].position == open_source(frame).size

@@ -87,12 +87,6 @@ def test_variance_is_that_of_all_scaled_entries(method, centre):
     assert scaling.variance(statistics(X)) == pytest.approx(scaling(X).var(), rel=1e-10)
 
 
-def test_many_rows_are_scaled_in_steps():
-    X = np.random.default_rng(2).normal(size=(3000, 700))
-    scaling = Scaling.from_statistics(statistics(X), "standard", centre=False)
-    np.testing.assert_allclose(scaling(X), (X - X.mean(axis=0)) / X.std(axis=0), atol=1e-10)
-
-
 @pytest.mark.parametrize("method", [None, *SCALINGS])
 def test_features_at_rest_become_zero(method):
     X = rows()

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dask_odm.data.rows.dealing import DealtFile, count_groups, count_kept, deal, join
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.stored import StoredPartitions, count_groups, count_kept, sample_chunk, scatter, seal
+from dask_odm.data.rows.stored import StoredPartitions, sample_chunk
 from dask_odm.data.rows.targets import ManyClasses, RealValues, Targets, TwoClasses
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
@@ -42,7 +43,7 @@ class Shuffle:
     parts: int
     folder: str
     chunk_rows: int | None = None
-    meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between scatter and seal
+    meanwhile: Callable[[StoredPartitions], object] | None = None  # runs between deal and join
 
     def strata(self) -> np.ndarray:
         arguments = (self.store, self.labelling, lambda block: block.X[:, 0].astype(np.int64) % 5, 5, self.folder)
@@ -76,14 +77,17 @@ class Shuffle:
             return both[:, 0].astype(np.int32), both[:, 1].astype(np.int64)
 
         partitions = self.plan(tuple(counts.tolist()))
+        runs = [range(c, c + 1) for c in range(self.store.n_chunks)]
         for _ in range(times):
-            written = np.zeros(self.parts, np.uint32)
             for c in order or range(self.store.n_chunks):
-                written += scatter(self.store, self.labelling, partitions, self.folder, assign, c, before[c].copy())
+                with DealtFile.new(partitions, self.folder, runs[c]) as file:
+                    arguments = (self.store, self.labelling, partitions, self.folder, assign, c, before[c].copy())
+                    deal(file, *arguments)
         if self.meanwhile is not None:
             self.meanwhile(partitions)
         for _ in range(times):
-            assert [seal(partitions, k, int(written[k])) for k in range(self.parts)] == list(partitions.counts)
+            for i, count in partitions.pieces(0, self.parts):
+                join(partitions, self.folder, runs, i, count)
         return partitions
 
 
@@ -143,50 +147,21 @@ def test_tasks_may_run_twice_and_in_any_order(tmp_path):
         assert a.tobytes() == b.tobytes()
 
 
-@pytest.mark.parametrize("name", ["X", "y", "weight", "row"])
+@pytest.mark.parametrize("at", [5, -70], ids=["columns", "rows"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
-def test_damage_after_sealing_is_named(tmp_path, name, damage):
+def test_damage_is_named(tmp_path, at, damage):
     p = shuffled(tmp_path, 200, 3, chunk_rows=20).run()
-    path = Path(p.path, p.array(name).chunk_key(p.chunks_each + 1))
+    path = Path(p.path, p.piece_key(p.chunks_each + 1))
     data = bytearray(path.read_bytes())
     if damage == "remove":
         path.unlink()
     else:
-        data[5] ^= 1
-        path.write_bytes(data if damage == "flip" else data[:-1])
-    expected = {"flip": "checksum mismatch", "truncate": "truncated", "remove": "missing"}[damage]
-    with pytest.raises(StoreError, match=rf"array '{name}', chunk {p.chunks_each + 1}.*{expected}"):
+        data[at] ^= 1
+        path.write_bytes(data if damage == "flip" else data[:at])
+    expected = FileNotFoundError if damage == "remove" else StoreError
+    with pytest.raises(expected, match=rf"{p.chunks_each + 1}( is damaged|')"):
         read_all(p, 1, 2)
     read_all(p, 0, 1)  # the neighbours are whole
-
-
-def lose(name: str, first: int, nbytes: int, chunk: int = 1) -> Callable[[StoredPartitions], object]:
-    """What a network file system does when two workers write one page: some bytes are as if never written."""
-
-    def forget(partitions: StoredPartitions) -> None:
-        with open(Path(partitions.path, partitions.array(name).chunk_key(chunk)), "r+b") as file:
-            file.seek(first)
-            file.write(bytes(nbytes))
-
-    return forget
-
-
-@pytest.mark.parametrize(("name", "size"), [("X", 4 * FEATURES), ("y", 1), ("weight", 8), ("row", 8)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_rows_that_were_lost_while_they_were_written_are_missed(tmp_path, name, size, dtype):
-    partition = shuffled(tmp_path, 200, 3, chunk_rows=20, dtype=dtype, meanwhile=lose(name, 3 * size, size))
-    with pytest.raises(
-        StoreError, match=r"scratch': rows of partition 0 were lost while workers wrote them.*temporary-directory"
-    ):
-        partition.run()
-
-
-def test_a_chunk_that_was_lost_while_it_was_written_is_missed(tmp_path):
-    def remove(p: StoredPartitions) -> None:
-        Path(p.path, p.array("weight").chunk_key(p.chunks_each)).unlink()
-
-    with pytest.raises(StoreError, match="rows of partition 1 were lost"):
-        shuffled(tmp_path, 200, 3, chunk_rows=20, meanwhile=remove).run()
 
 
 def test_a_scratch_folder_that_is_gone_is_not_made_again(tmp_path):
@@ -224,9 +199,9 @@ def test_raw_rows_at_positions(tmp_path, chosen):
 def test_plan_keeps_chunks_within_a_partition_and_small(tmp_path):
     store = store_of(tmp_path / "a.zarr", np.zeros((10, FEATURES), np.float32), None)
     assert StoredPartitions.plan("p", store, (3, 4)).chunk_rows == 4
-    assert StoredPartitions.plan("p", store, (10**8,)).array("X").chunk_nbytes <= 30 << 20
+    assert StoredPartitions.plan("p", store, (10**8,)).piece_nbytes <= 30 << 20
     wide = store_of(tmp_path / "b.zarr", np.zeros((2, 10_000), np.float32), None)
-    assert StoredPartitions.plan("p", wide, (10**6,)).array("X").chunk_nbytes <= 30 << 20
+    assert StoredPartitions.plan("p", wide, (10**6,)).piece_nbytes <= 30 << 20
 
 
 @pytest.mark.parametrize("real", [False, True])

@@ -231,29 +231,10 @@ def test_a_saved_array(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["a.npy"]
 
 
-def test_what_others_write_while_a_file_is_reserved_stays(tmp_path, monkeypatch):
-    """ext4 clears what is appended once others see the length: Linux 6.18 lost 15 of 10,000 rows written just then."""
-    path = tmp_path / "file"
-
-    def as_ext4(descriptor: int, offset: int, size: int) -> None:
-        end = os.fstat(descriptor).st_size
-        if end < size:
-            os.truncate(descriptor, size)
-        with open(path, "r+b") as other:
-            other.write(b"row")
-        os.pwrite(descriptor, bytes(max(0, size - end)), end)
-
-    monkeypatch.setattr(os, "posix_fallocate", as_ext4, raising=False)
-    with open(path, "w+b") as file:
-        reserve(file.fileno(), 100, alone=False)
-    assert path.read_bytes() == b"row" + bytes(97)
-
-
 @pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="a system that cannot reserve")
 def test_a_file_that_is_long_enough_but_empty_is_reserved(tmp_path):
-    """Another worker may have made it long enough, and not have reserved it yet."""
     size = 1 << 20
     with open(tmp_path / "file", "w+b") as file:
         os.truncate(file.fileno(), size)
-        reserve(file.fileno(), size, alone=False)
+        reserve(file.fileno(), size)
         assert 512 * os.fstat(file.fileno()).st_blocks >= size

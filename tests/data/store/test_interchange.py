@@ -34,18 +34,6 @@ def store(tmp_path) -> Store:
     return ingest(tmp_path / "a.csv", tmp_path / "a.zarr", weight="w", chunk_rows=100)
 
 
-def test_it_is_what_xarray_reads(store):
-    ours, theirs = open_store(store.path), xr.open_zarr(store.path)
-    for name in ("X", "weight"):
-        xr.testing.assert_equal(ours[name].compute(), theirs[name].compute())
-        assert ours[name].chunks == theirs[name].chunks
-        assert ours[name].dtype == theirs[name].dtype
-    labels = np.array(theirs["y"].attrs["classes"])[theirs["y"].values]
-    np.testing.assert_array_equal(ours["y"].values, labels, strict=True)
-    assert ours["feature"].values.tolist() == ["a", "b", "c"]
-    assert ours["y"].chunks == ((100, 100, 50),)
-
-
 def test_opening_reads_no_rows(store, monkeypatch):
     monkeypatch.setattr(Store, "read_chunk", _refuse)
     with dask.config.set(scheduler=_refuse):
@@ -133,25 +121,6 @@ def test_unknown_labels(tmp_path, classes, expected):
     y = open_store(tmp_path / "a.zarr")["y"]
     assert y.dtype == np.array(expected).dtype
     np.testing.assert_array_equal(y.values, np.array(expected))
-
-
-@pytest.mark.parametrize("labels", [["b", "a", "b"], [True, False, True], [-1.5, 2.5, 2.5], [3, 4, 3]])
-def test_labels_are_values_of_their_type(tmp_path, labels):
-    ingest((np.zeros((3, 1)), labels), tmp_path / "a.zarr")
-    y = open_store(tmp_path / "a.zarr")["y"]
-    np.testing.assert_array_equal(y.values, np.array(labels), strict=True)
-    assert y.dtype == np.array(labels).dtype
-
-
-def test_a_compressed_store_without_labels(tmp_path):
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    store = ingest(X, tmp_path / "a.zarr", compression="zstd", dtype="float64", chunk_rows=20)
-    dataset = open_store(tmp_path / "a.zarr")
-    assert set(dataset.data_vars) == {"X"}
-    assert not dataset.coords
-    np.testing.assert_array_equal(dataset["X"].values, X, strict=True)
-    assert as_store(dataset) == store
-    assert as_store(dataset.assign_coords(feature=["p", "q"])) is None
 
 
 def test_what_is_no_store(tmp_path):

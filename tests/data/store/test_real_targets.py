@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 
-from dask_odm.data.store.interchange import as_store, open_store
 from dask_odm.data.store.layout import crc32c
 from dask_odm.data.store.manifest import with_digest
 from dask_odm.data.store.store import Store
@@ -39,23 +37,6 @@ def targets() -> np.ndarray:
     return y
 
 
-@pytest.mark.parametrize("compression", [None, "zstd"])
-@pytest.mark.parametrize("weight", [False, True])
-def test_real_targets_come_back(tmp_path, weight, compression):
-    store = real_store(tmp_path / "a.zarr", weight=weight, compression=compression)
-    y, w = targets(), made_up_rows()[2] if weight else np.ones(ROWS)
-    assert (store.y_kind, store.classes, store.class_counts) == ("real", None, None)
-    assert store.known_rows == 900
-    assert store.facts.known_weight == pytest.approx(w[~np.isnan(y)].sum(), rel=1e-12)
-    np.testing.assert_array_equal(store.read_column("y"), y, strict=True)
-    np.testing.assert_array_equal(np.concatenate([b.y for b in store.blocks()]), y)
-    np.testing.assert_array_equal(np.concatenate([b.y for b in store.column_blocks()]), y)
-    np.testing.assert_array_equal(store.read_rows([999, 3, 500]).y, y[[999, 3, 500]])
-    np.testing.assert_array_equal(store.labels(y), y)
-    assert store.verify() > 0
-    assert Store.open(store.path) == store
-
-
 def test_codes_that_turn_out_to_be_numbers(tmp_path):
     """The file is the same as if they had been numbers from the first row on."""
     at_once = real_store(tmp_path / "a.zarr")
@@ -64,15 +45,6 @@ def test_codes_that_turn_out_to_be_numbers(tmp_path):
         assert store.digest == at_once.digest
         assert not Path(store.path, "codes").exists()
         store.verify()
-
-
-def test_xarray_sees_real_targets(tmp_path):
-    store = real_store(tmp_path / "a.zarr")
-    ours, theirs = open_store(store.path), xr.open_zarr(store.path)
-    assert ours["y"].dtype == np.float64
-    np.testing.assert_array_equal(ours["y"].compute(), targets())
-    np.testing.assert_array_equal(theirs["y"].compute(), targets())
-    assert as_store(ours) == store
 
 
 def test_a_store_of_real_targets_has_no_classes(tmp_path):

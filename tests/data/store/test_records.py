@@ -156,16 +156,6 @@ def test_a_damaged_chunk_is_named(path, how, what, i):
             read_record(path, "model")
 
 
-def test_swapped_chunks_are_found(path):
-    first, second = (path / f"vectors/c/{i}/0" for i in (0, 1))
-    one, two = first.read_bytes(), second.read_bytes()
-    first.write_bytes(two)
-    second.write_bytes(one)
-    record = read_record(path, "model")
-    with pytest.raises(StoreError, match="chunk 0/0: checksum differs from the manifest's"):
-        record.array("vectors")
-
-
 @pytest.mark.parametrize("key", ["zarr.json", "vectors/zarr.json", "scalar/zarr.json"])
 @pytest.mark.parametrize("how", ["missing", "truncated", "bit"])
 def test_a_damaged_document_is_named(path, key, how):
@@ -178,15 +168,6 @@ def test_a_damaged_document_is_named(path, key, how):
     with pytest.raises(
         StoreError, match=rf"model '.*', file '{key}': .*(missing|checksum mismatch|more than).*; restore"
     ):
-        read_record(path, "model")
-
-
-@pytest.mark.parametrize("position", [0.01, 0.2, 0.5, 0.8, 0.99])
-def test_a_flipped_bit_of_the_manifest_is_found(path, position):
-    data = bytearray((path / "manifest.json").read_bytes())
-    data[int(position * len(data))] ^= 2
-    (path / "manifest.json").write_bytes(data)
-    with pytest.raises(StoreError, match=r"m\.zarr'"):
         read_record(path, "model")
 
 
@@ -236,14 +217,6 @@ def test_a_group_document_that_lies_is_refused(path, change):
     forge(path, lambda m: m["documents"].update({"zarr.json": [len(text), crc32c(text)]}))
     with pytest.raises(
         StoreError, match=r"no attributes of a model|attributes are not an object|not as the manifest has it"
-    ):
-        read_record(path, "model")
-
-
-def test_another_version_says_what_to_do(path):
-    forge(path, lambda m: m.update(format_version=2))
-    with pytest.raises(
-        StoreError, match=r"format version 2; this dask_odm reads 1\. Fit again or use the dask_odm that"
     ):
         read_record(path, "model")
 
@@ -348,16 +321,6 @@ def test_a_record_that_is_replaced_while_it_is_opened_is_the_old_or_the_new(tmp_
     back.start()
     assert read_record(target, "model").array("x").tolist() == [0, 1, 2, 3, 4]
     back.join()
-
-
-def test_an_existing_model_is_replaced_only_when_asked(path):
-    before = read_record(path, "model")
-    with pytest.raises(InputError, match=r"exists; pass overwrite=True \(--overwrite\)"):
-        write_record(path, "model", {}, {})
-    assert read_record(path, "model") == before
-    write_record(path, "model", {"x": np.arange(3)}, {}, overwrite=True)
-    assert list(read_record(path, "model").arrays) == ["x"]
-    assert os.listdir(path.parent) == ["m.zarr"]
 
 
 @pytest.mark.parametrize("kind", ["store", "checkpoint", "zarr", "damaged", "folder"])

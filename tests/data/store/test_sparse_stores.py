@@ -139,7 +139,7 @@ def test_any_source_makes_a_sparse_store(tmp_path):
 
 
 def test_real_targets_found_late_unknown_labels_and_rows_without_entries(tmp_path, monkeypatch):
-    monkeypatch.setattr(open_chunks, "RUN_ROWS", 64)
+    monkeypatch.setattr(open_chunks.OpenEntries, "run_rows", 64)
     X, _ = sparse_rows()
     y = np.arange(ROWS) + 0.5  # real after more than 100 different ones
     store = ingest((X, y), tmp_path / "real.zarr", dtype="float64", block_bytes=2000)

@@ -16,7 +16,7 @@ def test_statistics_of_numbers_far_from_zero_and_of_constants():
     for start in range(0, 2000, 7):
         gathered.update(X[start : min(start + 7, 2000)])
     other.update(X[2000:])
-    gathered.merge(other)
+    gathered = gathered + other
     exact = X.astype(np.longdouble)
     np.testing.assert_allclose(gathered.result().variance, exact.var(axis=0).astype(float), rtol=1e-9, atol=1e-30)
     np.testing.assert_allclose(gathered.result().mean, exact.mean(axis=0).astype(float), rtol=1e-14)

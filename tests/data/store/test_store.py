@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -41,16 +40,6 @@ def test_zarr_and_xarray_read_it_without_a_warning(store):
     np.testing.assert_array_equal(zarr.open_group(store.path, mode="r")["X"][:], X.astype(np.float32))
 
 
-@pytest.mark.parametrize("name", ["X", "y", "weight"])
-def test_a_chunk_is_what_zarr_reads(store, name):
-    array = store.layout.of_rows()[name]
-    theirs = zarr.open_group(store.path, mode="r")[name]
-    for i in range(store.n_chunks):
-        ours = store.read_chunk(array, i)
-        assert ours.flags.writeable
-        np.testing.assert_array_equal(ours, theirs[store.chunk_slice(i)], strict=True)
-
-
 def test_a_buffer_is_used_again(pristine):
     store = pristine[None]
     out = store.buffer()
@@ -70,11 +59,6 @@ def test_pieces_are_the_rows_of_their_chunk(pristine, compression):
         pieces = [piece.copy() for piece in store.read_pieces(i, 70)]
         assert {len(piece) for piece in pieces[:-1]} == {70}
         np.testing.assert_array_equal(np.concatenate(pieces), store.read(i).X)
-
-
-def test_blocks_run_through_all_rows(pristine):
-    X = made_up_rows()[0].astype(np.float32)
-    np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in pristine[None].blocks()]), X)
 
 
 def test_rows_of_other_classes_have_no_label(tmp_path):
@@ -120,19 +104,6 @@ def test_statistics_are_numpys(pristine):
     np.testing.assert_allclose(statistics.mean, X.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(statistics.variance, X.var(axis=0), rtol=1e-12)
     np.testing.assert_allclose(statistics.total_variance, X.var(), rtol=1e-12)
-
-
-def test_a_store_is_a_small_value(pristine):
-    import dask
-
-    store = pristine[None]
-    again = pickle.loads(pickle.dumps(store))
-    assert again == store
-    assert hash(again) == hash(store)
-    assert len(pickle.dumps(store)) < 2000
-    assert dask.base.tokenize(again) == dask.base.tokenize(store) == dask.base.tokenize(Store.open(store.path))
-    assert dask.base.tokenize(store) != dask.base.tokenize(pristine["zstd"])
-    np.testing.assert_array_equal(again.read(2).X, store.read(2).X)
 
 
 # Damage ------------------------------------------------------------------------------------------------
@@ -247,24 +218,6 @@ def test_reading_finds_swapped_chunks(tmp_path, compression, name, known):
         store.verify()
 
 
-@pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])
-@pytest.mark.parametrize("name", ARRAYS)
-def test_reading_finds_a_chunk_of_an_older_store(tmp_path, compression, name):
-    store = _store_of_equal_sizes(tmp_path / "a.zarr", compression)
-    older = _store_of_equal_sizes(tmp_path / "older.zarr", compression, seed=7)
-    key = f"{name}/c/0/0" if name == "X" else f"{name}/c/0"
-    data = Path(older.path, key).read_bytes()
-    if data == Path(store.path, key).read_bytes():  # labels and extremes are the same: change one bit and its checksum
-        plain = bytearray(data[:-4])
-        plain[0] ^= 1
-        data = seal(bytes(plain))
-    Path(store.path, key).write_bytes(data)
-    with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: {SWAPPED}"):
-        _read_array(store, name, 0)
-    with pytest.raises(StoreError, match=rf"array '{name}', chunk 0(/0)?: checksum differs"):
-        store.verify()
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_reading_notices_that_the_store_was_replaced(tmp_path, known):
     store = write_store(tmp_path / "a.zarr")
@@ -312,35 +265,6 @@ def test_what_is_known_of_stores_is_bounded(tmp_path):
     assert [len(store.read(3).X) for store in stores] == [4] * len(stores)
 
 
-def test_verify_notices_that_the_store_was_replaced(tmp_path):
-    store = write_store(tmp_path / "a.zarr")
-    write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
-    with pytest.raises(StoreError, match="was replaced since it was opened"):
-        store.verify()
-
-
-@pytest.mark.parametrize("bit", range(0, 8 * 40, 7))
-def test_any_flipped_bit_of_a_document_is_found(store, bit):
-    path = Path(store.path, "y/zarr.json")
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
-    with pytest.raises(StoreError, match=r"y/zarr\.json"):
-        Store.open(store.path)
-
-
-def test_a_link_is_not_followed(pristine, tmp_path):
-    shutil.copytree(pristine[None].path, tmp_path / "a.zarr")
-    store = Store.open(tmp_path / "a.zarr")
-    chunk = tmp_path / "a.zarr/X/c/1/0"
-    shutil.move(chunk, tmp_path / "outside")
-    chunk.symlink_to(tmp_path / "outside")
-    with pytest.raises(StoreError, match="chunk 1/0"):
-        store.read(1)
-    with pytest.raises(StoreError, match="chunk 1/0: missing"):
-        Store.open(tmp_path / "a.zarr")
-
-
 # A manifest or document that is not what it should be ---------------------------------------------------
 
 
@@ -378,6 +302,8 @@ def test_a_link_is_not_followed(pristine, tmp_path):
         lambda m: m["documents"].update({"../zarr.json": [1, 1]}),
         lambda m: m["documents"].pop("X/zarr.json"),
         lambda m: m.update(layout=[]),
+        lambda m: m.clear(),
+        lambda m: [m.pop(key) for key in [*m] if key != "format"],
         lambda m: m.update(format="other"),
         lambda m: m.update(format_version=99),
     ],
@@ -404,39 +330,6 @@ def test_an_array_document_that_lies_is_refused(pristine, tmp_path):
     forge(store.path, lambda m: m["documents"].update({"X/zarr.json": [len(text), crc32c(text)]}))
     with pytest.raises(StoreError, match="not as the manifest has it"):
         Store.open(store.path)
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b"[" * 100_000, b"\xff\xfe", b'{"format": "dask_odm store"}', b"null"])
-def test_a_broken_manifest_is_refused(store, text):
-    Path(store.path, "manifest.json").write_bytes(text)
-    with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
-        Store.open(store.path)
-
-
-def test_what_is_no_store(store, tmp_path):
-    Path(store.path, "manifest.json").unlink()
-    with pytest.raises(StoreError, match="unfinished or not a store"):
-        Store.open(store.path)
-    with pytest.raises(StoreError, match="does not exist"):
-        Store.open(tmp_path / "nothing.zarr")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="is a file, not a store"):
-        Store.open(tmp_path / "file")
-
-
-def test_another_format_version_is_named(store):
-    forge(store.path, lambda m: m.update(format_version=2))
-    with pytest.raises(StoreError, match="format version 2; this dask_odm reads 1"):
-        Store.open(store.path)
-
-
-def test_a_worker_that_reads_stays_lean():
-    """Nothing heavy comes with the module that tasks import."""
-    code = "import sys, dask_odm.data.store.store; print([m for m in sys.modules if m.split('.')[0] in {!r}])".format(
-        ("pandas", "sklearn", "xarray", "dask", "pyarrow", "scipy")
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
 
 
 # Content that lies, with checksums that fit ---------------------------------------------------------------
@@ -537,14 +430,6 @@ def test_a_group_document_that_lies_is_refused(store, change):
     change(root)
     _rewrite(store, "zarr.json", json.dumps(root).encode())
     with pytest.raises(StoreError, match=r"'zarr\.json': not as the manifest has it"):
-        Store.open(store.path)
-
-
-@pytest.mark.parametrize("text", [b"[]", b"null", b"[" * 50_000, b'"x"'])
-@pytest.mark.parametrize("key", ["zarr.json", "X/zarr.json", "statistics/zarr.json"])
-def test_a_document_of_another_kind_is_refused(store, key, text):
-    _rewrite(store, key, text)
-    with pytest.raises(StoreError, match=rf"a\.zarr', file '.*{key}'|file 'zarr\.json'"):
         Store.open(store.path)
 
 

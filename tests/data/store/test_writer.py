@@ -6,14 +6,12 @@ import errno
 import json
 import os
 from contextlib import ExitStack
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_odm.data.storage.storage import LocalStorage
@@ -28,7 +26,7 @@ from dask_odm.data.store.layout import (
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
-from data.stores import FEATURES, ROWS, made_up_rows, write_store
+from data.stores import write_store
 
 
 def _write_parts(path: Path, *parts: tuple, end: dict | None = None, **options) -> Store:
@@ -51,24 +49,6 @@ def _zarr_copy(store: Store, folder: Path) -> Path:
         )  # fmt: skip
         copy[:] = source[:]
     return folder
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("compression", [None, "zstd"])
-def test_what_is_written_is_read(tmp_path, dtype, compression):
-    store = write_store(tmp_path / "a.zarr", dtype=dtype, compression=compression)
-    X, codes, weight = made_up_rows()
-    blocks = [store.read(i) for i in range(store.n_chunks)]
-    assert [block.first for block in blocks] == [0, 300, 600, 900]
-    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X.astype(dtype), strict=True)
-    np.testing.assert_array_equal(np.concatenate([block.weight for block in blocks]), weight)
-    np.testing.assert_array_equal(store.read_column("y"), codes.astype(np.int8), strict=True)
-    np.testing.assert_array_equal(store.read_column("weight"), weight)
-    assert (store.rows, store.features, store.dtype) == (ROWS, FEATURES, np.dtype(dtype))
-    assert store.classes == ("no", "yes")
-    assert store.class_counts == tuple(np.bincount(codes))
-    assert store.feature_names == ("a", "b", "c", "δ", "e f")
-    assert store.source == "made up"
 
 
 def test_files_are_those_zarr_writes(pristine, tmp_path):
@@ -121,17 +101,6 @@ def test_codes_take_the_smallest_type(tmp_path, classes, dtype):
     np.testing.assert_array_equal(store.read_column("y"), codes.astype(dtype), strict=True)
 
 
-def test_a_store_without_labels(tmp_path):
-    with StoreWriter(tmp_path / "a.zarr") as writer:
-        writer.append(np.ones((3, 2)))
-        store = writer.finish()
-    block = store.read(0)
-    assert (block.y, block.weight, store.classes, store.feature_names) == (None, None, None, None)
-    assert store.read_column("y") is None
-    assert store.read_column("weight") is None
-    assert set(xr.open_zarr(store.path).data_vars) == {"X"}
-
-
 @pytest.mark.parametrize("features", [1, 3, 18, 2000, 100_000, 1_900_000])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_default_chunks_have_8_to_16_megabytes(features, dtype):
@@ -157,19 +126,7 @@ def test_chunks_above_30_megabytes_are_refused(tmp_path):
         _write_parts(tmp_path / "a.zarr", (np.zeros((1, 200)),), chunk_rows=40_000)
 
 
-def test_same_rows_same_digest_other_rows_other_digest(tmp_path):
-    first, second, third = (write_store(tmp_path / f"{i}.zarr", seed=seed) for i, seed in enumerate((0, 0, 1)))
-    assert first.digest == second.digest != third.digest
-
-
 # Writing -------------------------------------------------------------------------------------------------
-
-
-def test_an_existing_output_is_refused(store):
-    before = store.digest
-    with pytest.raises(InputError, match=r"exists; pass overwrite=True \(--overwrite\)"), StoreWriter(store.path):
-        pass
-    assert Store.open(store.path).digest == before
 
 
 def test_overwriting_replaces_only_when_complete(tmp_path):
@@ -202,11 +159,6 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path, content):
     ):
         pass
     assert all((tmp_path / "mine" / name).exists() for name in content)
-
-
-def test_a_missing_parent_is_named(tmp_path):
-    with pytest.raises(InputError, match="there is no folder"), StoreWriter(tmp_path / "x/y.zarr"):
-        pass
 
 
 @pytest.mark.parametrize("call", ["mkdir", "fsync", "rename", "replace"])
@@ -355,20 +307,6 @@ def test_a_wrong_end(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         _write_parts(tmp_path / "a.zarr", (np.zeros((2, 2)), [0, 1]), end=options)
     assert os.listdir(tmp_path) == []
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.integers(0, 40), max_size=8), st.integers(1, 30))
-def test_block_boundaries_do_not_matter(tmp_path_factory, cuts, chunk_rows):
-    X, codes, weight = made_up_rows(rows=40)
-    digests = set()
-    for bounds in ([0, 40], sorted({0, 40, *cuts})):
-        path = tmp_path_factory.mktemp("boundaries") / "a.zarr"
-        with StoreWriter(path, chunk_rows=chunk_rows) as writer:
-            for start, stop in pairwise(bounds):
-                writer.append(X[start:stop], codes[start:stop], weight[start:stop])
-            digests.add(writer.finish().digest)
-    assert len(digests) == 1
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))

@@ -11,14 +11,10 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
-from sklearn.svm import LinearSVC
 
 from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, ingest
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.estimators.inputs import checks
-from dask_odm.learning.problem.losses import Point
-from dask_odm.learning.solution import Solution
-from dask_odm.learning.training.recipe import unfinished
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_problems import blobs
@@ -76,22 +72,6 @@ def test_class_weights_that_are_none(rows, tmp_path, weights, message):
             ODMClassifier(class_weight=weights).fit(*arguments)
 
 
-@pytest.mark.parametrize(
-    "weights", [{0: 1.0, 1: 2.0}, {0: 2.0}, {0: 1, 2: 1}, {0: 1, 1: 1, 2: 1}, {"a": 1}, {}], ids=str
-)
-def test_classes_that_are_not_there_as_scikit_learn_has_it(rows, weights):
-    y = (rows[1] > 0).astype(int)
-
-    def refused(model) -> bool:
-        try:
-            model.fit(rows[0], y)
-        except ValueError:
-            return True
-        return False
-
-    assert refused(ODMClassifier(class_weight=weights)) == refused(LinearSVC(class_weight=weights))
-
-
 @pytest.mark.parametrize("callbacks", [[3], [print, "a"], (None,)], ids=str)
 def test_callbacks_must_be_callable(rows, callbacks):
     with pytest.raises(InputError, match="callbacks must be callables that take an event"):
@@ -145,21 +125,6 @@ OVERFLOWS = pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore
 
 
 @OVERFLOWS
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("gamma", ["scale", 0.5])
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "linear"])
-@pytest.mark.parametrize("size", [1e10, 1e18, 1e25, 1e37])
-def test_rows_too_large_for_their_dtype(rows, kernel, size, gamma):
-    """Either decisions are finite, or there is an error: never a model of nan."""
-    X = (rows[0] * size).astype(np.float32)
-    try:
-        model = ODMClassifier(kernel, gamma=gamma, scale=None).fit(X, rows[1])
-    except InputError:
-        return
-    assert np.isfinite(model.decision_function(X)).all()
-
-
-@OVERFLOWS
 @pytest.mark.parametrize("gamma", ["scale", 0.5])
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])
 def test_the_way_out_of_an_overflow(rows, kernel, gamma):
@@ -177,16 +142,6 @@ def test_rows_far_larger_than_those_trained_on(rows):
     for given in (X, da.from_array(X)):
         with pytest.raises(InputError, match=r"kernel of 2 rows overflows float32, first in row 3 .*minmax"):
             np.asarray(model.predict(given))
-
-
-def test_the_warning_speaks_of_what_was_done():
-    point = Point(1.0, 0.5, 0.5)
-    newton = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 0, 7, converged=False)
-    descent = Solution(np.zeros((1, 2)), 2.0, 2, point, point, 9, 1, converged=False)
-    done = Solution(np.zeros((1, 2)), 2.0, 2, point, Point(1.0, 1.0, 0.0))
-    assert unfinished([done, done], 1e-3, 200) is None
-    assert "max_iter" not in (unfinished([done, newton], 1e-3, 200) or "max_iter")
-    assert "Increase max_iter (200 steps)" in (unfinished([newton, descent], 1e-3, 200) or "")
 
 
 def test_newton_does_not_ask_for_sweeps():
@@ -231,21 +186,6 @@ def test_a_failed_refit_leaves_the_old_model(rows, what, named):
     assert hasattr(model, "feature_names_in_") == named
     np.testing.assert_array_equal(model.decision_function(given), decisions)
     np.testing.assert_array_equal(model.predict(given), np.where(decisions > 0, 1.0, -1.0))
-
-
-def test_a_failed_refit_from_a_store_leaves_the_old_model(rows, tmp_path):
-    X, y = blobs(40, 2, seed=1)
-    other = store_of(tmp_path / "a.zarr", X, np.where(y > 0, "yes", "no"), names=["a", "b"])
-    model = ODMClassifier(**SETTINGS).fit(*rows)
-    before, decisions = state(model), model.decision_function(rows[0])
-    for bad in ({"solver": SODM(41)}, {"class_weight": {"none": 1.0}}, {"memory_limit": 1000}):
-        with pytest.raises(DaskODMError, match=r"n_partitions|class_weight|kiB"):
-            model.set_params(solver=SODM(2), class_weight=None, memory_limit=None).set_params(**bad).fit(other.path)
-        assert all(state(model)[name] is before[name] for name in before)
-        np.testing.assert_array_equal(model.decision_function(rows[0]), decisions)
-    model.set_params(solver=SODM(2), class_weight=None, memory_limit=None).fit(other.path)
-    assert model.n_features_in_ == 2
-    assert model.classes_.tolist() == ["no", "yes"]
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array, pd.DataFrame], ids=["array", "sparse", "frame"])

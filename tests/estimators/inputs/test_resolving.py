@@ -14,22 +14,13 @@ from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import ODMClassifier, Store, open_store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import resolving as inputs
-from dask_odm.estimators.inputs.resolved import Given
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
 
 NAMES = ["length", "width", "depth"]
-
-
-class TooLazyError(Exception):
-    pass
-
-
-def never(*_args, **_options):
-    raise TooLazyError("something was computed")
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +114,6 @@ def test_a_slice_of_a_store_keeps_its_feature_names(path):
 
 
 @pytest.mark.parametrize("solver", ["auto", SODM(5)], ids=str)
-@pytest.mark.parametrize("scale", ["minmax", "standard"])
-def test_weights_of_a_store_count_as_they_do_in_memory(rows, weight, weighted_path, solver, scale):
-    """Scaling and gamma included: a row of weight zero is dropped, one of weight two is two."""
-    settings = {"scale": scale, "solver": solver, "random_state": 0}
-    expected = ODMClassifier(**settings).fit(*rows, weight).decision_function(rows[0])
-    for X in (weighted_path, open_store(weighted_path)):
-        fitted = ODMClassifier(**settings).fit(X)
-        np.testing.assert_allclose(fitted.decision_function(rows[0]), expected, atol=1e-7)
-
-
-@pytest.mark.parametrize("solver", ["auto", SODM(5)], ids=str)
 @pytest.mark.parametrize("class_weight", [None, "balanced", {-1.0: 0.5, 1.0: 2.0}], ids=str)
 def test_weights_count_in_every_form(rows, weight, weighted_path, solver, class_weight):
     X, y = rows
@@ -178,40 +158,8 @@ def test_rows_without_a_label_are_left_out(rows, tmp_path, solver):
     assert known[fitted.support_].all()
 
 
-@pytest.mark.parametrize("what", ["decision_function", "predict"])
-@pytest.mark.parametrize(
-    "form", ["dask", "dask frame", "unknown chunks", "path", "open store", "store", "dataset of dask"]
-)
-def test_predictions_are_lazy_and_equal(rows, path, model, form, what):
-    X, _ = FORMS[form](*rows, path)
-    expected = getattr(model, what)(rows[0])
-    with dask.config.set(scheduler=never):
-        given = getattr(model, what)(X)
-    assert isinstance(given, xr.DataArray if form in ("store", "dataset of dask") else da.Array)
-    lazy = getattr(given, "data", given) if isinstance(given, xr.DataArray) else given
-    assert isinstance(lazy, da.Array)
-    assert lazy.dtype == expected.dtype
-    assert lazy.numblocks[0] > 1
-    with dask.config.set(scheduler=never), pytest.raises(TooLazyError):
-        lazy.compute()
-    assert lazy.compute(scheduler="sync").dtype == expected.dtype
-    np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12, atol=1e-12)
-    blocks = [lazy.blocks[i].compute() for i in range(lazy.numblocks[0])]
-    np.testing.assert_allclose(np.concatenate(blocks), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_predictions_on_unknown_chunks(rows, model):
     np.testing.assert_allclose(model.decision_function(unknown(rows[0])), model.decision_function(rows[0]), atol=1e-12)
-
-
-@pytest.mark.parametrize("labels", [["no", "yes"], [0, 1], [False, True]], ids=str)
-@pytest.mark.parametrize("form", ["dask", "path"])
-def test_lazy_labels_have_their_type(rows, path, form, labels):
-    X, y = rows
-    fitted = ODMClassifier(**SETTINGS).fit(X, np.array(labels)[(y > 0).astype(int)])
-    predicted = fitted.predict(FORMS[form](*rows, path)[0])
-    assert predicted.dtype == fitted.classes_.dtype
-    np.testing.assert_array_equal(predicted, fitted.predict(X))
 
 
 def test_scores_agree(rows, weight, path, weighted_path, model):
@@ -265,18 +213,6 @@ def test_bad_input_is_an_input_error(rows, path, what):
         ODMClassifier().fit(*make(*rows, path))
 
 
-def test_a_store_of_one_class(rows, tmp_path):
-    one = store_of(tmp_path / "1.zarr", rows[0], np.ones(90))
-    with pytest.raises(InputError, match="one class only"):
-        ODMClassifier().fit(one.path)
-
-
-def test_no_store_there(tmp_path, model):
-    for call in (ODMClassifier().fit, model.predict):
-        with pytest.raises(StoreError, match="does not exist"):
-            call(str(tmp_path / "nothing.zarr"))
-
-
 def test_prediction_checks_features_and_values(rows, model, tmp_path):
     narrow = store_of(tmp_path / "a.zarr", rows[0][:, :2].copy(), None)
     for X in (da.from_array(rows[0][:, :2]), narrow.path):
@@ -284,19 +220,6 @@ def test_prediction_checks_features_and_values(rows, model, tmp_path):
             model.predict(X)
     with pytest.raises(InputError, match=r"missing values \(NaN\) in column 0 \(4 rows\)"):
         model.predict(da.from_array(np.full((4, 3), np.nan))).compute()
-
-
-def test_a_dataset_says_which_way_its_rows_lie(rows, model):
-    turned = dataset(*rows).transpose("feature", "sample")
-    fitted = ODMClassifier(**SETTINGS).fit(turned)
-    np.testing.assert_allclose(fitted.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-8)
-
-
-def test_resolve_leaves_the_rest_to_scikit_learn(rows):
-    for X in (rows[0], rows[0].tolist(), pd.DataFrame(rows[0]), None):
-        given = inputs.resolve(X, rows[1])
-        assert isinstance(given, Given)
-        assert given.X is X
 
 
 def test_unknown_chunk_sizes_of_the_caller_stay_unknown(rows):

@@ -12,7 +12,6 @@ from sklearn.exceptions import DataConversionWarning
 
 from dask_odm import MDDRidge, ODMClassifier, ingest, load_model, open_store
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.resolving import resolve
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
 
@@ -178,15 +177,6 @@ def test_as_many_rows_as_features(rows, observed, tmp_path, form, saved):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_the_dimension_of_the_features_of_a_fit(rows, observed):
-    X, y = rows
-    assert resolve(observed["X"].T, observed["y"]).feature_dimension == "band"
-    assert resolve(turned(observed)).feature_dimension == "band"
-    assert resolve(array(X, "a", "b"), y).feature_dimension == "b"
-    assert resolve(xr.DataArray(X, dims=("a", ("b", 1))), y).feature_dimension is None
-    assert resolve(X, y).feature_dimension is None
-
-
 def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):
     """Where they have no names; but what xarray calls a dimension by itself tells nothing against the numbers."""
     fitted = ODMClassifier(**SETTINGS).fit(array(rows[0], "time", "band"), rows[1])
@@ -200,11 +190,6 @@ def test_the_dimension_of_the_fit_tells_the_features(rows, tmp_path):
     fitted.fit(xr.DataArray(rows[0]), rows[1])
     np.testing.assert_allclose(fitted.decision_function(xr.DataArray(square)), expected, atol=1e-12)
     assert len(fitted.predict(xr.DataArray(rows[0].T))) == 90
-
-
-def test_plain_labels_beside_an_array(rows, model):
-    fitted = ODMClassifier(**SETTINGS).fit(array(rows[0].T, "feature", "time"), rows[1])
-    np.testing.assert_allclose(fitted.decision_function(rows[0]), model.decision_function(rows[0]), atol=1e-10)
 
 
 @pytest.mark.parametrize("chunks", [None, 30])

@@ -16,7 +16,7 @@ import reference
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem import linear
 from dask_odm.learning.problem.features import FeatureMap
-from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, group_count, hessian_stride
+from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, hessian_stride, row_groups
 from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
@@ -351,10 +351,10 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
     assert block_rows(18, np.empty((1, 18))) * 18 * 8 <= linear.BLOCK_BYTES
     assert block_rows(10**7, np.empty((1, 1))) >= 1
     for k in (1, 100, 2048, 10**6):
-        assert 2 <= group_count(k) <= linear.MOST_GROUPS
-    assert group_count(2048) * 8 * 2048**2 <= 256 << 20
-    assert group_count(3000) == linear.MOST_GROUPS, "of so many weights sums are vectors"
-    assert group_count(3000, full=True) * 8 * 3000**2 <= 256 << 20
+        assert 2 <= row_groups(k) <= linear.MOST_GROUPS
+    assert row_groups(2048) * 8 * 2048**2 <= 256 << 20
+    assert row_groups(3000) == linear.MOST_GROUPS, "of so many weights sums are vectors"
+    assert row_groups(3000, full=True) * 8 * 3000**2 <= 256 << 20
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -66,17 +66,6 @@ def test_a_row_gap_is_loss_plus_conjugate_plus_product(s, margin, theta, upsilon
     assert gap == pytest.approx(sum(parts), rel=1e-6, abs=1e-9 * sum(map(abs, parts)))
 
 
-@EVERY_SETTING
-@WEIGHTED
-def test_weak_duality_between_any_two_models(setting, weighted):
-    p = small_problem(40, setting, weighted=weighted)
-    values = [(p.primal(s), p.dual(s)) for s in starts(p)]
-    lowest_primal, highest_dual = min(v[0] for v in values), max(v[1] for v in values)
-    _, optimum = p.optimum()
-    assert highest_dual == pytest.approx(optimum, rel=1e-8)
-    assert lowest_primal >= highest_dual * (1 - 1e-9)
-
-
 def test_without_an_upper_side_a_negative_s_has_no_dual_value():
     p = small_problem(20, (10.0, 0.0, 0.1))
     point = own_gap(p.losses, -p.y, p.decision(-np.ones(20)))
@@ -122,22 +111,6 @@ def test_optimum_is_its_own_dual_candidate(setting):
     s, _ = p.optimum()
     candidate = p.losses.dual_candidate(p.y * p.decision(s))
     np.testing.assert_allclose(candidate, s, atol=1e-8 * np.abs(s).max())
-
-
-@EVERY_SETTING
-def test_weight_two_is_a_row_twice(setting):
-    once = small_problem(40, setting)
-    weight = np.random.default_rng(3).integers(1, 4, 40).astype(float)
-    again = np.repeat(np.arange(40), weight.astype(int))
-    weighted = SmallProblem(once.kernel, once.X, once.y, weight, *setting)
-    repeated = SmallProblem(once.kernel, once.X[again], once.y[again], np.ones(len(again)), *setting)
-    assert weighted.losses.total_weight == repeated.losses.total_weight == len(again)
-    for s in starts(weighted):
-        spread = (s / weight)[again]
-        one = own_gap(weighted.losses, weighted.y * s, weighted.decision(s))
-        two = own_gap(repeated.losses, repeated.y * spread, repeated.decision(spread))
-        assert one.primal == pytest.approx(two.primal, rel=1e-12)
-        assert one.dual == pytest.approx(two.dual, rel=1e-12, abs=1e-12 * one.primal)
 
 
 @EVERY_SETTING

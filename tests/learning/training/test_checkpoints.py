@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dask_odm import InputError, ODMClassifier, StoreError
+from dask_odm import InputError, StoreError
 from dask_odm.data.store.records import read_record
-from dask_odm.learning.solution import step_record
+from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.checkpoints import open_checkpoint, open_steps, save_checkpoint, sole_writer
 from dask_odm.learning.training.run import FitRun
-from dask_odm.solvers import SODM
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +52,7 @@ def test_a_state_comes_back_as_it_was(tmp_path, known):
         known,
         4,
         True,
-        [step_record(0, 0.1, 1.0, 1.0, 0.5)],
+        [StepClock().record(0, 0.1, 1.0, 1.0, seconds=0.5)],
     )
     start, save = open_steps("toy", lambda: "rows", settings(path, resume=False), ToyState)
     assert start is None
@@ -79,7 +76,7 @@ def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):
 
     path = str(tmp_path / "c")
     _, save = open_steps("toy", lambda: "rows", settings(path, resume=False), Older)
-    save(Older(np.ones(3), 1, [step_record(0, 0.1, 1.0, 1.0, 0.5)]))
+    save(Older(np.ones(3), 1, [StepClock().record(0, 0.1, 1.0, 1.0, seconds=0.5)]))
     with pytest.raises(
         StoreError, match=r"checkpoint '.*c' holds no state of this solver .*; remove it to start afresh"
     ):
@@ -97,40 +94,6 @@ def test_without_a_checkpoint_nothing_is_read_and_nothing_saved(tmp_path):
 
 
 # One writer -------------------------------------------------------------------------------------------------
-
-CLIENT = """
-import sys
-import numpy as np
-import dask_odm as odm
-from dask_odm.events import LevelFinished
-
-def stop(event):
-    if isinstance(event, LevelFinished):
-        print("writes", flush=True)
-        sys.stdin.read()
-
-X = np.random.default_rng(0).normal(size=(60, 3))
-model = odm.ODMClassifier(solver=odm.solvers.SODM(4), random_state=0, checkpoint=sys.argv[1], callbacks=[stop])
-model.fit(X, X[:, 0] > 0)
-"""
-
-
-@pytest.mark.slow
-def test_a_second_fit_is_refused_while_the_first_lives(tmp_path):
-    X = np.random.default_rng(0).normal(size=(60, 3))
-    path = tmp_path / "c.zarr"
-    model = ODMClassifier(solver=SODM(4), random_state=0, checkpoint=path, resume=True)
-    command = [sys.executable, "-c", CLIENT, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "writes\n"
-        for name in (path, tmp_path / "." / "c.zarr"):
-            with pytest.raises(InputError, match=r"checkpoint '.*c\.zarr' is written by another fit; wait until"):
-                model.set_params(checkpoint=name).fit(X, X[:, 0] > 0)
-        ODMClassifier(solver=SODM(4), checkpoint=tmp_path / "other.zarr").fit(X, X[:, 0] > 0)
-        first.kill()
-    model.fit(X, X[:, 0] > 0)
-    assert sorted(os.listdir(tmp_path)) == ["c.zarr", "other.zarr"]
 
 
 def test_two_fits_of_one_process(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from dask_odm.errors import InputError
 from dask_odm.events import listen
-from dask_odm.learning.solution import step_record
+from dask_odm.learning.solution import StepClock
 from dask_odm.learning.training.recipe import report_step, rescaling_advised
 
 
@@ -19,4 +19,4 @@ def test_numbers_that_are_not_finite_are_told_from_a_callback_s_error():
         raise ValueError("of my own")
 
     with pytest.raises(ValueError, match="of my own"), listen(refuses), rescaling_advised():
-        report_step(step_record(0, 1.0, 1.0, 0.0, 0.0))
+        report_step(StepClock().record(0, 1.0, 1.0, 0.0))

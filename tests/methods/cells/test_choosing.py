@@ -145,6 +145,7 @@ def test_a_fit_takes_what_was_chosen_and_never_overrides_a_solver(tmp_path):
     assert (asked["solver"], asked["why"]) == ("landmark", "asked for")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "narrow"),
     [

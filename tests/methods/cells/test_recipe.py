@@ -171,7 +171,7 @@ def test_stores_workers_and_bins(tmp_path, start_workers, monkeypatch):
     assert len(model.history_) > 4, "several bins"
     with start_workers(3):
         assert bits() == here
-        for module in ("engine.cluster", "methods.cells.recipe"):
+        for module in ("engine.futures", "engine.runs", "methods.cells.recipe"):
             monkeypatch.setattr(f"dask_odm.{module}.FEW_TASKS", 1)  # workers join, as they do if they are many
         assert bits() == here
     assert histories[2] == histories[1] == histories[0]
@@ -364,7 +364,7 @@ def test_over_a_store_solved_bins_leave_the_disk_and_a_checkpoint_of_other_bins_
 
     def count(event):
         if isinstance(event, IterationFinished):
-            left.append(sum(each.is_file() for each in tmp_path.glob(".dask-odm.*/**/*")))
+            left.append(sum(each.is_file() for each in tmp_path.glob(".dask-odm.*/**/pieces/*")))
 
     apart = {"temporary-directory": str(tmp_path), "dask_odm.read-into-memory": 0}
     with dask.config.set(apart):
@@ -386,20 +386,6 @@ def test_rows_of_pure_cells_have_no_left_out_values_of_other_pairs():
     assert min(len(set(y[cells == c])) for c in range(cells.max() + 1)) == 1
     for i, pair in enumerate(combinations(range(4), 2)):
         np.testing.assert_array_equal(np.isfinite(model.loo_decision_function_[:, i]), np.isin(y, pair))
-
-
-def test_sparse_rows_class_weights_and_saving(tmp_path):
-    X, y = board(700)
-    X = np.where(X > 0.2, X, 0.0)
-    model = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(X, y)
-    weighted = ODMClassifier(**SETTINGS, solver=Cells(150)).fit(X, y, sample_weight=np.where(y == 0, 3.0, 1.0))
-    np.testing.assert_allclose(weighted.decision_function(X), model.decision_function(X), rtol=0, atol=1e-6)
-    sparse = ODMClassifier(**SETTINGS, solver=Cells(150), class_weight={0: 3.0, 1: 1.0}).fit(csr_array(X), y)
-    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), model.decision_function(X), rtol=0, atol=1e-6)
-    for each, rows in ((model, X), (sparse, csr_array(X))):
-        each.save(tmp_path / "model.zarr", overwrite=True)
-        found = load_model(tmp_path / "model.zarr")
-        np.testing.assert_array_equal(found.decision_function(rows), each.decision_function(rows))
 
 
 def test_more_equal_rows_than_a_cell_may_have():

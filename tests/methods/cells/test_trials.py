@@ -11,8 +11,9 @@ from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
+from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.recipe import sampled
-from dask_odm.methods.cells.trials import TRIAL_CELLS, chosen_cells
+from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.search.trials import LeftOut, Splits, trial_rows
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -34,7 +35,7 @@ def test_cells_are_whole_and_where_labels_are_mixed(tmp_path):
     cells = [cell for cell, _ in drawn]
     rarer = sum(share * np.mean(cell.y == 1.0) for cell, share in drawn)
     assert rarer == pytest.approx(np.mean(y == 1.0)), "the share of the rarer label, in whose proportion they are drawn"
-    assert len(cells) == TRIAL_CELLS
+    assert len(cells) == AUTO.trial_cells
     assert all(250 <= cell.rows <= 500 for cell in cells)
     assert all(len(set(cell.y)) == 2 for cell in cells), "cells of one label tell nothing"
     np.testing.assert_array_equal(cells[0].X, X[cells[0].kept])
@@ -53,7 +54,9 @@ def test_of_many_equal_rows_some_are_tried():
     X = rng.integers(0, 2, (4000, 2)).astype(float)
     data = MemoryData.of(FitRun(3), X, rng.choice([-1.0, 1.0], 4000), np.ones(4000), (1.0, 1.0))
     drawn = chosen_cells(data, sampled(data, CHOICE, 3), CHOICE, 100)
-    assert [cell.rows for cell, _ in drawn] == [200] * TRIAL_CELLS, "nothing divides the 1,000 equal rows of a cell"
+    assert [cell.rows for cell, _ in drawn] == [200] * AUTO.trial_cells, (
+        "nothing divides the 1,000 equal rows of a cell"
+    )
     assert sum(share for _, share in drawn) == pytest.approx(1.0, abs=0.1)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dask
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import dask_odm as odm
@@ -26,33 +25,6 @@ def bits(model: ODMClassifier) -> list[bytes]:
     return [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
-def test_is_the_model_of_the_tree(kernel):
-    X, y = rings()
-    settings = SETTINGS | {"tol": 1e-7, "gamma": 0.3, "lam": 1e3, "scale": "minmax"}
-    model = ODMClassifier(kernel, **settings).fit(X, y)
-    tree = ODMClassifier(kernel, **settings | {"solver": "sodm"}).fit(X, y)
-    assert model.dual_gap_ <= 1e-7
-    np.testing.assert_allclose(model.decision_function(X), tree.decision_function(X), rtol=0, atol=2e-2)
-    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
-    assert model.history_[-1]["gap"] == model.dual_gap_
-    assert model.n_iter_ == len(model.history_) - 1
-
-
-def test_weights_duplicates_sparse_rows_and_classes():
-    X, y = rings(1400)
-    options = SETTINGS | {"tol": 1e-9}
-    twice = ODMClassifier(**options).fit(np.vstack([X, X[:600]]), np.concatenate([y, y[:600]]))
-    weighted = ODMClassifier(**options).fit(X, y, sample_weight=np.where(np.arange(1400) < 600, 2.0, 1.0))
-    np.testing.assert_allclose(weighted.decision_function(X), twice.decision_function(X), rtol=0, atol=1e-3)
-    assert max(twice.support_) < 1400, "equal rows are one"
-    dense, sparse = ODMClassifier(**options).fit(X, y), ODMClassifier(**options).fit(csr_array(X), y)
-    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=0, atol=1e-5)
-    by_class = ODMClassifier(**options, class_weight={"in": 3.0, "out": 1.0}).fit(X, y)
-    by_row = ODMClassifier(**options).fit(X, y, sample_weight=np.where(y == "in", 3.0, 1.0))
-    np.testing.assert_allclose(by_class.decision_function(X), by_row.decision_function(X), rtol=0, atol=1e-4)
-
-
 def test_a_precomputed_kernel_is_that_of_the_rows():
     X, y = rings(1200)
     settings = SETTINGS | {"tol": 1e-10}
@@ -67,10 +39,6 @@ def test_a_precomputed_kernel_is_that_of_the_rows():
 def test_memory_changes_no_bit():
     X, y = rings()
     assert bits(ODMClassifier(**SETTINGS, memory_limit="70MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))
-
-
-class LostError(Exception):
-    pass
 
 
 def test_an_early_end_is_a_warning():

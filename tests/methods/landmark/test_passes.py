@@ -113,7 +113,7 @@ def test_large_samples_meet_on_the_workers(client, tmp_path, monkeypatch):
     span = SpanProblem.over_passes(SpanQuery(RBF(1.0, 1e-3), X[:20], loss, scaling), some)
     samples, peaks, sample_bytes = [], [], 4 * d * size
     for most in (0, 1 << 40):
-        monkeypatch.setattr(passes, "CLIENT_BYTES", most)
+        monkeypatch.setattr(passes, "COPIED_BYTES", most)
         tracemalloc.start()
         try:
             found = span.support(np.zeros(20), Draw(size, 5))
@@ -146,7 +146,7 @@ def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp
     """Where sums meet on the workers, too."""
     with without_workers():
         whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
-    monkeypatch.setattr(passes, "CLIENT_BYTES", 0)
+    monkeypatch.setattr(passes, "COPIED_BYTES", 0)
     monkeypatch.setattr(passes, "CLIENT_TASKS", 1)
     monkeypatch.setattr(passes, "JOINED", 2)
     first = chunk_groups(store.n_chunks)[8].start
@@ -154,27 +154,6 @@ def test_same_bits_though_a_worker_is_killed(store, client, without_workers, tmp
     assert bits(ODMClassifier(**SETTINGS).fit(store.path)) == whole
     assert (tmp_path / "died").exists(), "no worker was killed"
     client.wait_for_workers(2, timeout=60)
-
-
-def test_a_lost_fit_goes_on_from_its_checkpoint_to_the_same_bits(store, tmp_path, without_workers):
-    path = str(tmp_path / "c")
-
-    class LostError(Exception):
-        pass
-
-    def lose(event: object) -> None:
-        if isinstance(event, IterationFinished) and event.iteration == 2:
-            raise LostError
-
-    with without_workers():
-        whole = bits(ODMClassifier(**SETTINGS).fit(store.path))
-        with pytest.raises(LostError):
-            ODMClassifier(checkpoint=path, callbacks=[lose], **SETTINGS).fit(store.path)
-        heard: list = []
-        rest = ODMClassifier(checkpoint=path, resume=True, callbacks=[heard.append], **SETTINGS).fit(store.path)
-    assert bits(rest) == whole
-    told = [e.iteration for e in heard if isinstance(e, IterationFinished)]
-    assert told[0] > 0, "it began anew"
 
 
 def test_what_does_not_fit_is_refused_with_both_figures(store, monkeypatch):

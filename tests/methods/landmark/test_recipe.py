@@ -6,11 +6,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
-from sklearn.exceptions import ConvergenceWarning
 
-from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError
-from dask_odm.events import IterationFinished
+from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
@@ -29,18 +26,6 @@ def rings(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where((X**2).sum(axis=1) > 2.4, "out", "in")
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
-@pytest.mark.parametrize("scale", [None, "minmax"])
-def test_all_rows_as_landmarks_give_the_exact_model(kernel, scale):
-    X, y = rings()
-    exact = ODMClassifier(kernel, tol=1e-9, **SETTINGS | {"scale": scale}).fit(X, y)
-    model = ODMClassifier(kernel, solver="landmark", tol=1e-12, **SETTINGS | {"scale": scale}).fit(X, y)
-    found, expected = model.decision_function(X), exact.decision_function(X)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
-    assert 0 <= model.dual_gap_ <= 1e-6, "the landmarks leave nothing: the bound by what they leave is tight"
-    assert model.history_[-1]["gap"] <= 1e-12
-
-
 def test_few_landmarks_predict_nearly_as_well_and_are_the_support():
     X, y = rings(3000)
     model = ODMClassifier(solver=Landmark(60), **SETTINGS).fit(X[:2000], y[:2000])
@@ -49,26 +34,6 @@ def test_few_landmarks_predict_nearly_as_well_and_are_the_support():
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
     assert model.score(X[2000:], y[2000:]) > exact.score(X[2000:], y[2000:]) - 0.02
     assert model.n_iter_ == len(model.history_) - 1
-
-
-def test_weights_sparse_rows_and_float32():
-    X, y = rings()
-    options = {"solver": Landmark(500), "tol": 1e-10} | SETTINGS
-    twice = ODMClassifier(**options).fit(np.vstack([X, X[:100]]), np.concatenate([y, y[:100]]))
-    weighted = ODMClassifier(**options).fit(X, y, sample_weight=np.where(np.arange(400) < 100, 2.0, 1.0))
-    np.testing.assert_allclose(weighted.decision_function(X), twice.decision_function(X), rtol=0, atol=1e-3)
-    dense, sparse = ODMClassifier(**options).fit(X, y), ODMClassifier(**options).fit(csr_array(X), y)
-    np.testing.assert_allclose(sparse.decision_function(X), dense.decision_function(X), rtol=0, atol=1e-6)
-    single = ODMClassifier(**options | {"tol": 1e-4}).fit(X.astype(np.float32), y)
-    assert single.history_[-1]["gap"] <= 1e-4
-
-
-def test_steps_are_events_and_an_early_end_is_a_warning():
-    X, y = rings()
-    steps: list[object] = []
-    with pytest.warns(ConvergenceWarning, match="over the span of the landmarks"):
-        ODMClassifier(solver="landmark", max_iter=1, callbacks=[steps.append], **SETTINGS).fit(X, y)
-    assert [step.iteration for step in steps if isinstance(step, IterationFinished)] == [0, 1]
 
 
 def test_refused():
@@ -106,16 +71,6 @@ def test_merged_rows_are_the_same_problem(choice):
     thrice = ODMClassifier(**options).fit(np.vstack([X, X, X]), np.tile(y, 3))
     np.testing.assert_allclose(thrice.decision_function(X), once.decision_function(X), rtol=0, atol=1e-4)
     assert thrice.support_.max() < 150
-
-
-def test_checkpoint_of_rows_in_memory(tmp_path):
-    X, y = rings(2000)
-    options = SETTINGS | {"solver": Landmark(40), "tol": 1e-9, "checkpoint": str(tmp_path / "c")}
-    short = SETTINGS | options | {"max_iter": 2}
-    with pytest.warns(ConvergenceWarning):
-        ODMClassifier(**short).fit(X, y)
-    with pytest.raises(StoreError, match="of another fit"):
-        ODMClassifier(**options).fit(X, y)
 
 
 @pytest.mark.parametrize("solver", [Landmark(50, certify=True), "exact", "sodm"], ids=str)

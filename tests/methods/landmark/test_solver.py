@@ -16,7 +16,6 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.solver import (
-    LandmarkState,
     carried_over,
     rough_solution,
     solve_landmark,
@@ -79,26 +78,6 @@ def test_float32_rows_reach_the_tolerance(lam):
     solution, _ = solve(p, np.arange(0, 4000, 20), tol=1e-4)
     assert solution.converged
     assert len(solution.history) < 30
-
-
-def test_steps_are_told_and_limited():
-    p, told = small_problem(500, SETTINGS[1]), []
-    solution, _ = solve(p, np.arange(0, 500, 10), max_iter=1, on_step=told.append)
-    assert told == solution.history
-    assert [record["iteration"] for record in solution.history] == [0, 1]
-    assert not solution.converged
-
-
-@pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_run_goes_on_from_its_state_to_the_same_bits(after):
-    p = small_problem(3000, (1e6, 0.05, 0.3))
-    states: list[LandmarkState] = []
-    whole, _ = solve(p, np.arange(0, 3000, 30), on_state=states.append)
-    assert len(states) > after + 1
-    rest, _ = solve(p, np.arange(0, 3000, 30), resume=states[after - 1])
-    np.testing.assert_array_equal(rest.x, whole.x)
-    assert [r["gap"] for r in rest.history] == [r["gap"] for r in whole.history]
-    assert [r["passes"] for r in rest.history] == [r["passes"] for r in whole.history]
 
 
 # Where it starts from ---------------------------------------------------------------------------------------------

@@ -7,11 +7,9 @@ import json
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 from dask_odm import ODMClassifier
-from dask_odm.errors import InputError
 from dask_odm.events import IterationFinished
 from dask_odm.learning.problem.linear import EXACT_FEATURES
 from small_problems import blobs
@@ -48,33 +46,6 @@ def test_newton_is_the_default_for_the_linear_kernel_only(rows):
     np.testing.assert_array_equal(auto.coef_, newton.coef_)
     assert auto.history_[0]["solver"] == "newton"
     assert ODMClassifier().fit(*rows).history_[0]["solver"] == "exact"
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "laplacian", "precomputed", np.dot])
-def test_newton_is_for_the_linear_kernel(rows, kernel):
-    X = rows[0] @ rows[0].T if kernel == "precomputed" else rows[0]
-    with pytest.raises(InputError, match=r"solver='newton' is for kernel='linear'\. Got kernel="):
-        ODMClassifier(kernel, solver="newton").fit(X, rows[1])
-
-
-@FORMS
-def test_weight_two_is_a_row_twice_and_zero_none(rows, form):
-    X, y = rows
-    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
-    again = np.repeat(np.arange(90), weight.astype(int))
-    settings = {**ODM, "tol": 1e-12, "scale": "standard"}
-    weighted = ODMClassifier("linear", **settings).fit(form(X), y, sample_weight=weight)
-    repeated = ODMClassifier("linear", **settings).fit(form(X[again]), y[again])
-    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-6)
-
-
-@FORMS
-def test_class_weight_is_a_weight_of_rows(rows, form):
-    X, y = rows[0][20:], np.where(np.arange(70) < 15, 1.0, rows[1][20:])
-    balanced = ODMClassifier("linear", **ODM, tol=1e-12, class_weight="balanced").fit(form(X), y)
-    share = np.where(y > 0, 35 / (y > 0).sum(), 35 / (y < 0).sum())
-    by_row = ODMClassifier("linear", **ODM, tol=1e-12).fit(form(X), y, share)
-    np.testing.assert_allclose(balanced.decision_function(X), by_row.decision_function(X), atol=1e-6)
 
 
 @FORMS
@@ -116,13 +87,6 @@ def test_attributes(rows):
     assert [[r[f] for f in figures] for r in told] == [[r[f] for f in figures] for r in model.history_]
 
 
-def test_running_out_of_steps_warns(rows):
-    with pytest.warns(ConvergenceWarning, match=r"stopped at a relative gap of .* above tol=1e-12.* \(1 steps\)"):
-        model = ODMClassifier("linear", lam=1e6, max_iter=1, tol=1e-12).fit(*rows)
-    assert model.dual_gap_ > 1e-12
-    assert np.isfinite(model.decision_function(rows[0])).all()
-
-
 @FORMS
 def test_constant_features_get_no_weight(rows, form):
     X = np.column_stack([rows[0], np.full(90, 7.0), np.zeros(90)])
@@ -130,12 +94,6 @@ def test_constant_features_get_no_weight(rows, form):
     np.testing.assert_array_equal(model.coef_[0, 3:], 0.0)
     without = ODMClassifier("linear", **ODM | {"scale": "standard"}, tol=1e-12).fit(form(rows[0]), rows[1])
     np.testing.assert_allclose(model.coef_[0, :3], without.coef_[0], atol=1e-6)
-
-
-def test_same_rows_same_bits():
-    X, y = blobs(20_000, 6, seed=4)
-    first, second = (ODMClassifier("linear").fit(X, y) for _ in range(2))
-    np.testing.assert_array_equal(first.coef_, second.coef_)
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

@@ -7,7 +7,6 @@ import json
 import dask
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
@@ -63,41 +62,6 @@ def test_is_the_primal_optimum(rows, solver, scale, fit_intercept):
     assert_same(model, made("newton", scale=scale, fit_intercept=fit_intercept).fit(X, y))
 
 
-@pytest.mark.parametrize("solver", [SVRG, DSVRG])
-@pytest.mark.parametrize(("step_size", "dtype"), [("bb", "float32"), (1e-4, "float64")])
-def test_other_steps(rows, solver, step_size, dtype):
-    model = made(solver(step_size), dtype=dtype, scale="minmax", tol=1e-6).fit(*rows)
-    assert model.dual_gap_ <= 1e-6
-    assert_same(model, made("newton", scale="minmax").fit(*rows), 1e-2)
-
-
-@ALL
-def test_weights_and_classes(rows, solver):
-    X, y = rows
-    weight = np.random.default_rng(0).integers(0, 4, 400)
-    options = {"class_weight": {-1.0: 1.0, 1.0: 2.0}, "scale": "standard"}
-    solver = csvrg(10000, solver)
-    weighted = made(solver, **options).fit(X, y, weight)
-    assert_same(weighted, made("newton", **options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight)))
-    names = np.where(y > 0, "yes", "no")
-    named = made(solver, **options | {"class_weight": {"no": 1.0, "yes": 2.0}}).fit(X, names, weight)
-    np.testing.assert_array_equal(named.coef_, weighted.coef_)
-    assert named.predict(X[:5]).tolist() == np.where(weighted.predict(X[:5]) > 0, "yes", "no").tolist()
-
-
-@pytest.mark.parametrize(("solver", "scale"), [("svrg", "minmax"), ("dsvrg", None), ("csvrg", "minmax")])
-def test_stores(rows, tmp_path, solver, scale):
-    X, y = rows
-    X, labels, weight = X - [0.0, 5.0, 1.0], y.tolist(), np.random.default_rng(0).choice([0.0, 1.0, 2.0], 400)
-    labels[7] = labels[100] = None
-    store = store_of(tmp_path / "a.zarr", X, labels, weight=weight, chunk_rows=64)
-    weight[[7, 100]] = 0.0
-    options = {"scale": scale}
-    model = made(csvrg(1000, solver), **options).fit(store.path)
-    assert_same(model, made("newton", **options).fit(X, y, weight))
-    assert model.dual_gap_ <= 1e-9
-
-
 def test_history(rows):
     heard: list = []
     model = made(DSVRG(n_partitions=5, stage_steps=30), scale="minmax", tol=1e-4, callbacks=[heard.append]).fit(*rows)
@@ -112,17 +76,6 @@ def test_history(rows):
     assert model.history_[-1]["gap"] == model.dual_gap_ <= 1e-4
 
 
-@ALL
-def test_seeds(rows, solver):
-    settings = {"scale": "minmax", "max_iter": 2, "tol": 1e-12, "solver": csvrg(50, solver)}
-
-    def coefficients(seed: int) -> bytes:
-        with pytest.warns(ConvergenceWarning):
-            return made(**settings | {"random_state": seed}).fit(*rows).coef_.tobytes()
-
-    assert coefficients(0) == coefficients(0) != coefficients(1)
-
-
 def test_a_coreset_stalls_and_says_so(rows):
     with pytest.warns(ConvergenceWarning, match=r"stalled at a relative gap of .*: its \d+ of 400 rows have an opti"):
         model = made(CSVRG(coreset_size=50), scale="minmax").fit(*rows)
@@ -130,19 +83,6 @@ def test_a_coreset_stalls_and_says_so(rows):
     best = made("newton", scale="minmax").fit(*rows).history_[-1]["objective"]
     excess = (model.history_[-1]["objective"] - best) / model.history_[-1]["objective"]
     assert 1e-6 < excess <= model.dual_gap_
-
-
-def test_running_out_of_epochs_says_so(rows):
-    for solver in ("svrg", "dsvrg", "csvrg"):
-        with pytest.warns(ConvergenceWarning, match=r"Increase max_iter \(2 steps\)"):
-            model = made(solver, scale="minmax", max_iter=2).fit(*rows)
-        assert model.n_iter_ == 2
-
-
-@pytest.mark.parametrize("solver", [SVRG, DSVRG, CSVRG])
-def test_steps_that_diverge(rows, solver):
-    with pytest.raises(InputError, match=rf"solver='{solver.word}' diverged in epoch 1: step_size=5 took .*='auto'"):
-        made(solver(5)).fit(*rows)
 
 
 @ALL
@@ -212,12 +152,6 @@ def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change):
 # What is refused ---------------------------------------------------------------------------------------------
 
 
-@ALL
-def test_other_kernels(rows, solver):
-    with pytest.raises(InputError, match=rf"solver='{solver}' is for kernel='linear'"):
-        made(solver, kernel="rbf").fit(*rows)
-
-
 @pytest.mark.parametrize("solver", ["svrg", "csvrg"])
 def test_a_store_too_large_for_memory(rows, tmp_path, monkeypatch, solver):
     monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 1000})
@@ -255,17 +189,3 @@ def test_real_rows(load_svm):
         assert model.n_iter_ < 15
         assert model.dual_gap_ <= 1e-3
         assert model.score(X, y) == pytest.approx(best.score(X, y), abs=1e-3)
-
-
-@ALL
-@pytest.mark.parametrize("scale", [None, "minmax"])
-def test_sparse_rows_are_learned_as_dense_ones(rows, solver, scale):
-    X, y = np.where(np.abs(rows[0]) < 1.0, 0.0, rows[0]), rows[1]
-    weight = np.random.default_rng(0).integers(1, 3, 400)
-    options = {"scale": scale, "solver": csvrg(100, solver), "tol": 1e-12, "max_iter": 5}
-    with pytest.warns(ConvergenceWarning):
-        dense = made(**options).fit(X, y, weight)
-    with pytest.warns(ConvergenceWarning):
-        sparse = made(**options).fit(csr_array(X), y, weight)
-    assert_same(sparse, dense, 1e-9)
-    np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-8)

@@ -86,22 +86,6 @@ def test_steps_are_those_of_the_formula(setting, weighted, bias, dtype):
     np.testing.assert_allclose(w, expected, rtol=1e-8, atol=1e-10)
 
 
-@EVERY_SETTING
-@WEIGHTED
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_is_what_l_bfgs_and_newton_find(setting, weighted, bias):
-    p = linear_problem(200, setting, weighted=weighted, bias=bias, d=4)
-    solution = solver_of(steps_of(p), tol=1e-10).run()
-    assert solution.converged
-    assert_honest(p, solution)
-    expected, value = reference.solve_primal_linear(wide(p), p.y, *p.parameters, tol=1e-4)
-    largest = np.abs(expected).max()
-    np.testing.assert_allclose(solution.x, expected, atol=1e-4 * largest)
-    assert solution.primal == pytest.approx(value, rel=1e-8)
-    newton = solve_newton(PrimalProblem.over_rows(*parts_of(p)), np.zeros(len(expected)), tol=1e-12, max_iter=100)
-    np.testing.assert_allclose(solution.x, newton.x, atol=1e-4 * largest)
-
-
 @pytest.mark.parametrize("step_size", ["bb", 1e-4])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_other_steps_end_there_too(step_size, dtype):
@@ -161,37 +145,11 @@ def test_barzilai_borwein_steps():
     assert shorter
 
 
-def test_passes_and_steps_are_told():
-    p = linear_problem(100)
-    problem, told = Recorder(steps_of(p)), []
-    solution = solver_of(problem, max_iter=5, tol=1e-15, on_step=lambda r: told.append(dict(r))).run()
-    assert told == solution.history
-    assert [r["iteration"] for r in told] == list(range(6))
-    assert [r["passes"] for r in told] == [1, 4, 6, 8, 10, 12]
-    assert problem.asked == told[-1]["passes"]
-    assert not solution.converged
-    assert (np.diff([r["seconds"] for r in told]) > 0).all()
-    assert {r["hops"] for r in told} == {0}
-
-
 def test_seed_decides():
     p = linear_problem(150)
     runs = [solver_of(steps_of(p, seed), max_iter=3, tol=1e-15).run().x for seed in (0, 0, 1)]
     np.testing.assert_array_equal(runs[0], runs[1])
     assert (runs[0] != runs[2]).any()
-
-
-@pytest.mark.parametrize("step_size", ["auto", "bb", 1e-3])
-def test_goes_on_from_any_epoch(step_size):
-    p, kept = linear_problem(150), []
-    options = {"step_size": step_size, "tol": 1e-15, "max_iter": 6}
-    whole = solver_of(steps_of(p), on_state=kept.append, **options).run()
-    assert [state.epoch for state in kept] == [1, 2, 3, 4, 5, 6]
-    for state in kept:
-        again = solver_of(steps_of(p), **options).run(state)
-        np.testing.assert_array_equal(again.x, whole.x)
-        assert [r["gap"] for r in again.history] == [r["gap"] for r in whole.history]
-        assert again.history[-1]["passes"] == whole.history[-1]["passes"]
 
 
 @pytest.mark.parametrize("step_size", [0.1, 1.0, 1e6])

@@ -28,7 +28,6 @@ from dask_odm.learning.solution import SolverSettings
 from dask_odm.papers.dsvrg import workers as ring
 from dask_odm.papers.dsvrg.solver import SVRG
 from dask_odm.papers.dsvrg.workers import Ring, RingJob, ring_partitions, visits
-from dask_odm.solvers import DSVRG
 from small_problems import blobs
 from small_stores import store_of
 
@@ -57,7 +56,7 @@ def job(store, tmp_path, monkeypatch):
 
 def stored_job(store, folder, monkeypatch, stage_steps=None, parts=5) -> RingJob:
     """A job over partitions on disk, of several pieces each."""
-    monkeypatch.setattr("dask_odm.data.rows.stored.PARTITION_CHUNK_BYTES", 70 * 16)
+    monkeypatch.setattr("dask_odm.data.rows.stored.PIECE_BYTES", 70 * 16)
     partitioner = StratifiedPartitioner(Linear(1.0), 8, parts, 0)
     labelling = TwoClasses((1.0, 2.0))
     partitions = Shuffle(store, labelling, str(folder), HERE).by_partitioner(partitioner, SCALING)
@@ -200,17 +199,6 @@ def in_process(store, without_workers):
         model = ODMClassifier("linear", **SETTINGS).fit(store.path)
     assert len(model.history_) > 4
     return bits(model)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("client")
-@pytest.mark.filterwarnings("ignore:The solver stopped at a relative gap")
-def test_same_bits_on_two_workers(store, without_workers):
-    settings = {**SETTINGS, "solver": DSVRG("bb", n_partitions=3, stage_steps=90), "max_iter": 6}
-    on_workers = ODMClassifier("linear", **settings).fit(store.path)
-    assert len(on_workers.history_) > 4
-    with without_workers():
-        assert bits(ODMClassifier("linear", **settings).fit(store.path)) == bits(on_workers)
 
 
 @pytest.mark.slow

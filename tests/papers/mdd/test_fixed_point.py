@@ -7,7 +7,6 @@ import pytest
 from scipy.linalg import block_diag
 
 from dask_odm.papers.mdd.fixed_point import (
-    ExchangeState,
     LinearSystem,
     State,
     coupling_radius,
@@ -62,15 +61,3 @@ def test_the_rounds_end_in_the_fixed_point_within_the_gap(problem):
         far = np.concatenate(parts) - expected
         size = np.concatenate(parts)
         assert np.sqrt((far * (whole @ far)).sum() / (size * (whole @ size)).sum()) <= history[-1]["gap"] <= tol
-
-
-def test_a_run_goes_on_where_it_stopped(problem):
-    A, b, _ = problem
-    systems = [system_of(*each, i) for i, each in enumerate(zip(A, b, strict=True))]
-    kept: list[ExchangeState] = []
-    whole, records = solve_exchange(Here(systems), mix, 0.3, 30.0, tol=1e-9, max_iter=50, on_state=kept.append)
-    state = kept[4]
-    states = [{"w": state.solutions[i : i + D], "side": state.sides[i : i + D]} for i in range(0, M * D, D)]
-    again, others = solve_exchange(Here(systems, states), mix, 0.3, 30.0, tol=1e-9, max_iter=50, resumed=state.history)
-    np.testing.assert_array_equal(np.concatenate(again), np.concatenate(whole))
-    assert [record["gap"] for record in others] == [record["gap"] for record in records]

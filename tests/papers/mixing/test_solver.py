@@ -204,15 +204,6 @@ def test_losses_of_passive_aggressive_stay_below_theorem_4(mixing, length):
     assert 0 < losses <= (length + 2.0 * np.sqrt(bound)) ** 2
 
 
-def test_a_run_goes_on_where_it_stopped():
-    shards, _ = made(separable=False, unit=False)
-    whole, _ = run(shards, "pa", Mixing())
-    half = mix_parameters(SlowShards(shards, LocalRule("pa", *ANY)), Mixing(), 10)
-    again = mix_parameters(SlowShards(shards, LocalRule("pa", *ANY)), Mixing(), 25, resume=half)
-    np.testing.assert_array_equal(again.w, whole.w)
-    np.testing.assert_array_equal(again.weights, whole.weights)
-
-
 def test_weights_that_grow_without_bound_are_refused():
     X = np.array([[1e-154, 0.0], [0.0, 1e-154]])
     shards = [(X, np.array([1.0, -1.0]))] * 3

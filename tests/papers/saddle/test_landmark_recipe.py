@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dask
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import NuSVC
 
-from dask_odm import SaddleSVC, load_model
+from dask_odm import SaddleSVC
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.solvers import MNP
 from small_problems import blobs
-from small_stores import store_of
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +40,6 @@ def test_few_landmarks_bound_the_margin_from_below(rows):
     model = SaddleSVC(0.6, kernel="rbf", solver=MNP(30, choice="uniform")).fit(X, y)
     assert len(model.support_) == model.dual_coef_.shape[1] == 30
     np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
-
-
-def test_a_store_gives_the_model_of_its_rows(rows, tmp_path, monkeypatch):
-    X, y = rows
-    settings = {"kernel": "rbf", "scale": "minmax", "solver": MNP(25), "tol": 1e-6, "random_state": 0}
-    path = str(tmp_path / "a.zarr")
-    store_of(path, X, y, chunk_rows=45)
-    in_memory = SaddleSVC(0.6, **settings).fit(path)
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-    model = SaddleSVC(0.6, **settings).fit(path)
-    assert model.dual_gap_ <= 1e-6
-    assert model.margin_ == pytest.approx(in_memory.margin_, rel=0.2)  # landmarks are drawn otherwise
-    if list(model.support_) == list(in_memory.support_):
-        np.testing.assert_allclose(model.dual_coef_, in_memory.dual_coef_, rtol=1e-3)
-    model.save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
-    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
 
 
 def test_hulls_that_overlap_in_the_span_are_told(rows):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
 import reference
-from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
-from dask_odm.kernels.blocks import Gram
-from dask_odm.kernels.shape import Shape
-from dask_odm.learning.problem import products
+from dask_odm.kernels import RBF, Linear, Polynomial, blocks
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.papers.sodm.partition_solver import partition_bytes, solve_features, solve_partition
-from small_problems import SETTINGS, SmallProblem, any_dual, small_problem
+from dask_odm.papers.sodm.partition_solver import solve_features, solve_partition
+from small_problems import SETTINGS, SmallProblem, small_problem
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
@@ -65,74 +61,6 @@ def test_dense_way(setting, weighted, kernel):
     assert_describes(solution, p)
 
 
-@EVERY_SETTING
-@pytest.mark.parametrize("kernel", [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2)], ids=lambda k: k.name)
-def test_newtons_way(setting, kernel):
-    p = small_problem(200, setting, weighted=True, kernel=kernel)
-    best, objective = p.optimum()
-    for tol in (1e-3, 1e-7):
-        solution = solve_tiled(p, tol=tol, max_iter=2000)
-        assert solution.converged
-        assert objective * (1 - tol) <= solution.point.dual <= objective * (1 + 1e-9)
-        assert p.primal(solution.dual[0]) <= objective / (1 - tol) * (1 + 1e-9)
-        assert_describes(solution, p)
-        # strong convexity: ½‖f − f*‖² ≤ P − D, so scores are off by at most √(2 (P − D) κ(x, x))
-        off = p.decision(solution.dual[0]) - p.decision(best)
-        assert (off**2 <= 2 * 1.001 * tol * p.primal(solution.dual[0]) * p.K.diagonal() + 1e-15).all()
-
-
-@EVERY_SETTING
-@WEIGHTED
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_linear_way(setting, weighted, dtype):
-    p = small_problem(200, setting, weighted=weighted, kernel=Linear(1.0), dtype=dtype)
-    solution = solve_tiled(p)
-    _, objective = p.optimum()
-    assert solution.point.dual == pytest.approx(objective, rel=1e-7)
-    assert solution.point.gap < 1e-8
-    assert_describes(solution, p)
-
-
-@EVERY_SETTING
-@pytest.mark.parametrize("certify", [False, True])
-def test_certified_gap_is_the_gap_of_the_kernel_itself(setting, certify):
-    p = small_problem(400, setting, weighted=True, dtype="float32")
-    solution = solve_tiled(p, tol=1e-4, certify=certify)
-    s = solution.dual[0]
-    assert solution.converged
-    if certify:
-        _, objective = p.optimum()
-        assert p.primal(s) <= objective / (1 - solution.point.gap) * (1 + 1e-9)
-    assert solution.point.gap <= 1e-4
-    assert solution.point.primal == pytest.approx(p.primal(s), rel=1e-9 if certify else 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "lam"),
-    [
-        *((RBF(1.0, 2.0), lam) for lam in (1e-6, 1.0, 1e6, 1e9)),
-        (Polynomial(1.0, 0.2), 1e5),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_newtons_way_at_both_ends_of_lam(kernel, lam, dtype):
-    p = small_problem(400, (lam, 0.3, 0.1), dtype=dtype, kernel=kernel)
-    solution = solve_tiled(p)
-    assert solution.converged
-    assert p.primal(solution.dual[0]) == pytest.approx(solution.point.primal, rel=1e-4)
-
-
-@pytest.mark.parametrize(("dtype", "certify"), [("float32", True), ("float64", True), ("float64", False)])
-def test_running_out_of_steps_says_so(dtype, certify):
-    p = small_problem(300, (1e7, 0.3, 0.1), dtype=dtype)
-    solution = solve_tiled(p, tol=1e-12, max_iter=2, certify=certify)
-    assert not solution.converged
-    assert solution.sweeps == 2
-    assert solution.point.gap > 1e-12
-    assert_describes(solution, p)
-
-
 def test_a_converged_start_passes_through_unsolved():
     p = small_problem(300, SETTINGS[0], dtype="float32")
     first = solve_tiled(p)
@@ -140,24 +68,6 @@ def test_a_converged_start_passes_through_unsolved():
     np.testing.assert_array_equal(again.dual, first.dual)
     assert again.sweeps == 0
     assert again.start == again.point
-
-
-@EVERY_SETTING
-def test_never_ends_worse_than_it_starts(setting):
-    p = small_problem(300, setting, weighted=True)
-    for start in (np.zeros(300), any_dual(p, 1, 1e-3), any_dual(p, 2, 10.0)):
-        for max_iter in (1, 3):
-            solution = solve_tiled(p, start, max_iter=max_iter)
-            assert solution.start.primal == pytest.approx(p.primal(start), rel=1e-6) or not start.any()  # by float32
-            assert solution.point.primal <= solution.start.primal * (1 + 1e-6)
-
-
-def test_seed_decides():
-    p = small_problem(300, SETTINGS[1])
-    limits = replace(TILED, direct_rows=0)  # Cholesky would end all seeds at the same solution
-    one, same, other = (solve(p, seed=seed, limits=limits).dual for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -168,44 +78,10 @@ def test_memory_and_threads_change_no_bit(dtype):
     assert len(set(solutions)) == 1
 
 
-def test_rescaled_is_inversely_proportional_to_the_weight():
-    p = small_problem(30)
-    solution = solve(p)
-    np.testing.assert_allclose(solution.rescaled(4 * solution.weight), solution.dual / 4)
-    bare = solution.without_dual()
-    assert bare.dual.shape == (1, 0)
-    assert (bare.point, bare.weight, bare.rows) == (solution.point, solution.weight, 30)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_tiny_partitions(n):
     p = SmallProblem(RBF(1.0, 1.0), np.arange(2.0 * n).reshape(n, 2), np.ones(n), np.ones(n), *SETTINGS[1])
     assert solve(p).point.gap < 1e-12
-
-
-def test_one_class_only_is_still_a_problem():
-    p = small_problem(50)
-    p = SmallProblem(p.kernel, p.X, np.ones(50), p.weight, *SETTINGS[1])
-    solution = solve(p)
-    assert solution.point.gap < 1e-10
-    assert (p.decision(solution.dual[0]) > 0).all()
-
-
-def test_budget_for_tiles_is_what_the_solver_leaves(monkeypatch):
-    seen = []
-
-    class Spy(Gram):
-        def __post_init__(self):
-            seen.append(self.budget)
-            super().__post_init__()
-
-    monkeypatch.setattr(products, "Gram", Spy)
-    p = small_problem(1100)
-    needed = partition_bytes(Shape(RBF(), 1100, 3, 8, 1), certify=True)
-    for memory, expected in ((needed - 1, 0), (needed + 12345, 12345)):
-        seen.clear()
-        solve_tiled(p, memory=memory)
-        assert seen[0] == expected
 
 
 def test_rows_from_elsewhere_are_only_read():

@@ -222,18 +222,6 @@ def test_solve_whole_is_the_tree_of_one_partition():
     assert [type(e).__name__ for e in heard] == ["PartitionSolved", "LevelFinished"]
 
 
-def test_going_on_after_a_level_gives_the_same_bits():
-    p = small_problem(320, SETTINGS[0], dtype="float32")
-    job, saved = replace(make_job(p, 8), limits=TILED), []
-    whole = grow(job, fan_in=2, save=saved.append)
-    assert [state.level for state in saved] == [0, 1, 2, 3]
-    for state in saved:
-        again = grow(job, fan_in=2, resume=state)
-        np.testing.assert_array_equal(again.dual, whole.dual)
-        assert again.gap == whole.gap
-        assert objectives(again) == objectives(whole)
-
-
 def test_too_little_memory_is_found_before_anything_runs():
     p = small_problem(400)
     heard: list = []
@@ -262,7 +250,7 @@ def test_partitions_for():
 @pytest.fixture
 def lean_stores(monkeypatch):
     """Chunks of partitions on disk have few rows."""
-    monkeypatch.setattr(stored, "PARTITION_CHUNK_BYTES", 1 << 10)
+    monkeypatch.setattr(stored, "PIECE_BYTES", 1 << 10)
 
 
 @pytest.mark.parametrize(
@@ -297,16 +285,6 @@ def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
     assert result.history[-1]["objective"] == pytest.approx(objective, rel=1e-9)
     assert of_root.dual(s[root]) == pytest.approx(objective, rel=1e-9)
     assert result.gap < 1e-8
-
-
-def test_a_cascade_goes_on_after_a_level_to_the_same_bits():
-    p, saved = small_problem(240, (1e3, 0.3, 0.4)), []
-    job = replace(make_job(p, 8), pass_up=pass_support)
-    whole = grow(job, fan_in=2, save=saved.append)
-    for state in saved:
-        again = grow(job, fan_in=2, resume=state)
-        np.testing.assert_array_equal(again.dual, whole.dual)
-        assert again.gap == whole.gap
 
 
 def test_a_level_partitioned_as_before_changes_no_bit():

@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import random_array, vstack
 
 from dask_odm.data.ingest import ingest
-from dask_odm.data.rows import stored, stored_entries
+from dask_odm.data.rows import dealing, stored
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.data.store import open_chunks
@@ -30,8 +30,7 @@ def small():
     """Files of few entries, and pieces of some thirty rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(open_chunks, "CHUNK_ENTRIES", 700)
-        patch.setattr(stored, "PARTITION_CHUNK_BYTES", 3000)
-        patch.setattr(stored_entries, "PARTITION_CHUNK_BYTES", 3000)
+        patch.setattr(stored, "PIECE_BYTES", 3000)
         yield
 
 
@@ -94,13 +93,13 @@ def test_nothing_is_left_of_what_was_dealt_and_removed(stores, tmp_path):
     assert not (tmp_path / "a" / "dealt").exists()
     for k in range(3):
         partitions.remove(k)
-    assert not list((tmp_path / "a" / "X").iterdir())
+    assert not list((tmp_path / "a" / "pieces").iterdir())
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "empty"])
 def test_damage_is_found(stores, tmp_path, harm):
     partitions = dealt(stores[0], tmp_path / "a")
-    path = tmp_path / "a" / "X" / "0"
+    path = tmp_path / "a" / "pieces" / "0"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes({"flip": bytes(data), "cut": bytes(data[:-9]), "empty": b""}[harm])
@@ -110,7 +109,7 @@ def test_damage_is_found(stores, tmp_path, harm):
 
 def test_rows_are_read_without_a_copy(stores, tmp_path):
     partitions = dealt(stores[0], tmp_path / "a")
-    X = partitions.read_piece(0).X
+    X, _ = partitions.read_piece(*next(partitions.pieces(0, 1)))
     assert X.indices.dtype == X.indptr.dtype == np.int32
     assert X.data.base is not None, "a view of what was read"
     assert X.indices.base is not None
@@ -127,19 +126,19 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
     for i, run in enumerate(runs):
         deal_run(*shared, run, i)
     with pytest.raises(StoreError, match="rows of piece 0 were lost while workers wrote them"):
-        stored_entries.join(partitions, str(tmp_path / "b"), runs, number, count)
+        dealing.join(partitions, str(tmp_path / "b"), runs, number, count)
     path = tmp_path / "b" / "dealt" / "1"
     whole = path.read_bytes()
-    for harmed in (b"", whole[:12], b"\x7f" * 32 + whole[32:]):
+    for harmed in (b"", whole[:12], b"\x7f" * 64 + whole[64:]):
         path.write_bytes(harmed)
         with pytest.raises(StoreError, match="segment 0 of chunk 1 is damaged"):
-            stored_entries.join(partitions, str(tmp_path / "b"), runs, number, count)
+            dealing.join(partitions, str(tmp_path / "b"), runs, number, count)
 
 
 def test_a_piece_opens_a_file_for_each_run_of_chunks(stores, tmp_path, monkeypatch):
     opened = []
-    plain = stored_entries.open_whole
-    monkeypatch.setattr(stored_entries, "open_whole", lambda path: opened.append(path) or plain(path))
+    plain = dealing.open_whole
+    monkeypatch.setattr(dealing, "open_whole", lambda path: opened.append(path) or plain(path))
     one = replace(HERE, threads=1)
     partitions = dealt(stores[0], tmp_path / "a", cluster=one)
     assert stores[0].n_chunks > one.tasks
@@ -151,7 +150,7 @@ def test_runs_change_no_bit(stores, tmp_path, threads):
     found = []
     for name, cluster in ("a", HERE), ("b", replace(HERE, threads=threads)):
         partitions = dealt(stores[0], tmp_path / name, cluster=cluster)
-        found.append([Path(partitions.piece_path(i)).read_bytes() for i, _ in partitions.pieces(0, 3)])
+        found.append([Path(partitions.path, partitions.piece_key(i)).read_bytes() for i, _ in partitions.pieces(0, 3)])
     assert found[0] == found[1]
 
 

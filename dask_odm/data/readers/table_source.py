@@ -1,0 +1,313 @@
+"""The source that cuts batches of any table into blocks of rows, as every reader returns it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import scipy.sparse
+
+from dask_odm.data.readers.labels import are_same
+from dask_odm.data.readers.sources import (
+    Columns,
+    Reading,
+    RoundedNumbers,
+    SourceBlock,
+    choose_columns,
+    column_name,
+    computed,
+    narrow,
+    not_finite,
+)
+from dask_odm.data.readers.tables import (
+    ArrayTable,
+    PandasTable,
+    Table,
+    label_among,
+    label_values,
+    require_matrix,
+    weight_values,
+)
+from dask_odm.data.readers.texts import count_words
+from dask_odm.data.store.text_recipe import TextRecipe
+from dask_odm.errors import InputError
+from dask_odm.linalg.row_passes import rows_between
+from dask_odm.printing import quoted
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of a table that are in memory together, of the file or object ``where``."""
+
+    table: Table
+    where: str
+    end: int  # bytes of the source read, this batch included
+    first: int = 0  # number of the first row in ``where``
+    y: npt.NDArray[Any] | None = None  # of shape (rows,), if labels are not a column of the table
+    weight: npt.NDArray[Any] | None = None  # as y
+    line: Callable[[int], int] | None = None  # for text, returns the number of the line that holds a row
+    is_checked: bool = False  # the numbers have the type that was asked for, and none is infinite
+    coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
+
+
+def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) -> str:
+    return f"{where}, row {first + row}" if line is None else f"{where}, line {line(first + row)}"
+
+
+class TableSource:
+    """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
+
+    ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column, and
+    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused.
+    ``reading.n_features`` is only checked. One block is held at a time, besides the batch itself.
+    """
+
+    y_kind: str | None = None  # "classes" or "real" if the source says what its labels are
+    labels_are_text = False  # the type of labels is inferred from all of them
+    coordinates: Sequence[tuple[str, str]] = ()  # name and kind of each coordinate that batches have
+    text: TextRecipe | None = None  # the recipe by which texts became the rows
+
+    def __init__(
+        self,
+        description: str,
+        columns: Columns,
+        batches: Callable[[], Iterator[Batch]],
+        reading: Reading,
+        *,
+        size: int = 0,
+        label_name: str | None = None,
+        namesake: int | None = None,
+    ) -> None:
+        self.description = description
+        self.size = size
+        self.rounded = RoundedNumbers()  # by feature
+        self._columns = columns
+        self._batches = batches
+        self._reading = reading
+        self._features: Sequence[int] = columns.features
+        self.feature_names = columns.feature_names
+        self._called = columns.called
+        self._namesake = namesake
+        if reading.text is not None:
+            if columns.text is None:
+                raise InputError(f"{description}: text names a column of CSV, JSON lines, Parquet, Arrow or a frame.")
+            self._features = range(reading.hash_size)
+            self.feature_names = None
+            self.text = reading.text if isinstance(reading.text, TextRecipe) else None
+        self.n_features = len(self._features)
+        self.label_name = label_name if columns.label is None else columns.name(columns.label)
+        self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
+        if reading.n_features not in (None, self.n_features):
+            raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
+
+    def blocks(self) -> Iterator[SourceBlock]:
+        """Yield the rows; InputError names file and line of what is wrong."""
+        columns = self._columns
+        wanted = columns.features if columns.text is None else []
+        wanted = wanted if columns.weight is None else [*wanted, columns.weight]
+        begin = 0
+        sparsely: bool | None = None
+        namesake = self._namesake
+        is_copy = namesake is not None
+        for batch in self._batches():
+            batch.table.require_numbers(batch.where, columns, wanted)
+            for what, column in (("y", batch.y), ("weight", batch.weight)):
+                if column is not None and len(column) != batch.table.rows:
+                    raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
+            y = batch.y if columns.label is None else batch.table.labels(columns.label)
+            if is_copy and namesake is not None and y is not None:
+                is_copy = are_same(batch.table.labels(namesake), y)
+            weight = batch.weight
+            if columns.weight is not None:
+                weight = batch.table.numbers([columns.weight], 0, batch.table.rows)[:, 0]
+            if columns.text is not None:
+                batch = replace(batch, table=self._counted(batch, columns.text))
+            if sparsely is None:
+                sparsely = self._reading.reads_sparsely(batch.table.csr)
+            yield from self._cut(batch, y, weight, begin, sparsely)
+            begin = batch.end
+            del batch, y, weight  # before the next ones are read
+        if is_copy and namesake is not None and begin:
+            raise InputError(label_among(self.description, self._columns.name(namesake)))
+
+    def feature(self, i: int) -> str:
+        """Return the name of a feature in messages."""
+        at = self._columns.text
+        return column_name(i, self._called) if at is None else self._columns.name(at)
+
+    def pick(self, names: Sequence[str]) -> None:
+        """Yield the features in the order of ``names``, which are theirs; InputError if some are missing."""
+        place = {name: i for i, name in enumerate(self.feature_names or ())}
+        missing = [name for name in names if name not in place]
+        if missing:
+            called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
+            raise InputError(
+                f"{self.description} has no {called}, of which the model learned; if that encodes a "
+                "category that these rows lack, add a column of 0."
+            )
+        order = [place[name] for name in names]
+        self._features = [self._features[i] for i in order]
+        self._called = self.feature_names = tuple(names)
+
+    @property
+    def label_twins(self) -> list[str]:
+        """Names of features that equal the label's up to its last underscore, as if one column was encoded as all."""
+        names, label = self._columns.names, self._columns.label
+        stem, underscore, _ = ("", "", "") if names is None or label is None else names[label].rpartition("_")
+        return [name for name in self.feature_names or () if underscore and name.startswith(f"{stem}_")]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Names of the columns that are left out, if columns have names."""
+        return [] if self._columns.names is None else [self._columns.names[i] for i in self._columns.dropped]
+
+    @property
+    def texts_from(self) -> str | None:
+        """Name or number of the column of texts; None without one."""
+        at = self._columns.text
+        return None if at is None else str(at) if self._columns.names is None else self._columns.names[at]
+
+    def _counted(self, batch: Batch, column: int) -> Table:
+        """Return the table of the counts of the words in a column of texts, weighted if there is a recipe."""
+        texts = batch.table.labels(column)
+
+        def place(row: int) -> str:
+            return f"{_place(batch.where, batch.first, batch.line, row)}, {self.feature(0)}"
+
+        rows = count_words(texts, self.n_features, place)
+        return ArrayTable(rows if self.text is None else self.text.weighted(rows))
+
+    def _cut(self, batch: Batch, y: Any, weight: Any, begin: int, sparsely: bool) -> Iterator[SourceBlock]:
+        """Yield the rows of a batch, a few at a time. What was read before it ended at byte ``begin``."""
+        rows = batch.table.rows
+        held = batch.table.csr if sparsely else None  # entries take two numbers each, and a row some for itself
+        step = self._reading.block_rows(self.n_features if held is None else 2 * held.nnz / max(1, rows) + 4)
+        for start in range(0, rows, step):
+            stop = min(start + step, rows)
+            place = partial(_place, batch.where, batch.first + start, batch.line)  # without the table, blocks keep it
+            if sparsely:
+                X = self._sparse(batch, start, stop, place)
+            else:
+                numbers = batch.table.numbers(self._features, start, stop)
+                X = narrow(numbers, self._reading.dtype)
+                self.rounded.note(numbers, X)
+                if not batch.is_checked:
+                    _check_finite(X, numbers, place, self._called)
+            labels = None if y is None else y[start:stop]
+            weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
+            if weights is not None:
+                _check_weight(weights, place)
+            position = begin + (batch.end - begin) * stop // rows
+            coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
+            yield SourceBlock(X, labels, weights, place, position, coordinates)
+
+    def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
+        """Return rows of a batch as CSR rows."""
+        wanted = self._features
+        if batch.table.csr is None:
+            rows = scipy.sparse.csr_array(batch.table.numbers(wanted, start, stop))
+        else:
+            rows = rows_between(batch.table.csr, start, stop)
+            rows = rows if wanted == range(rows.shape[1]) else rows[:, list(wanted)]
+        values = narrow(rows.data, self._reading.dtype)
+        self.rounded.note(rows.data, values, rows.indices)
+        if not batch.is_checked and np.isinf(values).any():
+            at = int(np.argmax(np.isinf(values)))
+            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
+            column = column_name(int(rows.indices[at]), self._called)
+            raise not_finite(place(row), column, rows.data[at], values.dtype.name)
+        return scipy.sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _check_finite(
+    X: npt.NDArray[Any], original: npt.NDArray[Any], place: Callable[[int], str], names: Sequence[str | int] | None
+) -> None:
+    """Raise InputError at the first infinite entry of X (rows, d), with place and column. NaN is allowed."""
+    if np.isfinite(X).all():
+        return
+    bad = np.isinf(X)
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        raise not_finite(place(row), column_name(column, names), original[row, column], X.dtype.name)
+
+
+def _check_weight(weight: npt.NDArray[np.float64], place: Callable[[int], str]) -> None:
+    """Raise InputError at the first weight that is negative or infinite. NaN (missing) is allowed."""
+    bad = (weight < 0) | np.isinf(weight)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(f"{place(row)}: weight {weight[row]}; weights must be finite and not negative.")
+
+
+def table_of(
+    where: str,
+    names: Sequence[Any] | None,
+    count: int,
+    batches: Callable[[Any, Any], Iterator[Batch]],
+    y: Any,
+    reading: Reading,
+    *,
+    guess: bool = True,
+    label_name: str | None = None,
+    size: int = 0,
+    labels: Any = None,
+) -> TableSource:
+    """Return a source of rows whose labels and weights are columns of them, or are given beside them.
+
+    ``batches(y, weight)`` yields the rows, with those labels and weights that are beside them, in memory or of Dask.
+    With ``y`` no column is taken for the labels; ``labels`` is its name if ``y`` has lost it.
+    """
+    label = reading.label
+    weight = reading.weight
+    beside = not isinstance(weight, str | int | None)
+    y = None if label is False else y
+    at_weight = None if beside else weight
+    columns = choose_columns(
+        where, names, count, label if y is None else False, at_weight, guess=guess,
+        text=reading.text_column if guess else None,
+    )  # fmt: skip
+    name = label_name or (None if y is None else _beside_name(y))
+    plain = label_values(y) if y is not None and not hasattr(y, "dask") else y
+    weights = weight if hasattr(weight, "dask") else weight_values(weight) if beside else None
+    called = getattr(y, "name", None) if labels is None else labels
+    held = [] if called is None else list(names or ())
+    namesake = held.index(called) if called in held else None
+    return TableSource(
+        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
+    )
+
+
+def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:
+    """Return labels, and the options with their weights, computed if they are Dask's."""
+    y, weight = computed(y, reading.weight, traverse=False)
+    return y, replace(reading, weight=weight)
+
+
+def held_source(X: Any, y: Any, reading: Reading) -> TableSource:
+    """Return the rows of a pandas frame or of an array in memory, dense, masked or sparse, as a source."""
+    y, reading = in_memory(y, reading)
+    frame = isinstance(X, pd.DataFrame)
+    where = "the DataFrame" if frame else "X"
+    if not frame:
+        require_matrix(where, X.shape)
+    size = 8 * X.shape[0] * X.shape[1] if frame else math.prod(X.shape) * X.dtype.itemsize
+
+    def batches(labels: Any, weights: Any) -> Iterator[Batch]:
+        if X.shape[0]:
+            table: Table = PandasTable(X) if frame else ArrayTable(X)
+            yield Batch(table, where, size, y=labels, weight=weights)
+
+    names = list(X.columns) if frame else None
+    return table_of(where, names, X.shape[1], batches, y, reading, guess=frame, size=size)
+
+
+def _beside_name(y: Any) -> str:
+    """Return the name, for messages, of labels that are given beside the rows."""
+    name = getattr(y, "name", None)
+    return f"'{name}'" if isinstance(name, str) and name and not hasattr(y, "dask") else "y"

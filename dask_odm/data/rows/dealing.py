@@ -1,0 +1,178 @@
+"""The shuffle that puts rows in the order of their partitions on disk, in bounded memory.
+
+It takes the assignment of rows to partitions as a function. First, `count_groups` (or `count_kept` if there is only one
+group) counts the rows of every chunk. Then tasks deal the rows of a run of chunks into a file of its own
+(`DealtFile`), in segments, one for each chunk and piece that is to be. At last, tasks join the segments of a piece
+(`join`): each opens one file of every run, however many chunks there are. All of them are idempotent, no two write the
+same file, and files appear whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+from scipy.sparse import vstack
+
+from dask_odm.data.rows.stored import COLUMNS, StoredPartitions
+from dask_odm.data.rows.targets import Targets
+from dask_odm.data.storage.files import appearing, load_array, make_folders, open_whole, save_array
+from dask_odm.data.storage.staging import remove_folder
+from dask_odm.data.store.store import Store, StoreBlock
+from dask_odm.errors import StoreError
+from dask_odm.typing import Array
+
+_DEALT = "dealt"  # folder of the files of runs
+_NAMES = ("place", *COLUMNS)  # columns of a segment
+
+
+def count_groups(
+    store: Store, targets: Targets, group_of: Callable[[StoreBlock], Array], n_groups: int, folder: str, chunk: int
+) -> Array:
+    """Count the rows of a chunk per group, (n_groups,), and save each row's group (−1 if dropped) in ``folder``."""
+    block = store.read(chunk)
+    keep, _, _ = targets(block)
+    groups = np.where(keep, group_of(block), -1).astype(np.int32)
+    save_array(_groups_path(folder, chunk), groups)
+    return np.bincount(groups[groups >= 0], minlength=n_groups)
+
+
+def count_kept(store: Store, targets: Targets, chunk: int) -> Array:
+    """Count the rows of a chunk that are kept, (1,), as for a single group. Features are not read."""
+    return np.array([np.count_nonzero(targets(store.read_columns(chunk))[0])])
+
+
+def _groups_path(folder: str, chunk: int) -> str:
+    return os.path.join(folder, f"groups-{chunk}.npy")
+
+
+class DealtFile:
+    """File of the rows of a run of chunks, in segments.
+
+    It begins with two tables, int64 (pieces + 1, chunks): where segments start, and how many rows were dealt before
+    each. A segment ends where that of the next piece starts.
+    """
+
+    def __init__(self, file: IO[bytes], chunks: range, pieces: int) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._starts = np.empty((pieces + 1, len(chunks), 2), np.int64)
+        file.seek(self._starts.nbytes)
+
+    @classmethod
+    @contextmanager
+    def new(cls, partitions: StoredPartitions, folder: str, chunks: range) -> Iterator[DealtFile]:
+        """Yield the file of a run in which `deal` writes its chunks. It appears when all are written."""
+        with appearing(make_folders(folder, _dealt(chunks))) as file:
+            dealt = cls(file, chunks, len(partitions.counts) * partitions.chunks_each)
+            yield dealt
+            file.seek(0)
+            file.write(dealt._starts.tobytes())
+
+    def append(self, chunk: int, rows: Array, segments: Iterable[bytes]) -> None:
+        """Write the segments of a chunk, one for every piece, of which some are empty.
+
+        ``rows`` are the numbers of the first row of each, and of all.
+        """
+        starts = self._starts[:, self._chunks.index(chunk)]
+        starts[:, 1] = rows
+        starts[0, 0] = self._file.tell()
+        for i, segment in enumerate(segments, 1):
+            self._file.write(segment)
+            starts[i, 0] = starts[i - 1, 0] + len(segment)
+
+
+def deal(
+    dealt: DealtFile,
+    store: Store,
+    targets: Targets,
+    partitions: StoredPartitions,
+    folder: str,
+    assign: Callable[[Array, Array], tuple[Array, Array]],
+    chunk: int,
+    before: Array,
+) -> Array:
+    """Append the rows of a chunk to a file in segments, one for each piece, and return the entries of each.
+
+    ``assign(groups, before)`` returns partition and place of each row, given the rows' groups and how many rows of each
+    group earlier chunks have; those of this chunk are added. With a single group, `count_groups` need not have run.
+    """
+    block = store.read(chunk)
+    keep, y, weight = targets(block)
+    groups = load_array(_groups_path(folder, chunk)) if len(before) > 1 else np.where(keep, 0, -1).astype(np.int32)
+    kept = np.flatnonzero(groups >= 0)
+    partition, place = assign(groups[kept], before)
+    before += np.bincount(groups[kept], minlength=len(before))
+    target = partition.astype(np.int64) * partitions.chunks_each + place // partitions.chunk_rows
+    order = np.argsort(target, kind="stable")
+    rows = kept[order]
+    starts = np.searchsorted(target[order], np.arange(len(partitions.counts) * partitions.chunks_each + 1))
+    found = {
+        "place": place[order] % partitions.chunk_rows,
+        "weight": weight[rows],
+        "row": block.first + rows,
+        "y": y[rows],
+    }
+    columns = [found[name].astype(partitions.type_of(name), copy=False) for name in _NAMES]
+    X = block.X[rows].astype(partitions.dtype, copy=False) if partitions.is_sparse else None
+
+    def segments() -> Iterator[bytes]:
+        for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            if a == b:
+                yield b""
+                continue
+            own = block.X[rows[a:b]].astype(partitions.dtype, copy=False) if X is None else X[a:b]
+            yield partitions.packed(own, [column[a:b] for column in columns])
+
+    dealt.append(chunk, starts, segments())
+    return np.zeros(1, np.int64) if X is None else np.diff(X.indptr[starts]).astype(np.int64)
+
+
+def join(partitions: StoredPartitions, folder: str, runs: Sequence[range], i: int, count: int) -> None:
+    """Write piece ``i``, of ``count`` rows, from its segments in all ``runs``. Raises StoreError if rows were lost."""
+    parts = [part for chunks in runs for part in _segments(partitions, folder, chunks, i)]
+    if sum(len(columns["y"]) for _, columns in parts) != count:
+        raise StoreError(
+            f"scratch folder '{partitions.path}': rows of piece {i} were lost while workers wrote them. Choose a "
+            "folder (Dask's temporary-directory) on a file system that shows every worker what the others write, "
+            "without a cache between."
+        )
+    order = np.argsort(np.concatenate([columns["place"] for _, columns in parts]), kind="stable")
+    held = [X for X, _ in parts]
+    X = (vstack(held, format="csr") if partitions.is_sparse else np.concatenate(held))[order]
+    columns = [np.concatenate([each[name] for _, each in parts])[order] for name in COLUMNS]
+    with appearing(make_folders(partitions.path, partitions.piece_key(i))) as file:
+        file.write(partitions.packed(X, columns))
+
+
+def _segments(
+    partitions: StoredPartitions, folder: str, chunks: range, i: int
+) -> Iterator[tuple[Any, dict[str, Array]]]:
+    """Yield the segments of piece ``i`` in the order of those chunks of a run that have any of its rows."""
+    n = len(chunks)
+    with open_whole(os.path.join(folder, _dealt(chunks))) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(16 * n * i)
+        bounds = np.frombuffer(file.read(32 * n).ljust(32 * n, b"\xff"), np.int64).reshape(2, n, 2)
+        for chunk, (start, first), (stop, last) in zip(chunks, *bounds.tolist(), strict=True):
+            what = f"segment {i} of chunk {chunk}"
+            if not (0 <= start <= stop <= size and 0 <= last - first <= stop - start):
+                raise partitions.damage(what)
+            if start < stop:
+                file.seek(start)
+                data = np.empty(stop - start, np.uint8)
+                file.readinto(data.data)
+                yield partitions.unpacked(data, last - first, _NAMES, what)
+
+
+def forget_dealt(folder: str) -> None:
+    """Remove the files that `deal` wrote, and what killed workers left beside them."""
+    remove_folder(os.path.join(folder, _DEALT))
+
+
+def _dealt(chunks: range) -> str:
+    """Return the key of the file of a run."""
+    return f"{_DEALT}/{chunks.start}"

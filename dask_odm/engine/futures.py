@@ -1,0 +1,222 @@
+"""Tasks on a client's workers, or on threads of this process: started, waited for, and cancelled if anything fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import dask
+from dask._task_spec import Task, TaskRef
+from dask.base import annotate, compute, normalize_token, persist
+from dask.callbacks import Callback as Callbacks
+from dask.delayed import Delayed
+
+from dask_odm.engine.client import watch_of
+from dask_odm.engine.tasks import TOLD, aligned, worker_task
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FEW_TASKS = 128  # of equal work, so that progress is seen; a scheduler takes 1 to 2 ms for each (benchmarks/scale.py)
+# results that the client asks for, or a worker joins, at a time; one by one, each takes a message there and back
+JOINED = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """Tasks of some workers, or of threads of this process."""
+
+    client: Client | None  # None runs tasks on threads of this process
+    workers: int
+    threads: int  # of each worker
+    # what tasks were said to need bytes for, and how many
+    told: list[tuple[str, int]] = field(default_factory=list, kw_only=True)
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks that run at the same time."""
+        return self.workers * self.threads
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that equal work is cut into: one for each of many threads, and up to four for each of few."""
+        return self.slots * max(1, min(4, FEW_TASKS // self.slots))
+
+    def persist(self, tasks: Sequence[Delayed], on_done: Callable[[], object] = lambda: None) -> list[Delayed]:
+        """Start ``tasks`` and return them as inputs for others; results stay on the workers that made them.
+
+        Without a client, the tasks are done on return, and ``on_done`` was called after each.
+        """
+        if self.client is None:
+            keys = {task.key for task in tasks}
+            with Callbacks(posttask=lambda key, *_: on_done() if key in keys else None):
+                return list(persist(*tasks, scheduler="threads", num_workers=self.threads))
+        with self._sending([task.key for task in tasks]), self._sent():
+            return list(self.client.persist(list(tasks)))
+
+    @contextmanager
+    def cancelled_on_error(self, tasks: Sequence[Any]) -> Iterator[None]:
+        """Cancel the started ``tasks`` if an error or Ctrl-C ends the block, whoever still holds futures of them."""
+        try:
+            yield
+        except BaseException:
+            self._cancel(tasks)
+            raise
+
+    @contextmanager
+    def _sending(self, keys: Sequence[str]) -> Iterator[None]:
+        """Raise errors of the cluster as ClusterError, and cancel the tasks of these ``keys`` if anything is raised.
+
+        An interrupt within Dask leaves tasks that were sent, with futures that only the traceback holds. A notebook
+        keeps that.
+        """
+        assert self.client is not None
+        with watch_of(self.client).errors():
+            try:
+                yield
+            except BaseException:
+                from distributed import Future
+
+                self._cancel([Future(key, self.client) for key in keys])
+                raise
+
+    @contextmanager
+    def _sent(self) -> Iterator[None]:
+        """Send tasks with what was told of their memory; Dask does not warn of large graphs meanwhile."""
+        told = {}
+        if self.told:
+            told[TOLD] = (*self.told[-1], max(nbytes for _, nbytes in self.told), os.getpid())
+        # weights of millions of features are no mistake
+        with annotate(**told), dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            yield
+
+    def _cancel(self, tasks: Sequence[Any]) -> None:
+        if self.client is not None:
+            with suppress(Exception):  # the client may have lost its scheduler
+                watch_of(self.client).wait(self.client.cancel, tasks, checked=False)
+
+    def results(self, tasks: Sequence[Delayed]) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of every task as they finish; without a client, once all have finished.
+
+        Raises ClusterError if workers died too often under a task, if no worker or scheduler is left, or if it is
+        silent.
+        """
+        if self.client is None:
+            yield from enumerate(compute(*tasks, scheduler="threads", num_workers=self.threads))
+            return
+        with self._sending([task.key for task in tasks]), self._sent():
+            futures = self.client.compute(list(tasks))
+        yield from self.done(futures)
+
+    def started(self, graph: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+        """Start the tasks of a Dask graph on a client's workers, and return the futures of ``keys``."""
+        assert self.client is not None
+        with self._sending(keys), self._sent():
+            return list(self.client.get(NamedGraph(graph), list(keys), sync=False))
+
+    def done(self, futures: Sequence[Any], *, valued: bool = True) -> Iterator[tuple[int, Any]]:
+        """Yield number and result of the futures of a client as they finish; raises ClusterError as `results`.
+
+        If they are not ``valued``, their results are None, and workers are not asked.
+        """
+        assert self.client is not None
+        # after a success, tasks are released and not cancelled, since persisted ones are inputs of later tasks
+        with self._sending([future.key for future in futures]):
+            number = {future: i for i, future in enumerate(futures)}
+            watch = watch_of(self.client)
+            for some in watch.completed(futures, JOINED):
+                sound = [future for future in some if future.status == "finished"]
+                failed = [future for future in some if future.status != "finished"]
+                for part in filter(None, (sound, failed)):  # one that failed takes no result of others with it
+                    asked = valued or part is failed
+                    results = watch.wait(self.client.gather, part) if asked else [None] * len(part)
+                    release(part)  # workers need not hold them any longer, nor be asked again if they die
+                    for future in part:
+                        yield number[future], aligned(results.pop(0))
+
+    def places(self) -> list[str]:
+        """Return the addresses of the present workers, in a fixed order."""
+        assert self.client is not None
+        watch = watch_of(self.client)
+        with watch.errors():
+            return sorted(watch.identity()["workers"])
+
+    def submit(self, key: str, place: str | None, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Submit ``function(*arguments)``, preferably to the worker at ``place``, and return the future.
+
+        Futures among the arguments are awaited. Wait for the result by `gather`, which knows what to do when that
+        worker is gone.
+        """
+        assert self.client is not None
+        with self._sending([key]), self._sent():
+            workers = None if place is None else [place]
+            return self.client.submit(function, *arguments, key=key, workers=workers, allow_other_workers=bool(place))
+
+    def gather(self, futures: Sequence[Any], keys: Sequence[str]) -> list[Any]:
+        """Return the results of ``futures`` in order; raises ClusterError as `results`.
+
+        ``keys`` are those of all tasks with a preferred worker that the results may depend on, and of the futures
+        themselves.
+        """
+        from distributed.scheduler import NoValidWorkerError
+
+        assert self.client is not None
+        watch = watch_of(self.client, keys)
+        with watch.errors(), self.cancelled_on_error(futures):
+            try:
+                results = watch.results(futures)
+            except NoValidWorkerError:  # the preferred worker is gone, though any other would do
+                watch.rerun("no-worker", "erred", others=True)
+                results = watch.results(futures)
+        return list(map(aligned, results))
+
+    def tell_workers(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run ``function(*arguments)`` on every present worker, outside of its tasks; failures are ignored."""
+        assert self.client is not None
+        with suppress(Exception):  # the cluster may be lost
+            watch_of(self.client).wait(self.client.run, function, *arguments, on_error="return")
+
+
+def release(futures: Iterable[Any]) -> None:
+    for future in futures:
+        future.release()
+
+
+class NamedGraph(dict[str, Any]):
+    """A Dask graph that is named after its first key, which no other graph has; it is sent as a plain dict.
+
+    Dask names a graph by a digest of all that is in it, for which the client takes longer than for all else.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+@normalize_token.register(NamedGraph)
+def _name_of_graph(graph: NamedGraph) -> str:
+    return next(iter(graph))
+
+
+def spread_task(key: Any, function: Callable[..., Any], shared: Any, *arguments: Any) -> Any:
+    """Return the task ``key`` that calls ``function`` with the result of task ``shared``, and ``arguments``.
+
+    Dask gives it to any worker that is idle. Else it would draw all such tasks to the one that has ``shared`` first.
+    """
+    return Task(key, function, TaskRef(shared), *arguments, _data_producer=True)
+
+
+def pickled(value: Any) -> bytes:
+    """Return ``value`` as Dask sends it to workers, of which `pickle.loads` makes it again."""
+    from distributed.protocol.pickle import dumps
+
+    found: bytes = dumps(value)
+    return found
+
+
+@worker_task
+def together(*shared: Any) -> tuple[Any, ...]:
+    """Hold what the tasks of a call share; this is a task, so that it is made again if its worker is lost."""
+    return shared
