@@ -237,3 +237,10 @@ def test_other_targets_and_another_loss_need_no_other_pass(store, weighted, exac
     ridge = Ridge(0.5, fit_intercept=False).fit(whole.X.astype(float), y, whole.weight if weighted else None)
     assert solution.converged
     np.testing.assert_allclose(solution.x, ridge.coef_, atol=1e-5)
+
+
+def test_large_questions_are_sent_once_and_change_no_bit(store, client, monkeypatch):
+    expected = bits(ODMClassifier("linear", **SETTINGS).fit(store.path))
+    monkeypatch.setattr(passes, "COPIED_BYTES", 0)
+    monkeypatch.setattr(passes, "SENT_BYTES", 0)
+    assert bits(ODMClassifier("linear", **SETTINGS).fit(store.path)) == expected

@@ -17,7 +17,6 @@ from dask_odm.data.store import open_chunks
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.diagnostics.evaluation import evaluate
-from dask_odm.engine import passes
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.passes import StorePasses, chunk_groups, groups_of, sum_groups
 from dask_odm.errors import InputError, MemoryLimitError
@@ -272,15 +271,6 @@ def test_groups_of_sparse_chunks_have_many_entries_or_are_few(stores):
     assert len(groups_of(sparse)) == 8  # of 7,200 entries, for 2,100 features
     assert groups_of(dense) == chunk_groups(dense.n_chunks)
     assert [i for group in groups_of(sparse) for i in group] == list(range(sparse.n_chunks))
-
-
-def test_large_questions_are_sent_once_and_change_no_bit(stores, client, monkeypatch):
-    sparse, _ = stores(2100)
-    settings = SETTINGS | {"lam": 1, "tol": 1e-3}
-    expected = ODMClassifier(**settings).fit(sparse)
-    monkeypatch.setattr(passes, "COPIED_BYTES", 0)
-    monkeypatch.setattr(passes, "SENT_BYTES", 0)
-    assert bits(ODMClassifier(**settings).fit(sparse)) == bits(expected)
 
 
 def test_a_selection_of_named_sparse_rows_is_learned(tmp_path):

@@ -22,6 +22,7 @@ ALL = [
     Polynomial(gamma=0.3, coef0=1.0, degree=3),
     Polynomial(bias=1.0, gamma=0.5, coef0=0.0, degree=2),
     Polynomial(gamma=2.0, coef0=0.25, degree=1),
+    Polynomial(1.0, gamma=0.1, coef0=0.5, degree=7),
 ]
 EVERY_KERNEL = pytest.mark.parametrize("kernel", ALL, ids=str)
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
@@ -47,11 +48,19 @@ def test_tile_is_the_formula(kernel, dtype, n, m, d):
 
 
 @EVERY_KERNEL
-def test_a_tile_in_a_buffer_has_the_same_bits(kernel):
+def test_a_tile_in_a_buffer_has_the_same_bits_and_so_have_some_of_its_rows(kernel):
     X, Z = rows(40, 5, 3), rows(30, 5, 4)
-    out = np.full((40, 30), np.nan)
-    assert kernel.tile_packed(kernel.pack_left(X), kernel.pack_right(Z), out) is out
+    left, right, out = kernel.pack_left(X), kernel.pack_right(Z), np.full((40, 30), np.nan)
+    assert kernel.tile_packed(left, right, out) is out
     np.testing.assert_array_equal(out, kernel.tile(X, Z))
+    for chosen in (slice(7, 19), np.array([3, 3, 39, 0])):
+        assert_close(kernel.tile_packed(left[chosen], right), out[chosen], 1e-14)
+
+
+def test_bias_is_a_constant_feature():
+    X = rows(10, 5, 4)
+    wider = np.column_stack([X, np.ones(10)])
+    np.testing.assert_allclose(Linear(1.0).tile(X, X), Linear().tile(wider, wider), rtol=1e-14, atol=1e-14)
 
 
 @EVERY_KERNEL
@@ -85,15 +94,6 @@ def test_packing_in_another_dtype_holds_only_a_block_beside_the_result():
     finally:
         tracemalloc.stop()
     assert peak < 1.3 * packed.nbytes
-
-
-@EVERY_KERNEL
-def test_some_of_the_rows_of_a_left_side(kernel):
-    X, Z = rows(40, 5, 3), rows(30, 5, 4)
-    left, right = kernel.pack_left(X), kernel.pack_right(Z)
-    whole = kernel.tile_packed(left, right)
-    for chosen in (slice(7, 19), np.array([3, 3, 39, 0])):
-        assert_close(kernel.tile_packed(left[chosen], right), whole[chosen], 1e-14)
 
 
 @EVERY_KERNEL

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial, blocks
+from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import (
-    TILE_GROUPS,
     TILE_ROWS,
     Gram,
     Tiling,
@@ -68,19 +67,6 @@ def test_memory_and_threads_change_no_bit(kernel: Kernel, n, dtype):
                 assert Gram(kernel, X, budget, threads).matvec(v).tobytes() == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_more_blocks_than_groups(monkeypatch, dtype):
-    """Every group of tiles has more than one row of them, and the last block is mostly padding."""
-    monkeypatch.setattr(blocks, "TILE_ROWS", 24)
-    X, kernel = rows(24 * (2 * TILE_GROUPS + 3) + 7, dtype=dtype), RBF(1.0, 0.3)
-    v = vector(len(X))
-    kept, recomputed = (Gram(kernel, ArrayRows(X), budget, 2) for budget in (PLENTY, 0))
-    assert kept.tiling.count > 2 * TILE_GROUPS
-    K = matrix(kernel, X)
-    assert_close(kept.matvec(v), K @ v, dtype, np.abs(K) @ np.abs(v))
-    assert recomputed.matvec(v).tobytes() == kept.matvec(v).tobytes()
-
-
 def test_an_error_while_reading_is_passed_on_and_does_no_harm():
     class Failing(ArrayRows):
         fail = True
@@ -96,16 +82,6 @@ def test_an_error_while_reading_is_passed_on_and_does_no_harm():
         gram.matvec(np.ones(1300))
     Failing.fail = False
     np.testing.assert_array_equal(gram.matvec(np.ones(1300)), Gram(RBF(), X, 0).matvec(np.ones(1300)))
-
-
-def test_tiles_are_used_exactly_up_to_the_budget():
-    X = ArrayRows(rows(700))
-    needed = Tiling(700, 4, 8).kept_bytes()
-    assert Gram(RBF(), X, needed).keeps
-    assert not Gram(RBF(), X, needed - 1).keeps
-    kept = Gram(RBF(), X, needed)
-    assert kept._tiles is not None
-    assert kept._tiles.nbytes == needed
 
 
 @pytest.mark.parametrize("n", [1, 100, 512, 513, 5000, 100_003])

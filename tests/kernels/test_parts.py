@@ -44,8 +44,9 @@ def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_a_part_keeps_only_its_tiles():
-    n, of = 24 * 40, 8
+@pytest.mark.parametrize("of", [1, 8])
+def test_a_part_keeps_only_its_tiles(of):
+    n = 24 * 40
     X = ArrayRows(np.random.default_rng(0).normal(size=(n, 3)))
     bytes_of = [Tiling(n, 3, 8).kept_bytes((i, of)) for i in range(of)]
     assert sum(bytes_of) == Tiling(n, 3, 8).kept_bytes()

@@ -7,7 +7,7 @@ import pytest
 
 from dask_odm.engine.partitioners import StratifiedPartitioner
 from dask_odm.errors import InputError
-from dask_odm.kernels import RBF, blocks
+from dask_odm.kernels import RBF
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Gram
 from dask_odm.kernels.landmarks import greedy_landmarks
@@ -88,18 +88,6 @@ def test_gram_is_that_of_the_kernel_itself(kind, dtype, n):
     assert np.abs(answers[0] - K @ v).max() <= TOLERANCE[dtype] * scale
     for other in answers[1:]:
         np.testing.assert_array_equal(other, answers[0])
-
-
-@EVERY_KIND
-def test_many_blocks_with_a_last_one_that_is_mostly_padding(kind, monkeypatch):
-    monkeypatch.setattr(blocks, "TILE_ROWS", 64)
-    X = rows(64 * 19 + 7)
-    kernel, numbers = given(kind, X)
-    v = np.random.default_rng(1).normal(size=len(X))
-    kept, recomputed = (Gram(kernel, ArrayRows(numbers), budget, 2) for budget in (PLENTY, 0))
-    assert kept.tiling.size * kept.tiling.count > len(X)
-    np.testing.assert_allclose(kept.matvec(v), (plain(X, X) + BIAS) @ v, rtol=0, atol=1e-10)
-    np.testing.assert_array_equal(recomputed.matvec(v), kept.matvec(v))
 
 
 @EVERY_KIND

@@ -96,9 +96,15 @@ def test_threads_and_support_blocks_change_nothing_or_rounding(monkeypatch, dtyp
     np.testing.assert_allclose(p.values(X), first, rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)
 
 
-@pytest.mark.parametrize("kernel", KERNELS[:2], ids=lambda k: k.name)
-def test_label_values_have_every_sign_and_come_from_float32_where_they_can(monkeypatch, kernel):
+@pytest.fixture
+def narrow(monkeypatch):
+    """Any rows are enough for float32."""
     monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("kernel", KERNELS[:2], ids=lambda k: k.name)
+def test_label_values_have_every_sign_and_come_from_float32_where_they_can(kernel):
     X = np.vstack([rows(4000), [[1e30, 0.0, 0.0], [1e200, 0.0, 0.0]]])
     p = make(kernel)
     centre = np.median(p.values(X))
@@ -113,42 +119,35 @@ def test_label_values_have_every_sign_and_come_from_float32_where_they_can(monke
     np.testing.assert_allclose(found, values, rtol=0, atol=1e-5)
 
 
-def test_large_coefficients_are_multiplied_in_float64_for_labels_too(monkeypatch):
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
-    p = make()
-    p = replace(p, coefficients=1e6 * p.coefficients)
-    np.testing.assert_array_equal(p.label_values(rows(500)), p.values(rows(500)))
+@pytest.mark.usefixtures("narrow")
+def test_labels_that_float32_cannot_tell_have_the_values_of_float64():
+    """Coefficients are large, or errors unknown, which warns of no coefficient that is zero."""
+    polynomial = make(Polynomial())
+    polynomial.coefficients[0, :5] = 0.0
+    for p in (replace(make(), coefficients=1e6 * make().coefficients), polynomial):
+        np.testing.assert_array_equal(p.label_values(rows(500)), p.values(rows(500)))
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("kernel", [RBF, Laplacian])
 @pytest.mark.parametrize("size", [1e-30, 1e-19, 1e19, 1e20, 1e39])
-def test_labels_of_features_whose_squares_leave_float32_are_the_signs_of_float64(monkeypatch, kernel, size):
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
+def test_labels_of_features_whose_squares_leave_float32_are_the_signs_of_float64(kernel, size):
     p = make(kernel(gamma=0.5 / (size**2 if kernel is RBF else size)))
     p = replace(p, scaling=replace(SCALING, shift=size * SCALING.shift), support=size * p.support)
-    X = size * rows(500)
-    np.testing.assert_array_equal(p.label_values(X) > 0, p.values(X) > 0)
+    np.testing.assert_array_equal(p.label_values(size * rows(500)) > 0, p.values(size * rows(500)) > 0)
 
 
-def test_labels_of_tiny_coefficients_are_the_signs_of_float64(monkeypatch):
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
-    p = make()
-    for size in (1e-36, 1e-50, 1e-300):  # the last two vanish in float32
-        q = replace(p, coefficients=size * p.coefficients, intercept=size * p.intercept)
-        np.testing.assert_array_equal(q.label_values(rows(500)) > 0, q.values(rows(500)) > 0)
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("size", [1e-36, 1e-50, 1e-300])  # the last two vanish in float32
+def test_labels_of_tiny_coefficients_are_the_signs_of_float64(size):
+    p = replace(make(), coefficients=size * make().coefficients, intercept=size * make().intercept)
+    np.testing.assert_array_equal(p.label_values(rows(500)) > 0, p.values(rows(500)) > 0)
 
 
-def test_labels_of_unknown_errors_warn_of_no_zero_coefficient(monkeypatch):
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
-    p = make(Polynomial())
-    p.coefficients[0, :5] = 0.0
-    np.testing.assert_array_equal(p.label_values(rows(500)), p.values(rows(500)))
-
-
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("d", [WIDE - 1, WIDE, 200])
-def test_labels_of_rows_on_the_boundary_are_the_signs_of_all_rows_together(monkeypatch, d):
+def test_labels_of_rows_on_the_boundary_are_the_signs_of_all_rows_together(d):
     """BLAS multiplies some of the rows with other last digits than all of them."""
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
     rng = np.random.default_rng(0)
     scaling = Scaling(np.zeros(d), np.ones(d))
     p = KernelModel(RBF(gamma=0.5 / d), scaling, rng.normal(size=(50, d)), rng.normal(size=(1, 50)), np.zeros(1))
@@ -159,11 +158,11 @@ def test_labels_of_rows_on_the_boundary_are_the_signs_of_all_rows_together(monke
         np.testing.assert_array_equal(q.label_values(X) > 0, q.values(X) > 0)
 
 
+@pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("values", [KernelModel.values, KernelModel.label_values])
 @pytest.mark.parametrize("far", [1.0, 100.0])  # float32 decides every row, and none
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
 def test_prediction_by_few_support_rows_copies_a_part_of_the_rows_at_a_time(monkeypatch, values, far, form):
-    monkeypatch.setattr(kernel_model, "NARROW_ENTRIES", 0)
     monkeypatch.setattr(kernel_model, "COPIED_BYTES", 1 << 20)
     n, d = 40_000, 100
     rng = np.random.default_rng(0)

@@ -18,7 +18,6 @@ from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import (
     MAX_CHUNK_BYTES,
     STORE_CHUNK_BYTES,
-    ArrayLayout,
     decode_strings,
     encode_strings,
     rows_of_chunk,
@@ -312,8 +311,3 @@ def test_a_wrong_end(tmp_path, options, message):
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_come_back(values):
     assert decode_strings(encode_strings(values)) == tuple(values)
-
-
-def test_array_files_are_named_by_number_alone():
-    array = ArrayLayout("X", (10, 3), (4, 3), "float32", ("sample", "feature"))
-    assert [array.chunk_key(i) for i in range(array.n_chunks)] == ["X/c/0/0", "X/c/1/0", "X/c/2/0"]
