@@ -362,36 +362,16 @@ def test_a_true_process(made, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
-@pytest.mark.parametrize(
-    ("workers", "number"),
-    [
-        (("--workers", "1"), signal.SIGINT),
-        ((), signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize(("workers", "number"), [(("--workers", "1"), signal.SIGINT), ((), signal.SIGTERM)])
 def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, workers, number):
     rng = np.random.default_rng(0)
     with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
         writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
         store = writer.finish()
-    endless = (
-        "--solver",
-        "sodm",
-        "--n-partitions",
-        "2",
-        "--tol",
-        "1e-300",
-        "--max-iter",
-        "1000000000",
-        "--lam",
-        "1e8",  # with which a quick machine, too, is at work for long
-        "--scale",
-        "none",
-        "--scratch",
-        str(tmp_path),
-    )
+    # with such a lam a quick machine, too, is at work for long
+    endless = "--solver sodm --n-partitions 2 --tol 1e-300 --max-iter 1000000000 --lam 1e8 --scale none --scratch"
     process = subprocess.Popen(
-        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless, *workers),
+        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless.split(), str(tmp_path), *workers),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60

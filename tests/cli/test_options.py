@@ -26,10 +26,7 @@ from dask_odm.estimators.registry import ESTIMATORS, register
 from small_stores import store_of
 
 # Parameters without an option, of any estimator, and why.
-WITHOUT_OPTION = {
-    "callbacks": "functions are no text",
-    "warm_start": "a command starts from a model, --start",
-}
+WITHOUT_OPTION = {"callbacks": "functions are no text", "warm_start": "a command starts from a model, --start"}
 
 
 class ToyEstimator(BaseEstimator):
@@ -173,12 +170,7 @@ def test_an_unknown_estimator_lists_those_known(toy, arguments):
 
 
 @pytest.mark.parametrize(
-    ("texts", "weights"),
-    [
-        (["balanced"], "balanced"),
-        (["-1=0.5", "1=3"], {-1: 0.5, 1: 3.0}),
-        (["1.0=2"], {1: 2.0}),
-    ],
+    ("texts", "weights"), [(["balanced"], "balanced"), (["-1=0.5", "1=3"], {-1: 0.5, 1: 3.0}), (["1.0=2"], {1: 2.0})]
 )
 def test_class_weight_is_that_of_python(store, tmp_path, texts, weights):
     options = [each for text in texts for each in ("--class-weight", text)]

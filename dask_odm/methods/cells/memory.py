@@ -1,4 +1,4 @@
-"""What cells need: bytes of bins of rows while their trees grow, and while their cells are solved."""
+"""Memory of cells: bytes of bins of rows while their trees grow, and while their cells are solved."""
 
 from __future__ import annotations
 

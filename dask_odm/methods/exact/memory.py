@@ -1,4 +1,4 @@
-"""What the exact solver needs: bytes by the shape of a problem, beside its rows.
+"""Memory of the exact solver: bytes by the shape of a problem, beside its rows.
 
 A solve with few rows holds their Gram matrix. One with more computes products, and makes preconditioners of landmarks
 and of blocks of rows. Its steps follow each other, so the largest counts.

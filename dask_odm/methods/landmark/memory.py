@@ -1,4 +1,4 @@
-"""What learning over landmarks needs: bytes by rows, features and landmarks, of this process and of tasks of passes."""
+"""Memory of learning over landmarks: bytes by rows, features and landmarks, of this process and of tasks of passes."""
 
 from __future__ import annotations
 
