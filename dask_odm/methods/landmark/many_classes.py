@@ -9,6 +9,7 @@ take little memory. Groups depend on the number of landmarks alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,20 +97,13 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
         if len(left):
             problem = _problem(seen, query, spare)
             inverse = np.ascontiguousarray(lapack.dtrtri(landmarks.factor, lower=1)[0])
-            means = None
-            if preconditioned:
-                samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
-                means = ClassMeans.of(samples, len(data.class_weights), landmarks, inverse, CPU_COUNT)
+            means = _class_means(problem, landmarks, inverse, fit) if preconditioned else None
+            settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
             groups = [left[start : start + most] for start in range(0, len(left), most)]
             ahead = len(history)  # descent has the first checkpoint
             for group, run in zip(groups, runs_of(fit.run, ahead + len(groups))[ahead:], strict=True):
                 part = replace(problem, query=problem.query.of_machines(group))
-                resume, save = open_steps(f"machines {pairs}", data.fingerprint, replace(fit, run=run), LockstepState)
-                classes, m = part.query.stiffness.shape
-                shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
-                held = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
-                require_state(replace(fit, run=run), resume is None or held == shapes)
-                settings = fit.solver.tol, fit.solver.max_iter, CPU_COUNT
+                resume, save = _open_lockstep(part, landmarks, data, replace(fit, run=run), pairs)
                 solver = Lockstep(part, landmarks, inverse, means, *settings, report_step, save, clock)
                 solutions, records = solver.run(np.array([found[j].x for j in group]), resume)
                 for j, solution in zip(group, solutions, strict=True):
@@ -129,6 +123,24 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     attributes = {"dual_gap_": float("nan"), "history_": history, "n_iter_": max(1, *(each.steps for each in found))}
     warning = joined_warning([short_warning(solution, fit) for solution in found])
     return Trained(model, attributes | {"support_": numbers} | left_out_rows, warning)
+
+
+def _class_means(problem: MachineProblem, landmarks: Landmarks, inverse: Array, fit: ODMFit) -> ClassMeans:
+    """Return the means of samples of all classes, which precondition the machines."""
+    samples = problem.samples(SKETCH * len(landmarks), fit.run.seed)
+    return ClassMeans.of(samples, len(problem.query.stiffness), landmarks, inverse, CPU_COUNT)
+
+
+def _open_lockstep(
+    part: MachineProblem, landmarks: Landmarks, data: TrainingData, fit: ODMFit, pairs: int
+) -> tuple[LockstepState | None, Callable[[LockstepState], None]]:
+    """Return the checked state from which the machines of ``part`` resume, or None, and what saves a state."""
+    resume, save = open_steps(f"machines {pairs}", data.fingerprint, fit, LockstepState)
+    classes, m = part.query.stiffness.shape
+    shapes = [(m, len(landmarks))] * 2 + [(m, classes)]
+    found = resume and [each.shape for each in (resume.at, resume.direction, resume.made)]
+    require_state(fit, resume is None or found == shapes)
+    return resume, save
 
 
 def _unsolved(start: Array) -> PrimalSolution[None]:
