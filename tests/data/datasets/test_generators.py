@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
 from itertools import cycle
 from statistics import NormalDist
 
@@ -18,6 +17,7 @@ import dask_odm.datasets as ds
 from dask_odm.data.datasets.made_up import Chessboard, Gaussians, Separable, Shells, Susy
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
+from traced import traced
 
 MAKERS = [
     ds.make_chessboard,
@@ -78,10 +78,7 @@ def test_without_a_seed_rows_differ():
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_store(tmp_path):
     def peak(rows: int) -> int:
-        tracemalloc.start()
-        store = Gaussians(50).write(tmp_path / f"{rows}.zarr", rows)
-        _, top = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        store, top = traced(Gaussians(50).write, tmp_path / f"{rows}.zarr", rows)
         assert store.rows == rows
         return top
 
