@@ -70,6 +70,8 @@ class CsvSource(TableSource):
         self._folders = FolderColumns(paths, known)
         columns = _find_columns(opening, [*known, *self._folders.names], self._header, reading)
         self._decimal = "," if opening.has_decimal_commas(set(columns.dropped), header=self._header) else "."
+        # a missing value was met; until then fields are not compared with its spellings, which takes memory
+        self._with_gaps = False
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
 
     def _read_all(self) -> Iterator[Batch]:
@@ -133,8 +135,13 @@ class CsvSource(TableSource):
         types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(self._count)}
         words = {i: _SPELLINGS for i in range(self._count) if i not in columns.texts}
         try:
+            if not self._with_gaps:
+                with suppress(*_UNREADABLE):
+                    return self._table(text, dtype=types, na_filter=False)
             with suppress(*_UNREADABLE):
-                return self._table(text, dtype=types, keep_default_na=False, na_values=words)
+                frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
+                self._with_gaps = True
+                return frame
             return self._read_words(text)
         except _UNREADABLE as error:
             raise self._explain(text, error) from error

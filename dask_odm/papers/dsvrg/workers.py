@@ -93,7 +93,7 @@ class RingJob:
         """
         parts = len(self.partitions.counts)
         rows = max(max(self.piece_rows(k)) for k in range(parts))
-        return self.partitions.reading_bytes + 64 * rows + 5 * BLOCK_BYTES + (16 + parts) * 8 * self.features.k
+        return self.partitions.reading_bytes + 40 * rows + 5 * BLOCK_BYTES + (16 + parts) * 8 * self.features.k
 
 
 def reader(job: RingJob, k: int) -> Callable[[int], tuple[Any, Array, Array]]:
