@@ -35,12 +35,13 @@ from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.training.run import KernelChoice
 from dask_odm.linalg.row_passes import PassBytes, tree_nodes
-from dask_odm.methods.cells.recipe import bin_bytes, cells_tasks, rows_of_bin
+from dask_odm.methods.cells.memory import CellMemory
+from dask_odm.methods.cells.recipe import cells_tasks, rows_of_bin
 from dask_odm.methods.cells.workers import CellSettings
-from dask_odm.methods.landmark.query import drawn_bytes, span_pass_bytes
-from dask_odm.methods.landmark.recipe import FIRST_STRIDE, solver_bytes
+from dask_odm.methods.landmark.memory import LandmarkMemory
+from dask_odm.methods.landmark.query import drawn_bytes
 from dask_odm.methods.landmark.sketch import SKETCH
-from dask_odm.methods.landmark.solver import start_rows
+from dask_odm.methods.landmark.solver import FIRST_STRIDE, start_rows
 from dask_odm.methods.settings import Cells, Landmark
 
 # Numbers in the rows of the larger fit here, and the most rows: so many take the processor about a second.
@@ -222,10 +223,10 @@ def _landmark(store: Store, cluster: Cluster, costs: Costs) -> _Work:
     n = store.rows
     r = min(n, Landmark().n_landmarks)
     row = store.features, store.dtype.itemsize
-    needed = span_pass_bytes(r, *row, start_rows(n, r))
-    held = solver_bytes(r, store.features, n, store.dtype.itemsize)
+    memory = LandmarkMemory(r, n, *row)
     passes = StorePasses(store, cluster)
-    work = _by_passes(passes, costs.passes, needed, SKETCH * r * drawn_bytes(*row), held, kept=True)
+    sent = SKETCH * r * drawn_bytes(*row)
+    work = _by_passes(passes, costs.passes, memory.streamed(start_rows(n, r)), sent, memory.solve(), kept=True)
     drawing = proposal_bytes(store, -(-r // FIRST_STRIDE), store.dtype.itemsize, "uniform")
     return replace(work, task_bytes=max(work.task_bytes, drawing))
 
@@ -266,7 +267,7 @@ def _cells(store: Store, cluster: Cluster, costs: Costs) -> _Work:
         2 * runs + min(bins, cluster.tasks) + tasks,
         # numbers and coefficients, how many rows each run has of a bin, and sums of what was written: all by files
         16 * support + 6 * runs * bins,
-        max(shuffle_bytes(store), bin_bytes(bin_rows, 1, data, settings)),
+        max(shuffle_bytes(store), CellMemory(data, fit, settings.machines).bin(bin_rows, 1, cell_rows)),
         support * (store.features * store.dtype.itemsize + 32),  # benchmarks/cells_store.py
         0.0,
     )

@@ -181,7 +181,7 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
         """Return the two weights of one part of the rows, whose predictions can be had at once."""
         if isinstance(resolved, StoredRows) and resolved.source.y_kind is not None:
             return self._count_store(resolved.source)
-        y, weight = resolved.targets()
+        y, weight = resolved.y, resolved.weight
         if y is None:
             raise InputError("score needs labels, but there are none; pass y.")
         predicted = self._labels(resolved, np.arange(len(self.classes_)))

@@ -92,10 +92,10 @@ class Predictor(RunParameters):
         """Return predicted values, targets and weights of all rows; all are None without targets."""
         found = []
         for part in resolved.parts():
-            y, weight = part.targets()
+            y = part.y
             if y is None:
                 return None, None, None
-            found.append((np.asarray(self._values(part)), y, weight))
+            found.append((np.asarray(self._values(part)), y, part.weight))
         if len(found) == 1:
             return found[0]
         predicted, y, weight = (None if each[0] is None else np.concatenate(each) for each in zip(*found, strict=True))

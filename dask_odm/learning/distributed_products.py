@@ -25,6 +25,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.tasks import aligned, worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import Gram, Room, Tiling
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.products import (
     ChosenRows,
     Multiply,
@@ -72,7 +73,7 @@ def require_memory(
 
     Raises MemoryLimitError if the products themselves do not fit.
     """
-    needed = more + purpose.nbytes(kernel, *shape, dtype.itemsize, here.threads)
+    needed = more + purpose.nbytes(Shape(kernel, *shape, dtype.itemsize, here.threads))
     here.require(needed, 1, f"{purpose.what} over {shape[0]} rows of {shape[1]} features", purpose.advice)
     return here.memory - needed
 
@@ -233,7 +234,7 @@ class ClusterProducts(RowProducts):
         n, d = self.source.shape
         what = f"A product with the kernel of {n} rows of {d} features"
         _, threads = cluster.share(self.parts)
-        cluster.require(task_bytes(kernel, n, d, 8, threads), self.parts, what)
+        cluster.require(task_bytes(Shape(kernel, n, d, 8, threads)), self.parts, what)
 
     def among(self, index: Array, *, double_precision: bool | None = False) -> Multiply:
         name = f"active-{self._made}.npy"
@@ -244,7 +245,7 @@ class ClusterProducts(RowProducts):
         self._made += 1
         memory, threads = self.cluster.share(self.parts)
         d = int(self.source.shape[1])
-        budget = max(0, memory - task_bytes(self.kernel, self.n, d, self.dtype.itemsize, threads))
+        budget = max(0, memory - task_bytes(Shape(self.kernel, self.n, d, self.dtype.itemsize, threads)))
         groups = Tiling(len(index), d, self.dtype.itemsize).groups
         parts = groups if double_precision else min(self.parts, groups)
         active = ActiveRows(self.kernel, self.folder, name, double_precision, parts, budget, threads)
@@ -261,6 +262,6 @@ class ClusterProducts(RowProducts):
         return np.concatenate(parts) if parts else np.empty(0)
 
 
-def task_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+def task_bytes(shape: Shape) -> int:
     """Return the peak bytes of a task without the tiles it keeps: the rows it reads, buffers and vectors."""
-    return n * d * itemsize + products_bytes(kernel, n, d, 8, threads) + 6 * 8 * n
+    return shape.rows + products_bytes(shape, 8) + 6 * 8 * shape.n

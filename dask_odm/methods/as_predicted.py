@@ -25,6 +25,7 @@ from scipy.sparse import issparse
 from dask_odm.data.rows.memory import merge_equal
 from dask_odm.data.store.statistics import Statistics
 from dask_odm.kernels.base import Kernel
+from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
@@ -97,23 +98,16 @@ def held_as_predicted(
     return _with_figures(trained, solved, replace(found, bound=claim.bound), enough, tol, figures)
 
 
-def model_bytes(kernel: Kernel, support: int, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the bytes of a model of ``support`` rows that is made, and predicts the n rows that it learned from."""
-    return support * d * itemsize + predicting_bytes(kernel, support, n, d, threads, single=itemsize == 4)
-
-
 def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) -> None:
     """Raise MemoryLimitError unless tasks can predict a store's rows by a model of all of them, as `_predicted` does.
 
-    If the model's rows are ``gathered`` from workers, these may still hold what they read. What rows in memory take is
-    in `model_bytes`.
+    If the model's rows are ``gathered`` from workers, these may still hold what they read.
     """
     if data.in_memory:
         return
     needed = 0
     if not data.is_sparse:  # sparse rows are not made dense
-        single = data.raw_dtype.itemsize == 4
-        needed = predicting_bytes(kernel, data.rows, data.rows, data.features, 1, single=single)
+        needed = predicting_bytes(Shape(kernel, data.rows, data.features, data.raw_dtype.itemsize, 1), data.rows)
     if data.cluster.client is not None:
         needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
     data.require_pass(PassBytes(8, 3 * 8, needed), f"Predicting by a model of up to {data.rows} rows")

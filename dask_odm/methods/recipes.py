@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from dask_odm.engine.limits import parse_limit
 from dask_odm.errors import InputError
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.machines import Attributes, Scheme
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.recipe import (
@@ -26,7 +27,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells
-from dask_odm.methods.exact.recipe import exact_bytes, train_exact
+from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
@@ -255,6 +256,6 @@ def _suited(fit: ODMFit, rows: int, features: int) -> tuple[str, str]:
     if fit.groups is not None and rows > AUTO.grouped_rows:
         return "landmark", f"groups of {rows} rows are left out much faster over landmarks"
     limit = None if fit.run.memory_limit is None else parse_limit(fit.run.memory_limit)
-    if limit is not None and exact_bytes(fit.kernel.alike, rows, features, 8, fit.run.here().threads) > limit:
+    if limit is not None and fit_bytes(Shape(fit.kernel.alike, rows, features, 8, fit.run.here().threads)) > limit:
         return "landmark", f"memory_limit={fit.run.memory_limit} is too small for the whole kernel matrix"
     return "exact", f"{rows} rows of {features} features are few enough for their whole kernel matrix"

@@ -25,6 +25,7 @@ from dask_odm.data.store.schemas import KERNEL
 from dask_odm.kernels import from_parameters
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.blocks import PANEL_BYTES
+from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -115,17 +116,18 @@ def most_rows(d: int) -> int:
     return max(64, PREDICTED_BYTES // (8 * d))
 
 
-def predicting_bytes(kernel: Kernel, support: int, n: int, d: int, threads: int, *, single: bool = True) -> int:
-    """Return the bytes that predicting ``n`` rows takes, besides the model's ``support`` rows themselves.
+def predicting_bytes(shape: Shape, support: int) -> int:
+    """Return the bytes that predicting rows takes, besides the model's ``support`` rows themselves.
 
-    Rows of a ``single`` precision may be predicted in float64, and are scaled first.
+    Rows in float32 may be predicted in float64, and are scaled first.
     """
-    some = min(support, 4096, max(1, PANEL_BYTES // (d * (4 if single else 8))))
-    rows = min(n, most_rows(d), 4 * PREDICTED_ROWS)
-    scaled = (12 if single else 8) * d
-    tile = 0 if kernel.makes_panels(d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
-    left = rows * (scaled + 8 * (d + 10)) + tile
-    return kernel.packed_bytes(some, d, 8) + max(some * scaled, threads * left)
+    single = shape.itemsize == 4
+    some = min(support, 4096, max(1, PANEL_BYTES // (shape.d * shape.itemsize)))
+    rows = min(shape.n, most_rows(shape.d), 4 * PREDICTED_ROWS)
+    scaled = (12 if single else 8) * shape.d
+    tile = 0 if shape.kernel.makes_panels(shape.d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
+    left = rows * (scaled + 8 * (shape.d + 10)) + tile
+    return shape.packed(some, 8) + max(some * scaled, shape.threads * left)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,19 +7,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from sklearn.metrics import balanced_accuracy_score, get_scorer, log_loss, roc_auc_score
 
+from cli.running import run, run_json
 from dask_odm import ODMClassifier, SaddleSVC, load_model
-from dask_odm.cli import main
 from small_problems import blobs
 from small_stores import store_of
-
-
-def run(*arguments: object, status: int = 0):
-    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +63,7 @@ def test_a_model_without_left_out_rows_has_sets_once_it_is_calibrated(folder, tm
 def test_further_scores(folder):
     made, X, y = folder
     names = "roc_auc,neg_log_loss,matthews_corrcoef"
-    found = json.loads(run("evaluate", made / "loo.zarr", made / "rows.zarr", "--scoring", names, "--json").stdout)[
-        "scores"
-    ]
+    found = run_json("evaluate", made / "loo.zarr", made / "rows.zarr", "--scoring", names)["scores"]
     model = load_model(made / "loo.zarr")
     assert found["roc_auc"] == pytest.approx(roc_auc_score(y == "well", model.decision_function(X)))
     assert found["neg_log_loss"] == pytest.approx(-log_loss(y, model.predict_proba(X)), rel=1e-5)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import json
-
 import dask
 import pytest
 from click.testing import CliRunner
 
+from cli.running import run, run_json
 from dask_odm.cli import main
 from dask_odm.diagnostics import planning
-
-
-def run(*arguments: object, status: int = 0):
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert result.exit_code == status, result.output
-    return result
 
 
 def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
     address = client.scheduler.address
     with dask.config.set({"scheduler-address": address}):
-        found = json.loads(run("cluster", "--min-workers", 2, "--json").stdout)["workers"]
+        found = run_json("cluster", "--min-workers", 2)["workers"]
         assert [each["threads"] for each in found] == [1, 1]
         assert (
             run("cluster", "--scheduler", address).stdout.splitlines()[0] == f"{found[0]['name']}: 1 threads, 0.93 GiB"
         )
         name = found[0]["name"]
-        assert json.loads(run("retire", "--name", name, "--json").stdout)["retired"] == [name]
+        assert run_json("retire", "--name", name)["retired"] == [name]
     result = CliRunner().invoke(main, ["retire", "--scheduler", address], env={"DASK_ODM_WORKER": "nobody"})
     assert result.stdout == "no worker is called nobody\n"
 
@@ -58,7 +51,7 @@ def test_wrong_usage(arguments, said):
 def test_a_plan_is_one_line_for_each_solver(monkeypatch):
     monkeypatch.setattr(planning, "NUMBERS", dict.fromkeys(planning.NUMBERS, (20_000, 4000)))
     asked = ("plan", "--rows", "1e9", "--features", 5, "--workers", 200, "--memory", "8GB")
-    (found,) = json.loads(run(*asked, "--solver", "newton", "--price", 0.1, "--json").stdout)["plans"]
+    (found,) = run_json(*asked, "--solver", "newton", "--price", 0.1)["plans"]
     assert found["cost"] == pytest.approx(0.1 * 200 * found["seconds"] / 3600)
     assert found["fits"]
     assert found["worker_bytes"] > 100e6

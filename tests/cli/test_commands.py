@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import dask_odm
+from cli.running import run, run_json
 from dask_odm.cli import main
 from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
@@ -34,18 +35,6 @@ COMMANDS = (
 )  # fmt: skip
 DASK_ODM = (sys.executable, "-c", "from dask_odm.cli import main; main()")
 PARTS = ("--solver", "sodm", "--n-partitions")
-
-
-def run(*arguments: object, status: int = 0) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
-
-
-def run_json(*arguments: object) -> dict:
-    result = run(*arguments, "--json")
-    assert result.stdout.count("\n") == 1
-    return json.loads(result.stdout)
 
 
 def refused(*arguments: object) -> str:
@@ -313,8 +302,8 @@ def test_groups_are_left_out_and_a_curve_is_told(tmp_path):
         X.astype(np.float32), y, groups=field
     )
     assert fields.loo_score_ == expected.loo_score_ < rows.loo_score_ - 0.2
-    assert json.loads(run("info", tmp_path / "b.zarr", "--json").stdout)["loo_score"] == fields.loo_score_
-    told = json.loads(run("curve", tmp_path / "a.zarr", store, "--json").stdout)
+    assert run_json("info", tmp_path / "b.zarr")["loo_score"] == fields.loo_score_
+    told = run_json("curve", tmp_path / "a.zarr", store)
     assert [count for count, _ in told["points"]] == [40, 80, 160, 320]
     assert told["points"][-1][1] == pytest.approx(rows.loo_score_, abs=1e-12)
     (tmp_path / "broken.npy").write_bytes(b"no")
@@ -373,36 +362,16 @@ def test_a_true_process(made, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs signals to a group of processes")
-@pytest.mark.parametrize(
-    ("workers", "number"),
-    [
-        (("--workers", "1"), signal.SIGINT),
-        ((), signal.SIGTERM),
-    ],
-)
+@pytest.mark.parametrize(("workers", "number"), [(("--workers", "1"), signal.SIGINT), ((), signal.SIGTERM)])
 def test_ctrl_c_and_sigterm_end_a_fit_with_one_line(tmp_path_factory, tmp_path, workers, number):
     rng = np.random.default_rng(0)
     with StoreWriter(tmp_path_factory.mktemp("large") / "a.zarr") as writer:
         writer.append(rng.normal(size=(6000, 5)), rng.integers(0, 2, 6000))
         store = writer.finish()
-    endless = (
-        "--solver",
-        "sodm",
-        "--n-partitions",
-        "2",
-        "--tol",
-        "1e-300",
-        "--max-iter",
-        "1000000000",
-        "--lam",
-        "1e8",  # with which a quick machine, too, is at work for long
-        "--scale",
-        "none",
-        "--scratch",
-        str(tmp_path),
-    )
+    # with such a lam a quick machine, too, is at work for long
+    endless = "--solver sodm --n-partitions 2 --tol 1e-300 --max-iter 1000000000 --lam 1e8 --scale none --scratch"
     process = subprocess.Popen(
-        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless, *workers),
+        (*DASK_ODM, "fit", store.path, str(tmp_path / "m.zarr"), *endless.split(), str(tmp_path), *workers),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
@@ -553,7 +522,7 @@ def test_terminal_escapes_are_never_printed(tmp_path, monkeypatch):
         assert shown.isprintable(), repr(shown)
         assert not re.search(r"^rows  5", result.output, re.MULTILINE), "a label or a name makes no line of its own"
     assert r"\x1b]0;pwned\x07\nrows" in done[1].stdout
-    assert json.loads(run("info", store, "--json").stdout)["classes"][0]["label"] == HOSTILE, "programs get it whole"
+    assert run_json("info", store)["classes"][0]["label"] == HOSTILE, "programs get it whole"
     assert "\x1b" not in Path("r.html").read_text(encoding="utf-8")
 
 

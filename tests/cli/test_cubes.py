@@ -11,20 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from click.testing import CliRunner, Result
 
+from cli.running import run
 from dask_odm import ODMClassifier, load_model, spatial_blocks
-from dask_odm.cli import main
 from dask_odm.data.store.store import Store
 from small_cubes import BANDS, labels_of, plain_rows, scene
 
 SETTINGS = ("--lam", 100, "--scale", "minmax", "--tol", 1e-6)
-
-
-def run(*arguments: object, status: int = 0) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
 
 
 def written(folder: Path, name: str, cube: xr.Dataset | xr.DataArray, **options) -> None:

@@ -14,22 +14,19 @@ from typing import ClassVar
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from cli.running import run, run_json
 from dask_odm.cli import main
-from dask_odm.cli.options import help_texts, label_of, options_of
+from dask_odm.cli.options import label_of, options_of
 from dask_odm.diagnostics.summaries import plain
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.registry import ESTIMATORS, register
 from small_stores import store_of
 
 # Parameters without an option, of any estimator, and why.
-WITHOUT_OPTION = {
-    "callbacks": "functions are no text",
-    "warm_start": "a command starts from a model, --start",
-}
+WITHOUT_OPTION = {"callbacks": "functions are no text", "warm_start": "a command starts from a model, --start"}
 
 
 class ToyEstimator(BaseEstimator):
@@ -115,12 +112,6 @@ def store(tmp_path_factory, make_rings) -> str:
     return store_of(tmp_path_factory.mktemp("stores") / "a.zarr", X, y.astype(int)).path
 
 
-def run(*arguments: object, status: int = 0) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments], catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
-
-
 def test_help_of_an_estimator(toy):
     text = " ".join(run("fit", "--estimator", "toy", "--help").stdout.split())
     for each in (
@@ -179,16 +170,11 @@ def test_an_unknown_estimator_lists_those_known(toy, arguments):
 
 
 @pytest.mark.parametrize(
-    ("texts", "weights"),
-    [
-        (["balanced"], "balanced"),
-        (["-1=0.5", "1=3"], {-1: 0.5, 1: 3.0}),
-        (["1.0=2"], {1: 2.0}),
-    ],
+    ("texts", "weights"), [(["balanced"], "balanced"), (["-1=0.5", "1=3"], {-1: 0.5, 1: 3.0}), (["1.0=2"], {1: 2.0})]
 )
 def test_class_weight_is_that_of_python(store, tmp_path, texts, weights):
     options = [each for text in texts for each in ("--class-weight", text)]
-    done = json.loads(run("fit", store, tmp_path / "m", *options, "--random-state", 0, "--json").stdout)
+    done = run_json("fit", store, tmp_path / "m", *options, "--random-state", 0)
     expected = ODMClassifier(class_weight=weights, random_state=0).fit(store)
     assert done["dual_gap"] == expected.dual_gap_
     assert done["parameters"]["class_weight"] == plain(weights)
@@ -219,14 +205,6 @@ def test_labels_are_told_by_text_then_by_value():
     assert label_of("True", [False, True]) is True
     assert label_of("3", [1, 2]) == "3"
     assert label_of("a=b", ["a=b"]) == "a=b"
-
-
-def test_help_of_several_names_and_none():
-    assert help_texts("Parameters\n----------\na, b : int\n    Two. More.\nc : int\nReturns\n-------\nd\n    No.") == {
-        "a": "Two.",
-        "b": "Two.",
-    }
-    assert help_texts("No parameters.") == {}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -8,17 +8,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 
-from dask_odm.cli import main
+from cli.running import run, run_json
 from dask_odm.cli.shell import shell_words
 from dask_odm.estimators.odm_classifier import ODMClassifier
-
-
-def run(*arguments: object, status: int = 0, text: str | None = None) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments], input=text, catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +114,7 @@ def test_columns_in_another_order_are_picked_by_name(rows, tmp_path, end):
     write[end](path, **({"index": False} if end != "jsonl" else {}))
     assert run("predict", model, path, "-").stdout.split() == labels
     expected = run("evaluate", model, folder / "labelled.csv", "--json").stdout
-    assert json.loads(run("evaluate", model, path, "--json").stdout)["confusion"] == json.loads(expected)["confusion"]
+    assert run_json("evaluate", model, path)["confusion"] == json.loads(expected)["confusion"]
 
 
 def test_columns_that_are_no_features_are_told(rows, tmp_path):
@@ -205,13 +198,6 @@ def test_an_option_of_others_is_told_by_what_takes_its_place(rows, tmp_path):
     ):
         line = run(command, rows[0] / "rows.zarr", tmp_path / "m.zarr", option, 1, status=2).stderr
         assert f"No option {option}: {instead}" in " ".join(line.split())
-
-
-def test_the_weight_of_a_class_is_an_option(rows, tmp_path):
-    weights = ("--class-weight", "inside=2", "--class-weight", "outside=0.5")
-    run("fit", rows[0] / "rows.zarr", tmp_path / "m.zarr", *weights)
-    found = json.loads(run("info", tmp_path / "m.zarr", "--json").stdout)["parameters"]["class_weight"]
-    assert str(found) in ("{'inside': 2.0, 'outside': 0.5}", "[['inside', 2.0], ['outside', 0.5]]")
 
 
 def test_what_is_logged_as_a_warning_speaks_to_a_shell_too(rows, tmp_path):

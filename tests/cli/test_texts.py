@@ -7,21 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from sklearn.metrics import accuracy_score
 
-from dask_odm.cli import main
+from cli.running import run, run_json
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.saving import load_model
 from small_texts import made_texts, write_lines
 
 TEXTS, TOPICS = made_texts()
-
-
-def run(*arguments: object, status: int = 0, text: str | None = None) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments], input=text, catch_exceptions=False)
-    assert result.exit_code == status, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +31,9 @@ def test_words_are_hashed_to_as_many_features_as_were_asked_for(folder):
     store = Store.open(folder / "text.zarr")
     assert store.features == 2**14
     assert store.classes == tuple(sorted(set(TOPICS.tolist())))
-    facts = json.loads(run("info", folder / "text.zarr", "--json").stdout)
+    facts = run_json("info", folder / "text.zarr")
     assert facts["text"] == "body"
-    assert json.loads(run("info", folder / "model.zarr", "--json").stdout)["text"] == "body"
+    assert run_json("info", folder / "model.zarr")["text"] == "body"
 
 
 def test_predictions_of_a_file_are_those_of_its_texts(folder):

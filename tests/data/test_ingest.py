@@ -19,7 +19,6 @@ from sklearn.datasets import dump_svmlight_file
 
 from dask_odm import ODMClassifier
 from dask_odm.data.ingest import RandomSplit, ingest
-from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.store.interchange import open_store
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
@@ -275,13 +274,6 @@ def test_a_measurement_is_no_label(tmp_path):
         ingest((np.zeros((40_000, 1)), np.arange(40_000)), tmp_path / "a.zarr")
     store = ingest((np.zeros((32_767, 1)), np.arange(32_767)), tmp_path / "a.zarr")
     assert store.read_column("y").dtype == np.int16
-
-
-def test_label_codes_follow_appearance_over_blocks():
-    encoder = LabelEncoder(text=False)
-    codes = [encoder.encode(np.array(block), str).tolist() for block in (["b", "a"], ["a", "c", "b"])]
-    assert codes == [[0, 1], [1, 2, 0]]
-    assert encoder.classes() == ("b", "a", "c")
 
 
 # Split ---------------------------------------------------------------------------------------------------
@@ -565,15 +557,6 @@ def test_real_targets_that_are_no_numbers(tmp_path):
     with pytest.raises(InputError, match=r"row 0: inf is no finite number"):
         ingest((np.zeros((2, 1)), [np.inf, 1.0]), tmp_path / "a.zarr", target="real")
     assert not (tmp_path / "a.zarr").exists()
-
-
-def test_missing_real_targets_are_counted_or_dropped(tmp_path):
-    X, y = _measured()
-    y[[7, 200]] = np.nan
-    with pytest.raises(InputError, match=r"missing values in the label, y \(2 rows\), first at row 7"):
-        ingest((X, y), tmp_path / "a.zarr")
-    store = ingest((X, y), tmp_path / "a.zarr", drop_missing=True)
-    np.testing.assert_array_equal(store.read_column("y"), y[~np.isnan(y)])
 
 
 @pytest.mark.parametrize("block_bytes", [1, 10**7])

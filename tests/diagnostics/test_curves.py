@@ -5,13 +5,13 @@ from __future__ import annotations
 import matplotlib
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, log_loss, precision_recall_fscore_support
+
+from cli.running import run
 
 from sklearn.metrics import roc_auc_score, roc_curve  # isort: skip
 
 from dask_odm import ODMClassifier, plot_confusion, plot_importance, plot_reliability, plot_roc
-from dask_odm.cli import main
 from dask_odm.diagnostics.evaluation import Evaluation, evaluate
 from dask_odm.diagnostics.importance import Importance
 from dask_odm.diagnostics.plotting import draw
@@ -107,9 +107,7 @@ def test_pictures(found, tmp_path):
     said, share = plot_reliability(evaluation).get_lines()[-1].get_data()
     assert len(said) == len(share) > 3
     model.save(tmp_path / "model.zarr")
-    asked = ["evaluate", str(tmp_path / "model.zarr"), str(path), "--pictures", str(tmp_path / "p")]
-    result = CliRunner().invoke(main, asked)
-    assert result.exit_code == 0, result.output
+    run("evaluate", tmp_path / "model.zarr", path, "--pictures", tmp_path / "p")
     assert draw(Errors(), str(tmp_path / "none")) == []
     assert sorted(each.name for each in (tmp_path / "p").iterdir()) == ["confusion.png", "reliability.png", "roc.png"]
 

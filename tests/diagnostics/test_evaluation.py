@@ -83,6 +83,9 @@ def test_what_is_counted(tmp_path, weighted):
     known, predicted = codes >= 0, (X[:, 0] > 0).astype(int)
     facts = found.facts()
     np.testing.assert_array_equal(found.confusion, confusion_matrix(codes[known], predicted[known]))
+    title, *lines = (line.split() for line in found.table().splitlines())
+    assert title == ["true", "\\", "predicted", "no", "yes"]
+    assert lines == [[name, *map(str, row)] for name, row in zip(("no", "yes"), found.confusion.tolist(), strict=True)]
     assert facts["accuracy"] == accuracy_score(codes[known], predicted[known])
     weight = weight[known] if weighted else None
     np.testing.assert_allclose(
@@ -139,21 +142,13 @@ def test_a_score_a_class(tmp_path):
     np.testing.assert_array_equal(read_record(tmp_path / "s.zarr", "prediction").array("score"), X)
 
 
-def test_the_confusion_table(tmp_path):
-    store = write(tmp_path / "a.zarr", rows()[1] % 2, None, ("no", "yes"))
-    found = evaluate(FirstFeature("no", "yes"), store)
-    title, *lines = found.table().splitlines()
-    assert title.split() == ["true", "\\", "predicted", "no", "yes"]
-    assert [line.split() for line in lines] == [
-        [name, *map(str, counts)] for name, counts in zip(("no", "yes"), found.confusion.tolist(), strict=True)
-    ]
-
-
 def test_without_labels_there_is_nothing_to_compare(tmp_path):
     for number, codes in enumerate((None, np.full(ROWS, -1))):
         store = write(tmp_path / f"{number}.zarr", codes)
         with pytest.raises(InputError, match="has no labels to compare with"):
             evaluate(FirstFeature("no", "yes"), store)
+    with pytest.raises(InputError, match="holds real targets"):
+        evaluate(FirstFeature("no", "yes"), write(tmp_path / "real.zarr", np.linspace(0, 1, ROWS), classes=None))
 
 
 def test_a_store_may_be_named_or_open(tmp_path):
@@ -164,12 +159,6 @@ def test_a_store_may_be_named_or_open(tmp_path):
     for given in (rows()[:2], open_store(tmp_path / "a.zarr").isel(sample=slice(5))):
         with pytest.raises(InputError, match=r"takes a store or its path. Got .* as by dask_odm.ingest\(\(X, y\)"):
             evaluate(model, given)
-
-
-def test_real_targets_are_no_labels(tmp_path):
-    store = write(tmp_path / "a.zarr", np.linspace(0, 1, ROWS), classes=None)
-    with pytest.raises(InputError, match="holds real targets"):
-        evaluate(FirstFeature("no", "yes"), store)
 
 
 def test_progress_and_order(tmp_path):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from sklearn.compose import ColumnTransformer
 from sklearn.inspection import permutation_importance as of_scikit_learn
 from sklearn.metrics import r2_score
@@ -16,7 +13,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
 
 import dask_odm as odm
-from dask_odm.cli import main
+from cli.running import run, run_json
 from dask_odm.errors import InputError
 from small_stores import store_of
 
@@ -100,12 +97,10 @@ def test_any_workers_give_the_same_bits(model, store, start_workers):
 def test_in_the_shell(model, store, tmp_path):
     model.save(tmp_path / "m.zarr")
     path = str(tmp_path / "m.zarr")
-    told = CliRunner().invoke(main, ["importance", path, store.path, "--json"], catch_exceptions=False).stdout
-    found = json.loads(told)
+    found = run_json("importance", path, store.path)
     assert [each["name"] for each in found["features"]] == NAMES
     assert found["features"][0]["lost"] == odm.permutation_importance(model, store).importances_mean[0]
-    shown = CliRunner().invoke(main, ["importance", path, store.path], catch_exceptions=False).stdout
-    assert "height" in shown.splitlines()[0]
+    assert "height" in run("importance", path, store.path).stdout.splitlines()[0]
 
 
 def test_it_is_drawn(model, store):

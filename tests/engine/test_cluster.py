@@ -289,13 +289,17 @@ def test_settings_of_a_cluster_of_this_process_are_no_warning(start_workers, cap
     monkeypatch.setattr("dask_odm.engine.watch._WARNED", set())
     settings = {"distributed.scheduler.allowed-failures": 0}
     with start_workers(1, **settings) as client, caplog.at_level("INFO", logger="dask_odm"):
-        warn_of_settings(Watch(client))
+        address = client.scheduler.address
+        for _ in range(2):  # told once
+            Cluster.current()
         monkeypatch.setattr("dask_odm.engine.watch._WARNED", set())
         client.cluster, cluster = None, client.cluster
         warn_of_settings(Watch(client))
         client.cluster = cluster
     levels = [(r.levelname, "allowed-failures: 3" in r.getMessage()) for r in caplog.records if "is set so" in r.msg]
     assert levels == [("INFO", True), ("WARNING", True)]
+    assert "worker-ttl=5 minutes" in caplog.text
+    assert address in caplog.text
 
 
 @pytest.mark.parametrize("method", ["compute", "persist", "submit"])

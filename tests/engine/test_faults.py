@@ -21,9 +21,8 @@ from distributed import Client, LocalCluster, get_task_stream
 
 from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.engine import watch
-from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.watch import complaints_about
-from dask_odm.errors import ClusterError, InputError, StoreError
+from dask_odm.errors import ClusterError, InputError
 from dask_odm.events import LevelFinished, PartitionSolved
 from dask_odm.solvers import SODM, Landmark, Saddle
 from small_problems import blobs
@@ -202,17 +201,6 @@ def test_settings_that_make_losses_dear():
     assert "wait for ever once all workers are lost" in complaint
 
 
-def test_settings_of_a_users_cluster_are_told_once(client, caplog, monkeypatch):
-    monkeypatch.setattr(watch, "_WARNED", set())
-    with caplog.at_level(logging.INFO, "dask_odm"):
-        for _ in range(2):
-            Cluster.current()
-    (record,) = [r for r in caplog.records if "is set so that" in r.getMessage()]
-    assert record.levelno == logging.INFO  # started from this process
-    assert "worker-ttl=5 minutes" in record.getMessage()
-    assert client.scheduler.address in record.getMessage()
-
-
 # A client that is killed or interrupted: a process of its own, on workers that live on ------------------------
 
 KILLED = """
@@ -334,31 +322,6 @@ def test_a_checkpoint_without_permission(path, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"c\.zarr' cannot be written: no permission in '.*locked'"):
         ODMClassifier(**SETTINGS, checkpoint=str(locked / "c.zarr"), callbacks=[nothing]).fit(path)
     locked.chmod(0o700)
-
-
-def test_a_checkpoint_of_another_fit_is_neither_used_nor_lost(path, tmp_path):
-    settings = {**SETTINGS, "solver": SODM(4, fan_in=2), "checkpoint": str(tmp_path / "c.zarr")}
-    expected = bits(ODMClassifier(**settings).fit(path))
-    for resume in (False, True):
-        other = ODMClassifier(**{**settings, "lam": 7.0}, resume=resume, callbacks=[nothing])
-        with pytest.raises(StoreError, match="is of another fit"):
-            other.fit(path)
-    assert bits(ODMClassifier(**settings, resume=True).fit(path)) == expected
-    assert bits(ODMClassifier(**settings).fit(path)) == expected
-    ODMClassifier(**{**settings, "random_state": 1}).fit(path)  # the same fit, drawn anew
-
-
-@pytest.mark.parametrize("place", ["store", "memory"])
-def test_a_whole_solve_is_saved_and_resumed(path, tmp_path, place):
-    X, y = blobs(300, 4)
-    source = (path,) if place == "store" else (X, y)
-    settings = {**SETTINGS, "solver": SODM(1), "checkpoint": str(tmp_path / "c.zarr")}
-    first = ODMClassifier(**settings).fit(*source)
-    heard: list[object] = []
-    again = ODMClassifier(**settings, resume=True, callbacks=[heard.append]).fit(*source)
-    assert bits(again) == bits(first)
-    assert (again.dual_gap_, again.n_iter_) == (first.dual_gap_, first.n_iter_)
-    assert not any(isinstance(event, PartitionSolved) for event in heard), "nothing was solved again"
 
 
 def test_names_of_tasks_group_by_what_they_do(client, path):

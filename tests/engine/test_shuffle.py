@@ -156,19 +156,6 @@ def test_no_rows_left(tmp_path, partitioner):
         on_disk(tmp_path, blobs(4)[0], np.array([0, 1, 0, 1]), partitioner, weight=np.zeros(4))
 
 
-def test_damage_of_the_source_is_named(tmp_path):
-    X, y = blobs(300)
-    store = store_of(tmp_path / "a.zarr", X, y, chunk_rows=100)
-    chunk = tmp_path / "a.zarr" / store.layout.X.chunk_key(1)
-    data = bytearray(chunk.read_bytes())
-    data[10] ^= 1
-    chunk.write_bytes(data)
-    (tmp_path / "scratch").mkdir()
-    shuffle = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE)
-    with pytest.raises(StoreError, match=r"a.zarr', array 'X', chunk 1.*checksum"):
-        shuffle.by_partitioner(StratifiedPartitioner(GAUSS, 4, 2, 0), PLAIN)
-
-
 def test_sample_is_bounded_by_rows_and_bytes():
     few, many = (StratifiedPartitioner(GAUSS, count, 1, 0) for count in (64, 2000))
     assert few.sample_rows(10, 4) == 4096

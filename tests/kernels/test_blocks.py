@@ -11,11 +11,7 @@ import pytest
 
 from dask_odm.kernels import RBF, Laplacian, Linear, Polynomial
 from dask_odm.kernels.base import Kernel
-from dask_odm.kernels.blocks import (
-    TILE_ROWS,
-    Gram,
-    Tiling,
-)
+from dask_odm.kernels.blocks import TILE_ROWS, Gram, Tiling
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix

@@ -24,11 +24,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("kernel", "n"),
-    [
-        (RBF(1.0, 0.3), 24 * 6),
-        (Laplacian(0.0, 0.3), 24 * 37 + 5),
-        (Polynomial(), 24 * 64 + 1),
-    ],
+    [(RBF(1.0, 0.3), 24 * 6), (Laplacian(0.0, 0.3), 24 * 37 + 5), (Polynomial(), 24 * 64 + 1)],
     ids=lambda each: getattr(each, "name", None),
 )
 def test_parts_add_up_to_the_bits_of_the_whole(n, dtype, kernel):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,16 +35,14 @@ if TYPE_CHECKING:
 BLOCK_BYTES = SLAB_BYTES  # bytes of rows that are written to a store, or made dense, at a time
 
 
-class Resolved(ABC):
-    """Rows that an input became, in whatever form."""
+class Resolved:
+    """Rows that an input became, in whatever form, and their labels or targets and weights, which may be None."""
 
+    y: Any
+    weight: Any
     feature_names: Any  # (d,), or None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
-
-    @property
-    def has_places(self) -> bool:
-        """Whether rows have coordinates, so that neighbours may resemble each other."""
-        return False
+    has_places: Any = False  # whether rows have coordinates, so that neighbours may resemble each other
 
     def groups_beside(self, groups: Any) -> Any:
         """Return the groups of these rows, of those that were passed beside X."""
@@ -55,16 +52,11 @@ class Resolved(ABC):
         """Return what a model keeps of the cube of which it learned so many rows; None of others."""
         return None
 
-    @abstractmethod
-    def targets(self) -> tuple[Any, Any]:
-        """Return labels or targets of all rows, and their weights; either may be None."""
-
     def require(self, targets: str, what: str) -> None:
-        """Raise InputError, naming ``what`` is done, if y is known to be no "classes", or no "real" targets."""
-        return  # of rows that are not stored, it is seen once they are read
+        """Raise InputError, naming ``what`` is done, if a store has no "classes", or no "real" targets."""
 
     def codes(self, y: Any, classes: list[Any]) -> Array:
-        """Return the place of each label of `targets` among ``classes``, or −1, (n,)."""
+        """Return the place of each label among ``classes``, or −1, (n,)."""
         labels = as_input_error(lambda: column_or_1d(labels_of(y), warn=True))
         return codes_of_rows(labels, classes)
 
@@ -72,14 +64,9 @@ class Resolved(ABC):
         """Yield rows whose values can be had at once: all, or batch by batch."""
         yield self
 
-    @contextmanager
-    def stored(self, target: str) -> Iterator[Store]:
+    def stored(self, target: str) -> AbstractContextManager[Store]:
         """Provide rows as a store, which is a scratch one of this ``with`` block; its y becomes ``target``."""
-        with scratch_folder() as folder:
-            yield self._spooled(os.path.join(folder, "spooled.zarr"), target)
-
-    def _spooled(self, path: str, target: str) -> Store:
-        raise NotImplementedError
+        raise NotImplementedError  # rows in memory are checked first, see `lazy_rows`
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +92,6 @@ class Given(Resolved):
     def groups_beside(self, groups: Any) -> Any:
         return groups if self.cube is None else self.groups
 
-    def targets(self) -> tuple[Any, Any]:
-        return self.y, self.weight
-
     @classmethod
     def of(cls, X: Any, y: Any, weight: Any, feature_dimension: str | None = None) -> Given:
         """Return rows in memory with labels and weights that may be lazy."""
@@ -120,39 +104,34 @@ class _Blocks(Resolved):
     """Rows that are read or computed block by block."""
 
     title: ClassVar[str]
+    count: Any  # of rows, those that miss a feature included
+    dtype: Any  # name of the type of rows in a store
 
     @property
-    @abstractmethod
     def called(self) -> Any:
-        """The names by which messages call the features; None if by their place."""
+        """What messages call the features; None if by their place."""
+        return self.feature_names
 
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """Number of rows, those that miss a feature included."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> str:
-        """Name of the type of rows in a store."""
-
-    @abstractmethod
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Yield rows, labels and weights, or None, of one block after the other."""
+        raise NotImplementedError
 
-    def _spooled(self, path: str, target: str) -> Store:
-        """Write rows to a store at ``path``, one block in this process's memory at a time."""
+    @contextmanager
+    def stored(self, target: str) -> Iterator[Store]:
         encoder = LabelEncoder(text=False, target=target)
-        with StoreWriter(path, dtype=self.dtype) as writer, Meter("spool", self.count, "rows") as meter:
-            for X, y, weight in self.blocks():
-                require_finite(X, self.called, writer.rows)
-                targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
-                with input_errors():
-                    numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
-                writer.append(X, targets, numbers)
-                meter.add(X.shape[0])
-            names = None if self.feature_names is None else [str(name) for name in self.feature_names]
-            return writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
+        with scratch_folder() as folder:
+            path = os.path.join(folder, "spooled.zarr")
+            with StoreWriter(path, dtype=self.dtype) as writer, Meter("spool", self.count, "rows") as meter:
+                for X, y, weight in self.blocks():  # one block is in this process's memory at a time
+                    require_finite(X, self.called, writer.rows)
+                    targets = encoder.encode(y, lambda i: f"y, row {writer.rows + i}")
+                    with input_errors():
+                        numbers = None if weight is None else np.asarray(weight, dtype=np.float64)
+                    writer.append(X, targets, numbers)
+                    meter.add(X.shape[0])
+                names = None if self.feature_names is None else [str(name) for name in self.feature_names]
+                store = writer.finish(encoder.classes() or None, feature_names=names, source=self.title)
+            yield store
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,16 +151,12 @@ class LazyArrays(_Blocks):
 
     @property
     def called(self) -> Any:
-        """What messages call the features; None if by their place."""
         return self.numbers if self.feature_names is None else self.feature_names
 
     @property
     def source(self) -> LazyArrays:
         """The rows themselves, for lazy values."""
         return self
-
-    def targets(self) -> tuple[Any, Any]:
-        return self.y, self.weight
 
     @property
     def columns(self) -> list[Any]:
@@ -190,7 +165,6 @@ class LazyArrays(_Blocks):
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return len(self.X)
 
     @property
@@ -200,7 +174,6 @@ class LazyArrays(_Blocks):
 
     @property
     def dtype(self) -> str:
-        """Name of the type of rows in a store."""
         return self.X.dtype.name if self.X.dtype in (np.float32, np.float64) else "float64"
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
@@ -219,36 +192,18 @@ class LargeCube(_Blocks):
     labelled: LabelledCube
     feature_names: Array | None = None
     title: ClassVar[str] = "a cube"
-
-    @property
-    def called(self) -> Any:
-        """What messages call the features."""
-        return self.feature_names
+    has_places = True
 
     @property
     def count(self) -> int:
-        """Number of labelled rows, those that miss a feature included."""
         return self.labelled.count
 
     @property
-    def features(self) -> int:
-        """Number of features."""
-        return self.labelled.cube.features
-
-    @property
     def dtype(self) -> str:
-        """Name of the type of rows in a store."""
         return self.labelled.cube.dtype.name
-
-    @property
-    def has_places(self) -> bool:
-        return True
 
     def cube_schema(self, rows: int) -> CubeSchema:
         return schema_of_cube(self.labelled, self.count - rows)
-
-    def targets(self) -> tuple[Any, Any]:
-        raise NotImplementedError("those of a batch are asked for, see `parts`")
 
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Read labelled rows that have all features, labels and weights or None; raise InputError if there are none."""
@@ -275,8 +230,13 @@ class StoredRows(Resolved):
     def has_places(self) -> bool:
         return bool(self.source.layout.coordinates)
 
-    def targets(self) -> tuple[Any, Any]:
-        return self.source.read_column("y"), self.source.read_column("weight")
+    @property
+    def y(self) -> Any:
+        return self.source.read_column("y")
+
+    @property
+    def weight(self) -> Any:
+        return self.source.read_column("weight")
 
     def require(self, targets: str, what: str) -> None:
         if targets == "classes":

@@ -14,6 +14,7 @@ import numpy as np
 
 from dask_odm.kernels.base import BLOCK, Kernel, Sides
 from dask_odm.kernels.blocks import Gram, Room, Tiling
+from dask_odm.kernels.shape import Shape
 from dask_odm.linalg.csr_rows import CSRRows, row_width
 from dask_odm.linalg.rows import Rows, read_scattered
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
@@ -137,42 +138,38 @@ def _packed_rows(d: int, itemsize: int) -> int:
     return max(64, min(BLOCK, CHUNK_BYTES // (itemsize * (d + 2))))
 
 
-def products_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the bytes that products among n rows and across them take, without rows and kept tiles.
+def products_bytes(shape: Shape, of_value: int) -> int:
+    """Return the bytes that products among all rows and across them take, without rows and kept tiles.
 
-    ``itemsize`` is that of kernel values, 8 if they are computed in float64.
+    ``of_value`` is the size of kernel values, 8 if they are computed in float64.
     """
-    rows = min(n, _packed_rows(d, itemsize))
+    rows = min(shape.n, _packed_rows(shape.d, of_value))
     # packed on both sides, and as they are read and converted
-    cross = threads * (2 * kernel.packed_bytes(rows, d, itemsize) + 2 * rows * d * itemsize + rows**2 * itemsize)
-    return max(Tiling(n, d, itemsize).scratch_bytes(threads, kernel), cross)
+    packed = 2 * shape.packed(rows, of_value) + 2 * rows * shape.d * of_value
+    cross = shape.threads * (packed + rows**2 * of_value)
+    return max(Tiling(shape.n, shape.d, of_value).scratch_bytes(shape.threads, shape.kernel), cross)
 
 
 @dataclass(frozen=True, eq=False)
 class Purpose:
     """The purpose of kernel products, and what these and their user take.
 
-    ``what`` is a few words for messages. ``nbytes`` takes the kernel, n, d, the bytes of a feature and threads, and
-    returns the bytes that products and their user take in this process, without rows and kept tiles. ``advice`` says
-    what to do if memory does not suffice.
+    ``what`` is a few words for messages. ``nbytes`` returns the bytes that products and their user take in
+    this process for a shape, without rows and kept tiles. ``advice`` says what to do if memory does not suffice.
     """
 
     what: str
-    nbytes: Callable[[Kernel, int, int, int, int], int]
+    nbytes: Callable[[Shape], int]
     advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
 
     @classmethod
     def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
         """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
-
-        def nbytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-            return of_row * n + products_bytes(kernel, n, d, 8, threads)
-
-        return cls(what, nbytes, advice)
+        return cls(what, lambda shape: of_row * shape.n + products_bytes(shape, 8), advice)
 
     def with_reserved(self, nbytes: int) -> Purpose:
         """Return the purpose with ``nbytes`` more that its user holds in this process."""
-        return replace(self, nbytes=lambda *shape: self.nbytes(*shape) + nbytes) if nbytes else self
+        return replace(self, nbytes=lambda shape: self.nbytes(shape) + nbytes) if nbytes else self
 
 
 @dataclass(eq=False)

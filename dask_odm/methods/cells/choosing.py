@@ -27,7 +27,7 @@ from dask_odm.learning.training.recipe import rescaling_advised
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.cells.recipe import cell_bytes, rows_of_bytes
+from dask_odm.methods.cells.memory import CellMemory, sample_rows
 from dask_odm.methods.cells.trials import chosen_cells
 from dask_odm.methods.exact.gram import gram_of
 from dask_odm.methods.exact.recipe import NEWTON
@@ -45,11 +45,11 @@ def are_possible(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> boo
     The kernel must have a name, a sample more rows than a cell, and workers the memory that landmarks do without.
     """
     cell_rows = min(Cells().most_rows(pairs=pairs), data.labelled_rows)
-    if not fit.kernel.is_named or rows_of_bytes(data) < cell_rows:
+    if not fit.kernel.is_named or sample_rows(data) < cell_rows:
         return False
-    needed = cell_bytes(cell_rows, data, fit) + (0 if data.in_memory else 3 * COPIED_BYTES)
+    needed = CellMemory(data, fit).cell(cell_rows) + (0 if data.in_memory else 3 * COPIED_BYTES)
     rows = min(2 * _region_rows(data, fit), data.labelled_rows)  # as many as `chosen_cells` draws at most
-    region = 8 * rows * (2 * rows + fit.own.n_landmarks) + cell_bytes(rows, data, replace(fit, loo=True))
+    region = 8 * rows * (2 * rows + fit.own.n_landmarks) + CellMemory(data, replace(fit, loo=True)).cell(rows)
     here = fit.run.here()
     try:
         data.cluster.require(needed, data.cluster.slots, "Cells")

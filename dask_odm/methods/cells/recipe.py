@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from dask.system import CPU_COUNT
 
-from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.data.rows.stored import StoredPartitions
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.futures import FEW_TASKS
@@ -35,6 +34,7 @@ from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.cells.growing import grow, levels_of, places_in, slabs_of
+from dask_odm.methods.cells.memory import CellMemory, sample_rows
 from dask_odm.methods.cells.solved_bins import BinLog, CellsState, Keep, gaps_of
 from dask_odm.methods.cells.workers import (
     CHOSEN,
@@ -48,20 +48,12 @@ from dask_odm.methods.cells.workers import (
     solve_bin,
     solve_stored_bin,
 )
-from dask_odm.methods.exact.recipe import exact_bytes, leaving_bytes, most_bytes
 from dask_odm.methods.left_out import OF_MACHINE, joined_left_out, of_two_classes, warn_if_hopeful
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.methods.search.climb import TUNING
-from dask_odm.methods.search.trials import trial_bytes
 from dask_odm.models.cell_model import CellModel, CellTree
 from dask_odm.typing import Array
 
 ADVICE = ("a smaller cell_rows",)
-# Numbers of 8 bytes beside a row's features. While the tree grows and rows are dealt to cells: target, weight and row
-# number as read and in order, place in a cell, pairs of row and cell; 7 were measured, and 14 of cells that overlap by
-# 0.3. While cells are solved: target, weight, row number, places in cells; 4 and 6, besides what machines find.
-GROWN_NUMBERS = 16
-HELD_NUMBERS = 8
 BINS = 64  # of many rows, at least, so that workers and threads end together
 SAMPLED_ROWS = 1000  # for each bin, on which the tree of the bins is grown
 
@@ -96,43 +88,12 @@ def train_cells(data: TrainingData, fit: ODMFit, *, pairs: bool = False) -> Trai
     return _finish(seen, top, grown, [log.solved[k] for k in range(top.count)], support, log.history, settings)
 
 
-def row_bytes(data: TrainingData) -> int:
-    """Return the bytes of a row of a bin: as it is read, in order and scaled, and its numbers while a tree is grown."""
-    return 3 * data.features * data.dtype.itemsize + GROWN_NUMBERS * 8
-
-
-def held_row_bytes(data: TrainingData, settings: CellSettings) -> int:
-    """Return the bytes of a row of a bin while its cells are solved: scaled too, numbers, and what is found."""
-    found = settings.machines * (2 if settings.fit.loo else 1)  # a coefficient, and a left-out value
-    return 2 * data.features * data.dtype.itemsize + (HELD_NUMBERS + found) * 8
-
-
-def bin_bytes(rows: int, threads: int, data: TrainingData, settings: CellSettings, each: int = 1) -> int:
-    """Return the bytes of a bin of ``rows``: while its tree grows, or while each of ``threads`` solves a cell.
-
-    A cell is solved by ``each`` threads.
-    """
-    of_thread = cell_bytes(min(settings.cell_rows, rows), data, settings.fit, each)
-    return max(_less_copies(rows * row_bytes(data), rows, data), _held(rows, data, settings) + threads * of_thread)
-
-
-def _held(rows: int, data: TrainingData, settings: CellSettings) -> int:
-    """Return the bytes of the ``rows`` of a bin while its cells are solved."""
-    return _less_copies(rows * held_row_bytes(data, settings), rows, data)
-
-
-def _less_copies(nbytes: int, rows: int, data: TrainingData) -> int:
-    """Return ``nbytes`` without copies that are not made: of all rows in memory, and scaled ones of many bytes."""
-    copy = rows * data.features * data.dtype.itemsize
-    return nbytes - copy * (int(data.in_memory and rows >= data.rows) + int(copy > COPIED_BYTES))
-
-
 def rows_of_bin(data: TrainingData, settings: CellSettings) -> int:
     """Return how many rows a bin has at most, about.
 
     All their copies have `COPIED_BYTES`. If cells overlap, each copy has, since a cell does not see rows of other bins.
     """
-    most = rows_of_bytes(data)
+    most = sample_rows(data)
     found = min(16 * settings.cell_rows, most) if settings.overlap else min(data.labelled_rows // BINS, most // 3)
     return max(settings.cell_rows, found)
 
@@ -142,24 +103,9 @@ def cells_tasks(cluster: Cluster) -> int:
     return cluster.slots * -(-2 * FEW_TASKS // cluster.slots)
 
 
-def rows_of_bytes(data: TrainingData) -> int:
-    """Return how many rows a sample has at most, about, so that each of their copies has `COPIED_BYTES`."""
-    return max(1, 3 * COPIED_BYTES // row_bytes(data))
-
-
-def cell_bytes(rows: int, data: TrainingData, fit: ODMFit, threads: int = 1) -> int:
-    """Return the bytes that a cell of up to ``rows`` takes: its rows, as they are and scaled, and its machines."""
-    copies = _less_copies(rows * (2 * data.features * data.dtype.itemsize + 12 * 8), rows, data)
-    trial = trial_bytes(rows, TUNING.more_landmarks) if fit.axes is not None else 0
-    left_out = leaving_bytes(rows) if fit.loo else 0
-    bytes_of = exact_bytes if rows >= data.labelled_rows else most_bytes  # a cell of all rows has no fewer
-    machines = bytes_of(fit.kernel.alike, rows, data.features, data.dtype.itemsize, threads)
-    return copies + max(machines, trial, left_out)
-
-
 def sampled(data: TrainingData, choice: KernelChoice, seed: int, rows: float = math.inf) -> MemoryKernelData:
     """Return the sample that a tree is grown on, as the kernel sees it: about ``rows``, and bounded in bytes."""
-    return data.sample(int(min(rows, rows_of_bytes(data))), seed).seen_by(choice)
+    return data.sample(int(min(rows, sample_rows(data))), seed).seen_by(choice)
 
 
 def _solve_bins(
@@ -181,14 +127,15 @@ def _solve_in_memory(
     data = seen.data
     bins = np.concatenate(run_threads(lambda span: top(seen.scaled[span]), slabs_of(seen.scaled), CPU_COUNT))
     largest = int(np.bincount(bins).max())
-    held_bytes = _held(largest, data, settings)
+    memory = CellMemory(data, settings.fit, settings.machines)
     # few bins of one cell each are fewer cells than there are threads, of which a cell then takes several
     together = CPU_COUNT if largest > settings.cell_rows else min(CPU_COUNT, max(1, len(left)))
     of_cell_threads = CPU_COUNT // together
     cluster = data.cluster.without(data.held_bytes())
-    needed = bin_bytes(largest, 1, data, settings, of_cell_threads)
+    needed = memory.bin(largest, 1, settings.cell_rows, of_cell_threads)
     cluster.require(needed, together, f"A bin of {largest} rows", ADVICE)
-    of_cell = replace(data.run, memory_limit=cluster.share(together)[0] - held_bytes, threads=of_cell_threads)
+    left_to_cell = cluster.share(together)[0] - memory.solved(largest)
+    of_cell = replace(data.run, memory_limit=left_to_cell, threads=of_cell_threads)
     plain = replace(data.weighed(), run=of_cell, whole=KnownStatistics(data.statistics()))
 
     def solve(k: int) -> None:
@@ -210,12 +157,13 @@ def _solve_stored(
         assert isinstance(partitions, StoredPartitions)
         cluster = rows.cluster
         largest = max(partitions.counts)
-        held_bytes = _held(largest, data, settings)
+        memory = CellMemory(data, settings.fit, settings.machines)
         cells = max(1, data.labelled_rows // (top.count * settings.cell_rows))  # of a bin, about
         group = max(1, min(len(left), -(-CPU_COUNT // cells) if cluster.client is None else len(left)))
         available, threads = cluster.share(group)
-        cluster.require(bin_bytes(largest, threads, data, settings), group, f"A bin of {largest} rows", ADVICE)
-        of_cell = replace(settings.fit.run, memory_limit=(available - held_bytes) // threads, threads=1)
+        needed = memory.bin(largest, threads, settings.cell_rows)
+        cluster.require(needed, group, f"A bin of {largest} rows", ADVICE)
+        of_cell = replace(settings.fit.run, memory_limit=(available - memory.solved(largest)) // threads, threads=1)
         start = _saved_start(seen, top, partitions.path, settings)
         settings = replace(settings, fit=replace(settings.fit, run=of_cell, last=None))
         told = StoredBins(partitions, KnownStatistics(data.statistics()), settings, threads, start)

@@ -34,7 +34,7 @@ def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out:
     out = np.empty((n, n), dtype) if out is None else out
     computed = np.result_type(X.dtype, dtype) if isinstance(kernel, CallableKernel) else dtype
     X = X.astype(computed) if isinstance(X, CSRRows) else X  # blocks of it share its entries
-    step = _block_rows(kernel, n, row_width(X), computed.itemsize)
+    step = block_rows(kernel, n, row_width(X), computed.itemsize)
 
     def rows(start: int, size: int) -> Any:
         return X[start : min(start + size, n)].astype(computed, copy=False)
@@ -61,23 +61,11 @@ def gram_of(kernel: Kernel, X: Any, dtype: np.dtype[Any], threads: int = 1, out:
     return out
 
 
-def _block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
+def block_rows(kernel: Kernel, n: int, d: int, itemsize: int) -> int:
     """Return how many of ``n`` rows are packed at a time for a Gram matrix, on the right of a tile."""
     if kernel.packed_bytes(n, d, itemsize) <= CHUNK_BYTES:
         return n
     return min(n, BLOCK, BLOCK if kernel.makes_panels(d) else max(64, READ_BYTES // (d * itemsize)))
-
-
-def gram_bytes(kernel: Kernel, n: int, d: int, itemsize: int, of_value: int, threads: int) -> int:
-    """Return the bytes that `gram_of` takes besides rows and matrix, for values of so many bytes."""
-    step = _block_rows(kernel, n, d, of_value)
-    some = min(step, BLOCK)
-    row = 0 if itemsize == of_value else d * of_value  # as it is converted
-    left = some * (row + (d + 10) * of_value)
-    right = step * row + kernel.packed_bytes(step, d, of_value)
-    if step == n:
-        return max(right, right - step * row + threads * left)
-    return threads * (left + right + some * step * of_value)
 
 
 def scaled_gram(kernel: Kernel, X: Array, root: Array, threads: int = 1) -> Array:

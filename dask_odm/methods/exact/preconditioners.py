@@ -18,14 +18,14 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, lapack, solve_triangular
 
-from dask_odm.kernels.base import BLOCK, Kernel
+from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.products import CHUNK_BYTES, Products
 from dask_odm.linalg.jit import compiled
 from dask_odm.linalg.row_passes import tree_sum
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.linalg.threads import run_threads
-from dask_odm.methods.exact.gram import ActiveFactor, gram_bytes, scaled_gram
+from dask_odm.methods.exact.gram import ActiveFactor, scaled_gram
 from dask_odm.typing import Array
 
 Solved = Callable[[Array], Array]
@@ -115,21 +115,7 @@ def spread_features(features: Array, index: Array, c: Array, out: Array) -> None
         out[i] = total
 
 
-def block_bytes(kernel: Kernel, n: int, r: int, d: int, itemsize: int, threads: int) -> tuple[int, int]:
-    """Return the bytes of the factors of the blocks of ``n`` rows, and those that making them takes besides.
-
-    The factors are kept for a system. There are ``r`` landmarks, and ``d`` features.
-    """
-    rows = -(-n // -(-n // BLOCK))
-    splitting = n * 4 * 3 * min(d, DIRECTIONS) + 2 * CHUNK_BYTES
-    gathered = min(n, rows * _blocks_at_once(n, rows, d, itemsize, threads)) * d * itemsize
-    # scaled features, their products with a factor, the block with its factor and inverse
-    of_thread = rows * d * itemsize + 3 * 8 * rows * r + 4 * 8 * rows**2 + gram_bytes(kernel, rows, d, itemsize, 8, 1)
-    inner = (BLOCK_GROUPS + 2) * 8 * r * r
-    return n * 8 * rows, max(splitting, gathered + threads * of_thread + inner)
-
-
-def _blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> int:
+def blocks_at_once(n: int, rows: int, d: int, itemsize: int, threads: int) -> int:
     """Return how many of the blocks of ``n`` rows, of up to ``rows`` each, are gathered at a time."""
     most = n * GATHERED_BYTES // (2 * itemsize * d * rows)
     most = most // BLOCK_GROUPS * BLOCK_GROUPS or max(most, threads)
@@ -254,7 +240,7 @@ class BlockPreconditioner:
         totals = [np.zeros((r, r)) for _ in range(BLOCK_GROUPS)]
         d = self.products.rows(np.zeros(1, np.int64)).shape[1]
         itemsize = self.products.dtype.itemsize
-        step = _blocks_at_once(self.products.n, max(map(len, cells)), d, itemsize, self.threads)
+        step = blocks_at_once(self.products.n, max(map(len, cells)), d, itemsize, self.threads)
         for start in range(0, len(cells), step):
             index = np.sort(np.concatenate(cells[start : start + step]))
             X = self.products.rows(index)
@@ -295,7 +281,7 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
     right = products.kernel.pack_right_in(landmarks.rows, np.float32)
     found = np.empty((products.n, len(landmarks)), np.float32)
 
-    step = _filled_rows(products.rows(index[:1]).shape[1])
+    step = filled_rows(products.rows(index[:1]).shape[1])
 
     def fill(start: int) -> None:
         rows = products.rows(np.arange(start, min(products.n, start + step)))
@@ -306,18 +292,9 @@ def _features(products: Products, rng: np.random.Generator, threads: int) -> Arr
     return found
 
 
-def _filled_rows(d: int) -> int:
+def filled_rows(d: int) -> int:
     """Return the rows of ``d`` features whose values at the landmarks are computed at a time."""
     return max(64, min(2 * BLOCK, CHUNK_BYTES // (4 * d)))
-
-
-def preconditioner_bytes(n: int, r: int, d: int, itemsize: int, threads: int) -> tuple[int, int]:
-    """Return the bytes of the features of ``r`` landmarks and of `Woodbury`, and those that making them takes."""
-    rows = _filled_rows(d)
-    landmarks = r * d * (itemsize + 4) + max(3 * 8 * r * (d + 10), 5 * 8 * r * r)  # packed in float64, factor, inverse
-    filling = r * d * (itemsize + 2 * 4) + threads * rows * ((itemsize + 2 * 4) * d + 2 * 4 * r)
-    following = (BLOCK_GROUPS // 2 + 4) * 8 * r * r  # sums of the rows that changed, a factor and its parts
-    return 4 * n * r + 8 * r * r, max(landmarks + 8 * r * r, filling + 8 * r * r, following)
 
 
 class ActivePreconditioner:

@@ -11,39 +11,42 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import BLOCK, Kernel
+from dask_odm.kernels.base import BLOCK
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import RowLosses
 from dask_odm.learning.problem.products import CHUNK_BYTES, Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.auto_limits import AUTO
+from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.states import ExactSolution, ExactState
-from dask_odm.methods.exact.systems import LIMITS, solver_bytes
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.models.models import predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
 
-def exact_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
+def fit_bytes(shape: Shape) -> int:
     """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
-    return max(solver_bytes(kernel, n, d, itemsize, threads), model_bytes(kernel, n, n, d, itemsize, threads))
+    return max(solve_bytes(shape), shape.rows + predicting_bytes(shape, shape.n))
 
 
-def most_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int) -> int:
-    """Return the most of `exact_bytes` for any number of rows up to ``n``: of fewer, more is held at a time."""
-    packed = CHUNK_BYTES * BLOCK // kernel.packed_bytes(BLOCK, d, 8)
-    blocks = range(BLOCK, n, BLOCK)
-    sizes = (n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // d, packed)
-    return max(exact_bytes(kernel, size, d, itemsize, threads) for size in sizes if 0 < size <= n)
+def most_fit_bytes(shape: Shape) -> int:
+    """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
+    packed = CHUNK_BYTES * BLOCK // shape.packed(BLOCK, 8)
+    blocks = range(BLOCK, shape.n, BLOCK)
+    sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
+    return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
-NEWTON = Purpose("Newton", exact_bytes)
+NEWTON = Purpose("Newton", fit_bytes)
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 
 
@@ -109,11 +112,6 @@ def _leverages(
     own = None if groups is None else groups[0][data.taking_part[0]]
     pairs, without = kernel_leverages(losses, products, solution.scores, own)
     return data.of_passes(pairs), None if without is None else data.of_passes(without)
-
-
-def leaving_bytes(active: int) -> int:
-    """Return the bytes that leaving rows out takes, of which ``active`` have a curvature."""
-    return 3 * 8 * active**2
 
 
 def _fits(state: ExactState, n: int) -> bool:

@@ -1,7 +1,7 @@
 """Solution of the linear system of a Newton step, ``(K_SS + D_S) x = r`` over the active rows S.
 
 `ProductSystem` needs products with K alone, `GramSystem` has K in memory. Both end in an `ActiveFactor` if they solve
-directly. `ExactLimits` has the sizes that decide between these ways, and `solver_bytes` the memory that they need.
+directly. `ExactLimits` has the sizes that decide between these ways, `dask_odm.methods.exact.memory` what they need.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ import numpy as np
 from scipy.linalg import LinAlgError
 
 from dask_odm.errors import InputError
-from dask_odm.kernels.base import Kernel
-from dask_odm.learning.problem.products import Multiply, Products, products_bytes
+from dask_odm.learning.problem.products import Multiply, Products
 from dask_odm.linalg.lapack import symmetric_product
 from dask_odm.linalg.systems import conjugate_gradients
 from dask_odm.linalg.threads import return_free_memory
-from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, gram_bytes, scaled_gram
-from dask_odm.methods.exact.preconditioners import (
-    ActivePreconditioner,
-    block_bytes,
-    landmark_count,
-    preconditioner_bytes,
-)
+from dask_odm.methods.exact.gram import ActiveFactor, GramLandmarks, HeldProducts, scaled_gram
+from dask_odm.methods.exact.preconditioners import ActivePreconditioner
 from dask_odm.typing import Array
 
 ROUNDING_GAP = 1e-14  # gap that float64 cannot tell from zero
@@ -57,67 +51,8 @@ class ExactLimits:
         return n <= (self.dense_rows if double else self.whole_rows) and n * d <= self.whole_numbers
 
 
-FREED_BYTES = 8 << 20  # most bytes that a thread has freed and the allocator keeps for it
 LIMITS = ExactLimits()
 NODE_LIMITS = ExactLimits(rounding_rows=1024)  # of a tree, whose small nodes pass on what they find
-
-
-def solver_bytes(
-    kernel: Kernel, n: int, d: int, itemsize: int, threads: int, limits: ExactLimits = LIMITS, *, certify: bool = True
-) -> int:
-    """Return the peak bytes of a solve with its products, without rows and kept tiles.
-
-    The ``kernel`` may have other parameters. A solve goes on in float64 only for the sake of ``certify``, or if that
-    costs little.
-    """
-    rows = 40 * 8 * n
-    if n <= limits.rounding_rows:
-        return rows + _held_bytes(kernel, n, d, itemsize, 8, threads, limits)
-    double = limits.holds(n, d, double=True)
-    ways = [_held_bytes(kernel, n, d, itemsize, 8, threads, limits)] if double else []
-    if limits.holds(n, d, double=False):
-        ways.append(_held_bytes(kernel, n, d, itemsize, 4, threads, limits))
-    if not double:
-        ways.append(_preconditioned_bytes(kernel, n, d, itemsize, threads, limits, 8 if certify else 4))
-    return rows + max(ways)
-
-
-def _held_bytes(
-    kernel: Kernel, n: int, d: int, itemsize: int, of_matrix: int, threads: int, limits: ExactLimits
-) -> int:
-    """Return the bytes of a solve whose Gram matrix is in memory, with ``of_matrix`` bytes for each of its numbers."""
-    making = gram_bytes(kernel, n, d, itemsize, of_matrix, threads)
-    # the gap of a float32 matrix is checked by products in float64
-    checking = products_bytes(kernel, n, d, 8, threads) if of_matrix == 4 else 0
-    landmarks = 3 * of_matrix * n * (n // 10) if n >= limits.landmark_rows else 0
-    start = _start_bytes(kernel, n, d, itemsize, threads, limits)
-    return 2 * of_matrix * n * n + max(making, checking + landmarks, start)
-
-
-def _preconditioned_bytes(
-    kernel: Kernel, n: int, d: int, itemsize: int, threads: int, limits: ExactLimits, of_value: int
-) -> int:
-    """Return the bytes of a solve by products with preconditioners, with values of up to ``of_value`` bytes."""
-    r = landmark_count(n)
-    m = min(n, limits.direct_rows)
-    products = products_bytes(kernel, n, d, of_value, threads)
-    direct = 8 * m * m + m * d * itemsize + gram_bytes(kernel, m, d, itemsize, 8, threads)
-    direct += min(products, threads * FREED_BYTES)  # of products before it
-    kept, making = preconditioner_bytes(n, r, d, itemsize, threads)
-    blocks, scratch = block_bytes(kernel, n, r, d, itemsize, threads)
-    start = _start_bytes(kernel, n, d, itemsize, threads, limits)
-    # one after the other
-    return kept + max(making, products, direct, blocks + max(scratch, products), start)
-
-
-def _start_bytes(kernel: Kernel, n: int, d: int, itemsize: int, threads: int, limits: ExactLimits) -> int:
-    """Return the bytes in which a quarter of the rows is solved first."""
-    if n < limits.start_rows:
-        return 0
-    few = n // 4
-    return few * d * itemsize + solver_bytes(
-        kernel, few, d, itemsize, threads, replace(limits, rounding_rows=0), certify=False
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from dask_odm.kernels.base import BLOCK
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.linalg.systems import Triangle, times_transpose
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
-from dask_odm.methods.landmark.sketch import SKETCH, PrioritySample
+from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
 
 CHANGE = 3.0  # by which a class's curvature may change until another preconditioner is worth its factor
@@ -88,11 +88,6 @@ class ClassMeans:
             return None if info or not np.isfinite(matrix.diagonal()).all() else Triangle.of(matrix)
 
         return run_threads(factor, curvatures, self.threads)
-
-
-def class_mean_bytes(classes: int, machines: int, r: int, itemsize: int) -> int:
-    """Return the bytes of the means of the classes, of a sample's features, and of the machines' factors."""
-    return itemsize * r * r * (classes + SKETCH + 1 + machines)
 
 
 def are_stale(curvatures: Array, made: Array) -> Array:

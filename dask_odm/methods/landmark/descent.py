@@ -215,11 +215,6 @@ class _Group:
         return W, primal, (sums[1] + 0.5 * off**2) / np.maximum(primal, np.finfo(float).tiny)
 
 
-def descent_bytes(n: int, r: int, width: int, itemsize: int) -> int:
-    """Return the bytes that a descent of ``n`` rows holds, if up to ``width`` machines learn from one class."""
-    return n * (r * itemsize + width * (itemsize + 4) + 6 * 8)
-
-
 @compiled
 def _measure(features: Array, axis: Array, norms: Array, along: Array) -> None:
     """Write the squared length of every row's features, and their component along the ``axis`` (r,)."""

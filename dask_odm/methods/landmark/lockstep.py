@@ -310,8 +310,3 @@ def _with_points(s: LockstepState, at: _Look, better: Array) -> LockstepState:
 def _dots(A: Array, B: Array) -> Array:
     """Return the inner products of the rows of ``A`` and ``B``, float64 (m,)."""
     return np.einsum("ij,ij->i", A, B, dtype=np.float64)
-
-
-def lockstep_bytes(m: int, r: int) -> int:
-    """Return the bytes that a run of ``m`` machines over ``r`` landmarks holds beside the rows and their sums."""
-    return 8 * (12 * m * r + 5 * r * r)

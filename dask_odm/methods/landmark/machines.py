@@ -19,7 +19,7 @@ import numpy as np
 
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.learning.problem.nystrom_features import span_images, span_products
-from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses
+from dask_odm.linalg.row_passes import Passes, RowBlock, ThreadPasses
 from dask_odm.linalg.threads import run_threads
 from dask_odm.methods.landmark.class_means import ClassSamples
 from dask_odm.methods.landmark.query import TILE_BYTES, RowRange, SpanQuery, group_count
@@ -271,10 +271,3 @@ def tile_rows(r: int, itemsize: int) -> int:
     """Return the number of rows whose values at ``r`` landmarks are computed at a time."""
     # enough rows of every class for products of full speed
     return max(64, 8 * TILE_BYTES // (r * itemsize) // 4 * 4)
-
-
-def machine_pass_bytes(m: int, width: int, r: int, d: int) -> PassBytes:
-    """Return the bytes that a task holds in a pass for ``m`` machines, of which ``width`` learn from the same class."""
-    rows = tile_rows(r, 8)
-    values = rows * (8 * r + 2 * 8 * (d + 10) + 8 * 8 * width)  # a tile in float64, its rows, margins and what follows
-    return PassBytes(8 * m * r, 40 + width, values + 8 * m * r + 3 * 8 * r * d, 2 * width)

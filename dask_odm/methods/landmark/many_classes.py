@@ -10,6 +10,7 @@ take little memory. Groups depend on the number of landmarks alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dask_odm.learning.machines import joined_warning, runs_of
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss
-from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, rounding, span_bytes
+from dask_odm.learning.problem.nystrom_features import coordinates, landmark_weights, rounding
 from dask_odm.learning.solution import Record, StepClock, record_after
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import (
@@ -38,10 +39,11 @@ from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.exact.systems import LIMITS
-from dask_odm.methods.landmark.class_means import ClassMeans, class_mean_bytes
-from dask_odm.methods.landmark.descent import FeatureDescent, descent_bytes
-from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState, lockstep_bytes
-from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery, machine_pass_bytes
+from dask_odm.methods.landmark.class_means import ClassMeans
+from dask_odm.methods.landmark.descent import FeatureDescent
+from dask_odm.methods.landmark.lockstep import Lockstep, LockstepState
+from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery
+from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
     first_landmarks,
@@ -74,10 +76,11 @@ def train_machines_at_landmarks(data: TrainingData, fit: ODMFit, machines: Machi
     count = landmark_count(data, fit)
     most = min(len(machines), max(1, AUTO.machine_bytes // (8 * count)))
     rows = data.rows * 2 // pairs if pairs else data.rows  # of a machine, on average
-    preconditioned = rows >= AUTO.means_rows * count and _means_bytes(data, 1, count) <= AUTO.means_bytes
+    means_bytes = partial(LandmarkMemory.of(data, count).class_means, len(data.class_weights))
+    preconditioned = rows >= AUTO.means_rows * count and means_bytes(1) <= AUTO.means_bytes
     if preconditioned:
-        most = max(each for each in range(1, most + 1) if _means_bytes(data, each, count) <= AUTO.means_bytes)
-    spare = _require(data, fit, len(machines), most, count, preconditioned * _means_bytes(data, most, count))
+        most = max(each for each in range(1, most + 1) if means_bytes(each) <= AUTO.means_bytes)
+    spare = _require(data, fit, len(machines), most, count, preconditioned * means_bytes(most))
     with rescaling_advised():
         seen = data.seen_by(fit.kernel)
         fit.require_machines(len(machines))
@@ -172,12 +175,6 @@ def _descends(data: TrainingData, count: int) -> bool:
     return data.in_memory and LIMITS.rounding_rows < data.rows <= AUTO.descent_values // count
 
 
-def _means_bytes(data: TrainingData, machines: int, r: int) -> int:
-    """Return the bytes that preconditioners of so many ``machines`` take, with samples of their classes."""
-    classes = len(data.class_weights)
-    return class_mean_bytes(classes, machines, r, data.dtype.itemsize) + 8 * classes * SKETCH * r * data.features
-
-
 def _left_out(given: TrainingData, landmarks: Landmarks, a: Array, fit: ODMFit) -> dict[str, Any]:
     """Return what leaving out finds of the rows of one machine with coefficients ``a`` (r,)."""
     data = given if fit.groups is not None else given.merged()
@@ -224,8 +221,9 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
     do not fit.
     """
     width = min(most, len(data.class_weights))
-    own = machine_pass_bytes(most, width, r, data.features)
-    needed = means_bytes + data.held_bytes() + lockstep_bytes(most, r) + 3 * 8 * m * r + data.rows * (16 + width)
+    memory = LandmarkMemory.of(data, r)
+    own = memory.machine_pass(most, width)
+    needed = means_bytes + data.held_bytes() + memory.lockstep(most) + 3 * 8 * m * r + data.rows * (16 + width)
     needed += fit.loo * (m * 3 * 8 * data.row_numbers[0] + max(LEFT_OUT_BYTES * data.row_numbers[0], 6 * 8 * r * r))
     here = data.run.here()
     X = data.X
@@ -233,8 +231,7 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
         needed += (CPU_COUNT + MOST_GROUPS) * own.sums + CPU_COUNT * own.work
         needed += 2 * X.data.nbytes if issparse(X) else X.nbytes  # sorted by class
         if _descends(data, r):
-            descent = descent_bytes(data.rows, r, width, data.dtype.itemsize) + span_bytes(r, data.features) * CPU_COUNT
-            needed = max(needed, data.held_bytes() + descent)
+            needed = max(needed, data.held_bytes() + memory.descent(width))
     else:
         data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))

@@ -20,7 +20,7 @@ from dask_odm.learning.problem.linear import MOST_GROUPS
 from dask_odm.learning.problem.losses import BandLoss, Loss
 from dask_odm.learning.problem.nystrom_features import span_product, span_scores, span_sums
 from dask_odm.linalg.jit import frozen
-from dask_odm.linalg.row_passes import PassBytes, RowBlock
+from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.systems import times_transpose
 from dask_odm.methods.landmark.sketch import PrioritySample
 from dask_odm.typing import Array
@@ -282,19 +282,6 @@ def tile_rows(r: int, itemsize: int) -> int:
 def drawn_bytes(d: int, itemsize: int) -> int:
     """Return the bytes of a drawn row of ``d`` features."""
     return itemsize * d + 24
-
-
-def span_pass_bytes(r: int, d: int, itemsize: int, draw_size: int) -> PassBytes:
-    """Return the bytes that a task holds in a pass over streamed rows for ``r`` landmarks; it draws ``draw_size``."""
-    row = drawn_bytes(d, itemsize)
-    # landmarks as they are sent, of the last pass as well, as they are used, and packed in float64
-    work = r * d * (3 * itemsize + 8) + 2 * TILE_BYTES + 3 * row * tile_rows(r, itemsize)
-    return PassBytes(8 * r, 40, work, 2, 2 * draw_size, row)
-
-
-def tile_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Return the bytes that a thread computes in, for ``n`` rows of ``d`` features in memory."""
-    return min(tile_rows(r, itemsize), n // group_count(n) + 1) * (2 * (d + 10) + r) * itemsize
 
 
 def group_count(n: int) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.kernels.base import BLOCK
-from dask_odm.kernels.landmarks import Landmarks, residual_rows
+from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import choose
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.distributed_products import require_memory
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.losses import BandLoss, RowLosses, certified_gap, span_gap
@@ -28,20 +28,15 @@ from dask_odm.learning.training.recipe import (
     stopped_at,
 )
 from dask_odm.learning.training.training_data import KernelData, TrainingData
-from dask_odm.linalg.row_passes import PassBytes
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes
+from dask_odm.methods.as_predicted import Claim, held_as_predicted
+from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import (
-    TILE_BYTES,
     SpanQuery,
     SpanSums,
-    drawn_bytes,
-    group_count,
-    span_pass_bytes,
-    tile_bytes,
 )
-from dask_odm.methods.landmark.sketch import SKETCH, STEP
 from dask_odm.methods.landmark.solver import (
+    FIRST_STRIDE,
     LandmarkState,
     carried_over,
     rough_solution,
@@ -51,12 +46,11 @@ from dask_odm.methods.landmark.solver import (
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel
+from dask_odm.models.models import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
-FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -97,8 +91,8 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
     if seen.scaled is not None:
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
-    needed = span_pass_bytes(len(landmarks), data.features, landmarks.rows.itemsize, draws)
-    data.require_pass(needed, f"A pass over the store for {len(landmarks)} landmarks")
+    memory = LandmarkMemory(len(landmarks), data.rows, data.features, landmarks.rows.itemsize)
+    data.require_pass(memory.streamed(draws), f"A pass over the store for {len(landmarks)} landmarks")
     return problem
 
 
@@ -136,13 +130,12 @@ def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
     here = data.run.here()
     count = landmark_count(data, fit)
     left_out = LEFT_OUT_BYTES * data.row_numbers[0] if fit.loo else 0
-    size = data.dtype.itemsize
-    made = model_bytes(fit.kernel.alike, count, data.rows, data.features, size, CPU_COUNT)
-    needed = data.held_bytes() + max(left_out, solver_bytes(count, data.features, data.rows, size), made)
+    shape = Shape(fit.kernel.alike, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
+    made = shape.of(count).rows + predicting_bytes(shape, count)
+    needed = data.held_bytes() + max(left_out, LandmarkMemory.of(data, count).solve(), made)
     here.require(needed, 1, f"Newton over {count} landmarks", memory_advice(data, count))
     if fit.own.certify:  # raised now, not after the fit
-        shape = data.rows, data.features
-        require_memory(fit.kernel.alike, shape, data.dtype, here, CERTIFICATE, data.held_bytes())
+        require_memory(fit.kernel.alike, (shape.n, shape.d), data.dtype, here, CERTIFICATE, data.held_bytes())
     return count, here.memory - needed
 
 
@@ -187,27 +180,6 @@ def landmarks_of_last(
 def _by_support(fit: ODMFit, count: int, n: int) -> bool:
     """Return whether further landmarks are drawn by the dual variables of a first solution; not if every row is one."""
     return fit.own.choice == "support" and count < n
-
-
-def solver_bytes(r: int, d: int, n: int, itemsize: int) -> int:
-    """Return about the bytes that Newton over ``r`` landmarks holds beside ``n`` rows of ``d`` features."""
-    row = drawn_bytes(d, itemsize)
-    start = start_rows(n, r)
-    few = r // FIRST_STRIDE + 1
-    tiles = CPU_COUNT * max(tile_bytes(r, d, n, itemsize), tile_bytes(few, d, start, itemsize))
-    packed = 8 * r * (d + 10)  # in float64
-    rough = 3 * start * row + 2 * 8 * few * d if start < n // 2 else 0  # as rows are drawn, and as they are joined
-    groups = group_count(n)
-    drawn = min(SKETCH * r, n)
-    # those of every group of rows; what they are gathered from, or all that are joined, two by two
-    drawing = (min(groups * drawn, n) + (3 if groups > 1 else 1) * drawn) * row
-    making = drawn * row + packed + CPU_COUNT * 2 * 8 * STEP * d  # of the preconditioner
-    checking = packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)  # of the gap for the kernel itself
-    # the Gram matrix, its factor and blocks, the preconditioner with its factor and values
-    squares = 8 * (5 * r * r + drawn * r)
-    # the landmarks, packed for kernel values in float64 at last, or their Gram matrix in the making
-    solving = tiles + max(rough, packed + max(drawing, making))
-    return squares + r * d * itemsize + max(3 * packed, solving, packed + checking)
 
 
 def _solve(
@@ -264,9 +236,8 @@ def left_out(
 
     If groups are left out, also return the value (n,) of every row without its group, else None.
     """
-    r = len(landmarks)
-    work = 3 * TILE_BYTES + 4 * 8 * BLOCK * r  # the active rows are gathered, joined and scaled
-    data.require_pass(PassBytes(8 * r**2, 16, work), f"Leaving out rows of a model of {r} landmarks")
+    needed = LandmarkMemory.of(data, len(landmarks)).leaving_out()
+    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     hessian = landmarks.gram + span.hessian(a)
     inverse = inverse_factor(hessian)

@@ -30,6 +30,7 @@ from dask_odm.methods.landmark.sketch import SKETCH, STEP, PrioritySample, Sketc
 from dask_odm.typing import Array
 
 SpanIterate = Iterate[SpanSums]
+FIRST_STRIDE = 4  # a fit begins with one landmark in so many
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,11 +21,12 @@ from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.tasks import worker_task
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import ODMSettings, Point, RowLosses
 from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import slabs
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.papers.sodm.partition_solver import solve_partition, solver_bytes
+from dask_odm.papers.sodm.partition_solver import partition_bytes, solve_partition
 from dask_odm.typing import Array
 
 PassUp = Callable[[Solution], Array | None]
@@ -65,10 +66,8 @@ class TreeJob:
 
 def projected_bytes(job: TreeJob, rows: int, threads: int, *, certify: bool) -> int:
     """Return the fewest bytes in which a task can solve a node: rows are read from disk, kernel tiles recomputed."""
-    d = job.partitions.features
-    itemsize = job.partitions.dtype.itemsize
-    needed = solver_bytes(rows, d, itemsize, threads, certify=certify, kernel=job.kernel)
-    return needed + threads * job.partitions.reading_bytes
+    shape = Shape(job.kernel, rows, job.partitions.features, job.partitions.dtype.itemsize, threads)
+    return partition_bytes(shape, certify=certify) + threads * job.partitions.reading_bytes
 
 
 @worker_task

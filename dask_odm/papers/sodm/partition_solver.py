@@ -12,6 +12,7 @@ import numpy as np
 
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.blocks import TILE_ROWS, Tiling
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.newton import least_row_step
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import RangedRows, RowProducts
@@ -19,10 +20,10 @@ from dask_odm.learning.solution import Solution, SolverSettings
 from dask_odm.linalg.rows import ArrayRows, Rows
 from dask_odm.linalg.systems import solve_positive
 from dask_odm.linalg.threads import single_threaded_blas
+from dask_odm.methods.exact.memory import solve_bytes
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.states import ExactSolution
 from dask_odm.methods.exact.systems import NODE_LIMITS, ExactLimits
-from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.typing import Array
 
 
@@ -31,12 +32,13 @@ def is_solved_in_weights(kernel: Kernel, d: int) -> bool:
     return kernel.name == "linear" and d <= TILE_ROWS
 
 
-def solver_bytes(n: int, d: int, itemsize: int, threads: int, *, certify: bool, kernel: Kernel) -> int:
-    """Return the peak bytes of a solve, without its rows and kept tiles."""
-    if is_solved_in_weights(kernel, d):
-        return 4 * Tiling(n, d, itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
-    rows = n * d * itemsize if NODE_LIMITS.holds(n, d, double=False) else 0  # as they are read for the matrix
-    return rows + exact_bytes(kernel, n, d, itemsize, threads, NODE_LIMITS, certify=certify or itemsize == 8)
+def partition_bytes(shape: Shape, *, certify: bool) -> int:
+    """Return the peak bytes of the solve of a partition, without its rows and kept tiles."""
+    n, d = shape.n, shape.d
+    if is_solved_in_weights(shape.kernel, d):
+        return 4 * Tiling(n, d, shape.itemsize).size * (d + 1) * 8 + 4 * 8 * (d + 1) ** 2 + 30 * 8 * n
+    rows = shape.rows if NODE_LIMITS.holds(n, d, double=False) else 0  # as they are read for the matrix
+    return rows + solve_bytes(shape, NODE_LIMITS, certify=certify or shape.itemsize == 8)
 
 
 def solve_partition(
@@ -63,7 +65,7 @@ def solve_partition(
     if is_solved_in_weights(kernel, rows.d):
         with single_threaded_blas:
             return _solve_features(kernel, rows, losses, dual, settings, began)
-    needed = solver_bytes(rows.n, rows.d, rows.dtype.itemsize, threads, certify=certify, kernel=kernel)
+    needed = partition_bytes(Shape(kernel, rows.n, rows.d, rows.dtype.itemsize, threads), certify=certify)
     source: Any = rows.X if isinstance(rows, ArrayRows) else RangedRows(rows)
     products = RowProducts(kernel, source, max(0, memory - needed), threads)
     begin = losses.y * dual if dual.any() else None

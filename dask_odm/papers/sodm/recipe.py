@@ -39,6 +39,7 @@ from dask_odm.engine.partitioners import (
 from dask_odm.errors import InputError
 from dask_odm.kernels.base import Kernel
 from dask_odm.kernels.groups import Groups
+from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import Precomputed
 from dask_odm.learning.problem.losses import Point, RowLosses, own_gap
 from dask_odm.learning.problem.products import Purpose, scores_of
@@ -58,11 +59,12 @@ from dask_odm.learning.training.recipe import (
     with_coefficients,
 )
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
-from dask_odm.methods.as_predicted import Claim, held_as_predicted, model_bytes, require_prediction
+from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
+from dask_odm.methods.exact.memory import solve_bytes
 from dask_odm.methods.exact.solver import solve_exact
-from dask_odm.methods.exact.systems import solver_bytes as exact_bytes
 from dask_odm.methods.odm_fit import ODMFit, has_partitions
 from dask_odm.models.cell_model import ClusterModel
+from dask_odm.models.models import predicting_bytes
 from dask_odm.papers.sodm.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.papers.sodm.partition_solver import exact_result
 from dask_odm.papers.sodm.workers import (
@@ -160,7 +162,8 @@ def train_tree(data: TrainingData, fit: ODMFit, rule: TreeRule) -> Trained:
         dealt = GroupedPartitioner(leaves, leaves.count, fit.run.seed, skip_empty=True)
     with seen.partitions(dealt) as rows:
         if data.in_memory and seen.kernel.name != "linear":
-            needed = model_bytes(seen.kernel, data.rows, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
+            shape = Shape(seen.kernel, data.rows, data.features, data.dtype.itemsize, CPU_COUNT)
+            needed = shape.rows + predicting_bytes(shape, data.rows)
             rows.cluster.require(needed, 1, f"A model of up to {data.rows} rows", MODEL_ADVICE)
         job = TreeJob(rows.partitions, rows.scaling, seen.kernel, fit.odm, fit.solver, rule.pass_up, rule.begin)
         counts = job.partitions.counts
@@ -318,7 +321,7 @@ def _grow_to_root(
     parts = len(job.partitions.counts)
     levels = tree.levels(parts)
     number = len(levels) - 1
-    with rows.products(Purpose("The root of the tree", exact_bytes, advice_at_root(levels))) as products:
+    with rows.products(Purpose("The root of the tree", solve_bytes, advice_at_root(levels))) as products:
         losses = RowLosses(job.odm, *job.partitions.labels(0, parts))
         start = None  # Newton then begins with a quarter of the rows
         history = []

@@ -156,14 +156,50 @@ def test_a_server_that_does_not_tell_the_length(site, target):
     assert {event.total for event in heard} == {None}
 
 
-def test_a_download_that_was_given_up_goes_on_in_the_next_call(site, target):
+@pytest.fixture
+def given_up(site, target) -> None:
+    """Seven hundred bytes came before a download was given up."""
     site.cut = [700, 0, 0, 0]
     with pytest.raises(InputError, match=rf"the answer ended after 700 of {len(DATA)} bytes; the 700 bytes that came"):
         _fetch(site, target)
     assert _folder(target) == {"data.bz2.part", "data.bz2.part.version"}
     site.asked.clear()
+
+
+@pytest.mark.usefixtures("given_up")
+def test_a_download_that_was_given_up_goes_on_in_the_next_call(site, target):
     assert _fetch(site, target) == DATA
     assert site.asked == [("data.bz2", "bytes=700-", '"one"')]
+
+
+@pytest.mark.usefixtures("given_up")
+@pytest.mark.parametrize("careless", [False, True])
+def test_a_file_that_changed_since_is_fetched_anew(site, target, careless):
+    """Never the beginning of one version and the end of another, though the server ignores If-Range."""
+    site.files["data.bz2"] = bz2.compress(TEXT + b"1 1:2\n")
+    site.validators, site.careless = {"ETag": '"two"'}, careless
+    assert _fetch(site, target) == site.files["data.bz2"]
+
+
+@pytest.mark.usefixtures("given_up")
+def test_a_part_of_another_address_is_not_gone_on_with(site, target):
+    download(f"{site.address}/SUSY.xz", target, **QUICK)
+    assert site.asked == [("SUSY.xz", None, None)]
+
+
+@pytest.mark.usefixtures("given_up")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("part", DATA),
+        ("part", DATA + b"more"),
+        *(("part.version", text) for text in (b"", b"\n", b"\xff", b"{site}/data.bz2\n\xff", b"{site}/data.bz2\na\nb")),
+    ],
+)
+def test_a_part_that_is_whole_or_too_long_and_notes_on_it_that_are_damaged(site, target, file, text):
+    with open(f"{target}.{file}", "wb") as written:
+        written.write(text.replace(b"{site}", site.address.encode()))
+    assert _fetch(site, target) == DATA
 
 
 def test_an_interrupt_leaves_what_came(site, target):
@@ -188,46 +224,6 @@ def test_what_cannot_be_resumed_is_fetched_anew(site, target, kind):
     assert _fetch(site, target) == DATA
     assert all(wanted is None for _, wanted, _ in site.asked) or not site.ranges
     assert _folder(target) == {"data.bz2", "data.bz2.sha256"}
-
-
-@pytest.mark.parametrize("careless", [False, True])
-def test_a_file_that_changed_since_is_fetched_anew(site, target, careless):
-    """Never the beginning of one version and the end of another, though the server ignores If-Range."""
-    site.cut = [700, 0, 0, 0]
-    with pytest.raises(InputError):
-        _fetch(site, target)
-    site.files["data.bz2"] = bz2.compress(TEXT + b"1 1:2\n")
-    site.validators, site.careless = {"ETag": '"two"'}, careless
-    assert _fetch(site, target) == site.files["data.bz2"]
-
-
-def test_a_part_of_another_address_is_not_gone_on_with(site, target):
-    site.cut = [700, 0, 0, 0]
-    with pytest.raises(InputError):
-        _fetch(site, target)
-    site.asked.clear()
-    download(f"{site.address}/SUSY.xz", target, **QUICK)
-    assert site.asked == [("SUSY.xz", None, None)]
-
-
-@pytest.mark.parametrize("left", [DATA, DATA + b"more"])
-def test_a_part_that_is_whole_or_too_long(site, target, left):
-    site.cut = [10, 0, 0, 0]
-    with pytest.raises(InputError):
-        _fetch(site, target)
-    with open(f"{target}.part", "wb") as file:
-        file.write(left)
-    assert _fetch(site, target) == DATA
-
-
-@pytest.mark.parametrize("text", [b"", b"\n", b"\xff", b"{site}/data.bz2\n\xff", b"{site}/data.bz2\na\nb"])
-def test_notes_on_a_part_that_are_damaged(site, target, text):
-    site.cut = [10, 0, 0, 0]
-    with pytest.raises(InputError):
-        _fetch(site, target)
-    with open(f"{target}.part.version", "wb") as file:
-        file.write(text.replace(b"{site}", site.address.encode()))
-    assert _fetch(site, target) == DATA
 
 
 def test_a_checksum_that_is_given(site, target):

@@ -78,11 +78,7 @@ def test_text_in_archives(tmp_path, name, block_bytes):
         ("a.tgz", tarred({".x": b""}, "w:gz"), "holds 0 files; unpack it"),
         ("a.zip", zipped({"a.parquet": b"PAR1"}), "only text is read from a packed file, not parquet; unpack it first"),
         ("a.parquet.gz", gzip.compress(b"PAR1"), "only text is read from a packed file, not parquet; unpack it first"),
-        (
-            "a.csv.7z",
-            b"7z\xbc\xaf\x27\x1c" + CSV,
-            r"unpack it first; only \.gz, \.bz2, \.xz, \.zst, \.zip and",
-        ),
+        ("a.csv.7z", b"7z\xbc\xaf\x27\x1c" + CSV, r"unpack it first; only \.gz, \.bz2, \.xz, \.zst, \.zip and"),
         ("a.csv.zip", CSV, "is not zip-compressed; fetch it again"),
         ("a.zip", b"PK\3\4" + CSV, "the compressed file is damaged or cut off"),
         ("a.zip", zipped({"a.csv": CSV})[:-30], "the compressed file is damaged or cut off"),

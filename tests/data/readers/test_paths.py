@@ -13,7 +13,6 @@ import zarr
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import find_files, open_source
-from dask_odm.data.readers.lines import PipedText
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
 from data.reading import COMPRESS, libsvm_bytes, read_all, sparse_rows, tarred, write_file, zstd
@@ -143,10 +142,6 @@ def test_what_cannot_be_read_through_a_pipe(monkeypatch, data, options, message)
     _pipe(monkeypatch, data)
     with pytest.raises(InputError, match=message):
         read_all("-", **options)
-
-
-def test_piped_text_is_its_name():
-    assert f"{PipedText(io.BytesIO(b''))}" == "standard input"
 
 
 @pytest.mark.parametrize("version", [2, 3])

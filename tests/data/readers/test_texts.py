@@ -174,11 +174,3 @@ def test_a_column_that_lies_is_refused(tmp_path, text):
     forge(store.path, lambda m: m["layout"].pop("text") if text is ... else m["layout"].update(text=text))
     with pytest.raises(StoreError, match=r"manifest\.json is damaged"):
         Store.open(store.path)
-
-
-def test_a_damaged_weight_is_refused(tmp_path):
-    store = ingest(held("jsonl", tmp_path), tmp_path / "a.zarr", text="body", label="topic", n_features=2**12)
-    path = Path(store.path, "idf/c/0")
-    path.write_bytes(b"\xff" + path.read_bytes()[1:])
-    with pytest.raises(StoreError, match="array 'idf', chunk 0: checksum mismatch"):
-        Store.open(store.path)

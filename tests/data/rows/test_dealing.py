@@ -107,14 +107,6 @@ def test_damage_is_found(stores, tmp_path, harm):
         rows_read(partitions, 0)
 
 
-def test_rows_are_read_without_a_copy(stores, tmp_path):
-    partitions = dealt(stores[0], tmp_path / "a")
-    X, _ = partitions.read_piece(*next(partitions.pieces(0, 1)))
-    assert X.indices.dtype == X.indptr.dtype == np.int32
-    assert X.data.base is not None, "a view of what was read"
-    assert X.indices.base is not None
-
-
 def test_rows_that_were_lost_are_missed(stores, tmp_path):
     partitions = dealt(stores[0], tmp_path / "a")
     (number, count), *_ = partitions.pieces(0, 1)
@@ -133,16 +125,6 @@ def test_rows_that_were_lost_are_missed(stores, tmp_path):
         path.write_bytes(harmed)
         with pytest.raises(StoreError, match="segment 0 of chunk 1 is damaged"):
             dealing.join(partitions, str(tmp_path / "b"), runs, number, count)
-
-
-def test_a_piece_opens_a_file_for_each_run_of_chunks(stores, tmp_path, monkeypatch):
-    opened = []
-    plain = dealing.open_whole
-    monkeypatch.setattr(dealing, "open_whole", lambda path: opened.append(path) or plain(path))
-    one = replace(HERE, threads=1)
-    partitions = dealt(stores[0], tmp_path / "a", cluster=one)
-    assert stores[0].n_chunks > one.tasks
-    assert len(opened) == len(list(partitions.pieces(0, 3))) * one.tasks
 
 
 @pytest.mark.parametrize("threads", [1, 5])

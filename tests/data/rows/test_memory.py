@@ -73,15 +73,6 @@ def test_statistics_are_those_of_the_dense_rows(form, dtype, weighted):
     np.testing.assert_allclose(found.variance, np.average((X - mean) ** 2, axis=0, weights=weight), atol=1e-14)
 
 
-def test_weight_two_is_a_row_twice():
-    X = dense_rows()
-    weight = np.random.default_rng(2).integers(1, 4, len(X))
-    once, again = of_entries(csr_array(X), weight.astype(float)), np.repeat(X, weight, axis=0)
-    repeated = of_entries(csr_array(again), np.ones(len(again)))
-    for name in FIGURES:
-        np.testing.assert_allclose(getattr(once, name), getattr(repeated, name), rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("value", [0.1, 1e-30, -1e20, 16777217.0])
 def test_a_constant_feature_is_exactly_constant(value):
     """Or it would be blown up by scaling: 1 / (a variance of rounding errors)."""
@@ -112,12 +103,6 @@ def test_reading_is_scaling_the_dense_rows(method, centre, form, dtype):
         assert block.dtype == dtype
         assert block.flags.c_contiguous
     np.testing.assert_array_equal(rows[np.array([4, 50, 4])], expected[[4, 50, 4]])
-
-
-@FORMS
-def test_raw_rows_are_as_they_were(form):
-    X = dense_rows()
-    np.testing.assert_array_equal(SparseRows(form(X)).read(3, 40), X[3:40])
 
 
 def test_chosen_rows_stay_sparse():

@@ -131,13 +131,6 @@ def test_the_share_of_entries_decides(tmp_path, features, density, sparse, expec
     np.testing.assert_array_equal(found, X.toarray())
 
 
-def test_any_source_makes_a_sparse_store(tmp_path):
-    X = np.where(np.random.default_rng(0).uniform(size=(40, 5)) < 0.3, 2.5, 0.0)
-    np.savetxt(tmp_path / "a.csv", np.column_stack([X, np.arange(40) % 2]), delimiter=",")
-    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", sparse=True)
-    np.testing.assert_array_equal(rows_of(store).toarray(), X)
-
-
 def test_real_targets_found_late_unknown_labels_and_rows_without_entries(tmp_path, monkeypatch):
     monkeypatch.setattr(open_chunks.OpenEntries, "run_rows", 64)
     X, _ = sparse_rows()

@@ -15,14 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_odm.data.storage.storage import LocalStorage
-from dask_odm.data.store.layout import (
-    MAX_CHUNK_BYTES,
-    STORE_CHUNK_BYTES,
-    ArrayLayout,
-    decode_strings,
-    encode_strings,
-    rows_of_chunk,
-)
+from dask_odm.data.store.layout import MAX_CHUNK_BYTES, STORE_CHUNK_BYTES, decode_strings, encode_strings, rows_of_chunk
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter, publish_all
 from dask_odm.errors import InputError, StoreError
@@ -159,19 +152,6 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path, content):
     ):
         pass
     assert all((tmp_path / "mine" / name).exists() for name in content)
-
-
-@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename", "replace"])
-def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, call):
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, call, full)
-    with pytest.raises(StoreError, match=r"cannot write store '.*a.zarr': No space left"):
-        write_store(tmp_path / "a.zarr")
-    assert os.listdir(tmp_path) == []
-    monkeypatch.undo()
-    write_store(tmp_path / "a.zarr").verify()
 
 
 def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypatch):
@@ -312,8 +292,3 @@ def test_a_wrong_end(tmp_path, options, message):
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_come_back(values):
     assert decode_strings(encode_strings(values)) == tuple(values)
-
-
-def test_array_files_are_named_by_number_alone():
-    array = ArrayLayout("X", (10, 3), (4, 3), "float32", ("sample", "feature"))
-    assert [array.chunk_key(i) for i in range(array.n_chunks)] == ["X/c/0/0", "X/c/1/0", "X/c/2/0"]

@@ -19,16 +19,17 @@ import reference
 from dask_odm import InputError, MemoryLimitError, ODMClassifier, StoreError, load_model
 from dask_odm.data.store.records import read_record
 from dask_odm.events import IterationFinished
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.training import memory_data
 from dask_odm.learning.training.checkpoints import save_checkpoint
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods import as_predicted
 from dask_odm.methods.cells import workers
-from dask_odm.methods.cells.recipe import cell_bytes, held_row_bytes, row_bytes
+from dask_odm.methods.cells.memory import CellMemory, grown_row_bytes
 from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_bin, solve_stored_bin
 from dask_odm.methods.exact import solver as exact_solver
-from dask_odm.methods.exact.recipe import exact_bytes, most_bytes
+from dask_odm.methods.exact.recipe import fit_bytes, most_fit_bytes
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -230,11 +231,13 @@ def test_memory_is_projected_for_cells_of_fewer_rows_that_take_more():
     """Of 3,072 rows a matrix is held whole, of 3,164 in a bin it is not."""
     data = SimpleNamespace(features=10, dtype=np.dtype(np.float32), labelled_rows=12_000, in_memory=False)
     fit = SimpleNamespace(axes=None, loo=False, kernel=KernelChoice("rbf"))
-    assert cell_bytes(3164, data, fit) >= cell_bytes(3072, data, fit)
+    memory = CellMemory(data, fit)
+    assert memory.cell(3164) >= memory.cell(3072)
     kernel = fit.kernel.alike
     for d, sizes in ((10, (200, 256, 512, 1024, 3072)), (300, (3382,)), (1000, (1038,)), (4000, (512, 1048))):
         for n in sizes:
-            assert most_bytes(kernel, n + 3, d, 8, 1) >= exact_bytes(kernel, n, d, 8, 1)
+            shape = Shape(kernel, n, d, 8, 1)
+            assert most_fit_bytes(shape.of(n + 3)) >= fit_bytes(shape)
 
 
 def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
@@ -258,7 +261,7 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
             solve_stored_bin(StoredBins(Stored(), held, settings, 1), 0)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert 0.5 * row_bytes(held) * rows < peak < row_bytes(held) * rows
+    assert 0.5 * grown_row_bytes(held) * rows < peak < grown_row_bytes(held) * rows
 
     def tell(*_):
         solving.append(tracemalloc.get_traced_memory()[0])
@@ -270,7 +273,8 @@ def test_memory_of_a_bin_of_narrow_rows(monkeypatch):
     with pytest.raises(NameError):
         solve_stored_bin(StoredBins(Stored(), held, settings, 1), 0)
     tracemalloc.stop()
-    assert 0.5 * held_row_bytes(held, settings) * rows < solving[0] < held_row_bytes(held, settings) * rows
+    row = CellMemory(held, fit, settings.machines).solved_row
+    assert 0.5 * row * rows < solving[0] < row * rows
 
 
 def test_goes_on_from_a_checkpoint_and_refuses_another(tmp_path):

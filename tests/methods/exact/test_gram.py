@@ -10,14 +10,16 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from dask_odm.kernels import RBF, Laplacian, Polynomial
+from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.problem.products import RowProducts
 from dask_odm.learning.solution import SolverSettings
 from dask_odm.methods.exact import systems
-from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_bytes, gram_of
+from dask_odm.methods.exact.gram import GramLandmarks, HeldProducts, gram_of
+from dask_odm.methods.exact.memory import ExactMemory, solve_bytes
 from dask_odm.methods.exact.solver import solve_exact, solve_gram
 from dask_odm.methods.exact.states import ExactSolution, ExactState
-from dask_odm.methods.exact.systems import ExactLimits, GramSystem, solver_bytes
+from dask_odm.methods.exact.systems import ExactLimits, GramSystem
 from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
@@ -159,7 +161,7 @@ def test_wide_rows_are_packed_block_by_block(kernel, dtype):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    told = gram_bytes(kernel, *X.shape, 4, found.itemsize, 2)
+    told = ExactMemory(kernel, *X.shape, 4, 2).gram(found.itemsize)
     assert peak <= told <= 2 * peak
 
 
@@ -182,7 +184,7 @@ def test_a_solve_that_ends_in_float64_takes_the_memory_that_is_told():
     finally:
         tracemalloc.stop()
     assert states[-1].double > states[0].double
-    assert peak <= solver_bytes(p.kernel, 600, 3, 4, 1)
+    assert peak <= solve_bytes(Shape(p.kernel, 600, 3, 4, 1))
 
 
 def test_kernels_of_the_user_are_asked_in_the_rows_dtype():

@@ -12,9 +12,9 @@ from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.landmark import recipe as landmark
+from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import TILE_BYTES, SpanQuery
-from dask_odm.methods.landmark.recipe import solver_bytes
 from dask_odm.methods.landmark.solver import carried_over, rough_solution, solve_landmark, start_rows
 from dask_odm.solvers import Landmark
 
@@ -113,5 +113,5 @@ def test_peak_memory_of_newton_is_projected(n, d, r, monkeypatch):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    projected = solver_bytes(r, d, n, 4) + 4 * 8 * n
+    projected = LandmarkMemory(r, n, d, 4).solve() + 4 * 8 * n
     assert projected / 4 < peak <= projected + 2 * TILE_BYTES, "a buffer of tiles a thread is not filled by few rows"
