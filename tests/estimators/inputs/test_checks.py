@@ -42,11 +42,11 @@ def test_arrays_of_times_are_told_the_way_out(rows, lazy, dtype):
     X = (1000 * rows[0]).astype(dtype)
     with pytest.raises(
         InputError, match=r"^X must be numbers\. Got .*64\[.\] instead; make days of it, as by "
-    ) as error:
+    ) as why:
         ODMClassifier().fit(da.from_array(X) if lazy else X, rows[1])
-    days = eval(str(error.value).partition("as by ")[2].rstrip("."), {"X": X, "numpy": np})
+    days = eval(str(why.value).partition("as by ")[2].rstrip("."), {"X": X, "numpy": np})
     model = ODMClassifier().fit(days, rows[1])
-    with pytest.raises(InputError, match="^X must be numbers"):
+    with pytest.raises(InputError, match=r"^X must be numbers"):
         model.predict(X)
 
 
