@@ -7,6 +7,7 @@ Segata and Blanzieri, *Fast and scalable local kernel machines* (JMLR 11, 2010),
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,17 @@ from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.models.cell_model import CellTree
 from dask_odm.typing import Array
 
-LEAST_SHARE = 0.05  # of a node's rows on either side of a plane
-DIRECTIONS = 4  # principal directions that are tried, one after the other
-DIRECTION_ROWS = 1000  # of a node, from which they are found; fewer if they are so wide that they take `COPIED_BYTES`
+
+@dataclass(frozen=True)
+class TreeGrowth:
+    """How the planes of a tree are found."""
+
+    least_share: float = 0.05  # of a node's rows on either side of a plane
+    directions: int = 4  # principal directions that are tried, one after the other
+    direction_rows: int = 1000  # of a node, from which they are found; fewer if they would take `COPIED_BYTES`
+
+
+GROWTH = TreeGrowth()
 
 
 def grow(rows: Any, most: int, seed: int, known: CellTree | None = None, at: int = 0) -> tuple[CellTree, Array, Array]:
@@ -161,9 +170,9 @@ def _plane(rows: Any, index: Array, most: int, rng: np.random.Generator) -> tupl
     If nearly all rows are equal along the principal directions, a random one is tried, along which rows are equal only
     if they are. It divides those that differ as long as half a cell of them is on one side.
     """
-    count = min(len(index), DIRECTION_ROWS, max(1, COPIED_BYTES // (8 * row_width(rows))))
+    count = min(len(index), GROWTH.direction_rows, max(1, COPIED_BYTES // (8 * row_width(rows))))
     some = index[np.sort(rng.choice(len(index), count, replace=False))]
-    directions = [(plane, LEAST_SHARE * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
+    directions = [(plane, GROWTH.least_share * len(index)) for plane in _directions(rows[some].astype(np.float64), rng)]
     for plane, least in (*directions, (rng.standard_normal(rows.shape[1]), most / 2)):
         along = _along(rows, index, plane)
         threshold = _median(along)
@@ -214,10 +223,10 @@ def _median(along: Array) -> float:
 
 
 def _directions(rows: Any, rng: np.random.Generator) -> Array:
-    """Return up to `DIRECTIONS` principal directions of rows, largest variance first, by subspace iteration."""
+    """Return up to `TreeGrowth.directions` principal directions of rows by subspace iteration, widest first."""
     X = rows.matrix() if isinstance(rows, CSRRows) else rows - rows.mean(axis=0)
     mean = np.asarray(X.mean(axis=0)) if isinstance(rows, CSRRows) else None  # of sparse rows it is taken from products
-    count = min(DIRECTIONS, X.shape[1])
+    count = min(GROWTH.directions, X.shape[1])
     basis = rng.standard_normal((X.shape[1], count))
 
     def along(basis: Array) -> Array:

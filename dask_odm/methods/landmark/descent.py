@@ -42,11 +42,20 @@ from dask_odm.linalg.transpose import fetch
 from dask_odm.methods.landmark.machines import MachineQuery
 from dask_odm.typing import Array
 
-SHARED = 4  # most classes on each side of a group's pairs; without pairs, most machines of a group
-PATIENCE = 10  # sweeps that must take away a third of the gap, after as many before; else Newton's steps are quicker
-SHARE = 0.3  # share of the response of independent rows that b is assumed to meet at first
 REST = 4  # sweeps, and half as many as there were, until a row without a dual variable is visited again
-MEASURED = 4096  # rows whose features a thread measures at a time
+
+
+@dataclass(frozen=True)
+class DescentTuning:
+    """How machines descend together, and when Newton's steps are quicker."""
+
+    shared: int = 4  # most classes on each side of a group's pairs; without pairs, most machines of a group
+    patience: int = 10  # sweeps that must take away a third of the gap, after as many before
+    response: float = 0.3  # share of the response of independent rows that b is assumed to meet at first
+    rows: int = 4096  # whose features a thread measures at a time
+
+
+DESCENT = DescentTuning()
 
 
 class _Known(NamedTuple):
@@ -97,10 +106,10 @@ class FeatureDescent:
         norms, along = np.empty((2, n))
 
         def measure(start: int) -> None:
-            some = slice(start, start + MEASURED)
+            some = slice(start, start + DESCENT.rows)
             _measure(self.features[some], axis, norms[some], along[some])
 
-        run_threads(measure, range(0, n, MEASURED), self.threads)
+        run_threads(measure, range(0, n, DESCENT.rows), self.threads)
         return _Known(self.features, self.errors, axis, norms, along)
 
     def _axis(self) -> Array:
@@ -112,9 +121,9 @@ class FeatureDescent:
     def _groups(self, pairs: int) -> list[list[int]]:
         machines = self.query.stiffness.shape[1]
         # one group would have most pairs of up to eight classes, and one of two threads nothing to do
-        across = SHARED if pairs > 2 * SHARED else SHARED // 2
-        keys = [(a // SHARED, b // across) for a, b in combinations(range(pairs), 2)]
-        keys = keys or [(j // SHARED, 0) for j in range(machines)]
+        across = DESCENT.shared if pairs > 2 * DESCENT.shared else DESCENT.shared // 2
+        keys = [(a // DESCENT.shared, b // across) for a, b in combinations(range(pairs), 2)]
+        keys = keys or [(j // DESCENT.shared, 0) for j in range(machines)]
         return [[j for j in range(machines) if keys[j] == key] for key in dict.fromkeys(keys)]
 
     def _solved(self, group: list[int], known: _Known) -> list[PrimalSolution[None]]:
@@ -134,7 +143,7 @@ class FeatureDescent:
         for sweep in range(1, self.solver.max_iter + 1):
             stale = run.sweep(rng.permutation(len(rows)), sweep, swept)
             sweeps += swept
-            compared = swept & (sweeps % PATIENCE == 0)
+            compared = swept & (sweeps % DESCENT.patience == 0)
             slow |= compared & ~(stale <= 0.7 * gaps)
             gaps[compared] = stale[compared]
             # margins of the sweep are of changing weights, which is most often to their gap's disadvantage
@@ -172,7 +181,7 @@ class _Group:
         self.rest = np.zeros((len(rows), k), np.int32)  # sweep in which a row is visited again
         # how far b moves before the next sweep, and how far it was from its place after the last one
         self.b, self.move, self.lag = np.zeros((3, k))
-        self.share = np.full(k, SHARE)
+        self.share = np.full(k, DESCENT.response)
 
     def sweep(self, order: Array, number: int, live: Array) -> Array:
         """Visit the rows in ``order``; return every machine's relative gap, by margins as they were when visited."""
