@@ -115,7 +115,8 @@ class RowOptions:
         The model tells by the names of its features, if both it and the file have names.
         """
         named = False if self.no_label else self.label
-        known = set(map(str, getattr(model, "feature_names_in_", ())))
+        features = list(map(str, getattr(model, "feature_names_in_", ())))
+        known = set(features)
         if "label" not in FORMATS[reading["format"]].options:
             return (named if wanted else False), list(self.drop)
         if named is None and wanted and str(files[0]).endswith(".npz"):
@@ -125,6 +126,8 @@ class RowOptions:
 
         whole = open_source(files, **reading, label=named or False, drop=self.drop)
         others = [name for name in whole.feature_names or () if known and name not in known]
+        if others and len(others) == whole.n_features:
+            whole.pick(features)  # says which are missing, where all columns would be left out
         if "text" in reading:
             beside = [name for name in whole.left_out if name not in self.drop]
             if wanted and beside and named is None:

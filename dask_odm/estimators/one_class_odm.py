@@ -30,7 +30,7 @@ from dask_odm.learning.parameters import (
     with_parameters,
 )
 from dask_odm.learning.training.family import Family
-from dask_odm.learning.training.recipe import Choice, FeatureAdvice, Trained, crowding_feature
+from dask_odm.learning.training.recipe import Choice, Trained, advice_on_features
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.left_out import LEFT_OUT, OF_MACHINE
@@ -72,8 +72,7 @@ class OneClassFamily(Family[OneClassFit]):
             "loo_decision_function_": scores - offset,
         }
         model = replace(model, intercept=model.intercept - offset)
-        crowding = crowding_feature(data, fit.kernel)
-        advice = None if crowding is None else FeatureAdvice(fit.odm.lam, 0.0, crowding, nothing=False)
+        advice = advice_on_features(data, fit.kernel)
         return replace(trained, model=model, attributes=attributes, advice=advice)
 
 

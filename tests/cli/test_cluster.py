@@ -25,12 +25,6 @@ def test_what_a_cluster_has_and_retiring_one_of_its_workers(client):
     assert result.stdout == "no worker is called nobody\n"
 
 
-def test_too_few_workers_are_one_line(client):
-    line = run("cluster", "--scheduler", client.scheduler.address, "--min-workers", 9, "--wait", "1s", status=2).stderr
-    assert "2 of 9 workers joined the scheduler" in line
-    assert line.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

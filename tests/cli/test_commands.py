@@ -429,30 +429,12 @@ def test_ingest_standard_input(tmp_path, text, options):
     assert Store.open(tmp_path / "a.zarr").class_counts == (1, 1)
 
 
-def test_ingest_standard_input_that_is_refused(tmp_path):
-    for text, message in (("1 1:5\n", "give --n-features"), ("", "standard input: the file is empty")):
-        result = CliRunner().invoke(main, ["ingest", "-", str(tmp_path / "a.zarr")], input=text, catch_exceptions=False)
-        assert result.exit_code == 2
-        assert message in result.stderr
-        assert result.stderr.count("\n") == 1
-    assert os.listdir(tmp_path) == []
-
-
 def test_ingest_says_what_labels_became(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i},{i}.5\n" for i in range(150)))
     for options, kind in (((), "real"), (("--target", "classes"), "classes")):
         result = run_json("ingest", tmp_path / "a.csv", tmp_path / f"{kind}.zarr", *options)
         assert (result["target"], result["store"]["y"]) == (kind, kind)
     assert refused("fit", tmp_path / "real.zarr", tmp_path / "m.zarr").endswith("with --target classes.")
-
-
-def test_long_lists_of_classes_are_cut(tmp_path):
-    (tmp_path / "a.csv").write_text("".join(f"1,c{i:02}\n" for i in range(40)))
-    shown = run("ingest", tmp_path / "a.csv", tmp_path / "a.zarr").stdout
-    assert "c07 (1 rows), … (40)" in shown
-    assert "c08" not in shown
-    assert len(run_json("info", tmp_path / "a.zarr")["classes"]) == 40
-    assert "… (40)" in run("info", tmp_path / "a.zarr").stdout
 
 
 @pytest.mark.parametrize("options", [("--solver", "landmark", "--n-landmarks", 20), (*PARTS, 4), ()])

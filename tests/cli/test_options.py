@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import click
-import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -225,8 +224,3 @@ def test_every_parameter_has_an_option_or_a_reason(name):
         assert option.help.endswith((".", ".)")), each
         assert len(option.help) < 140, each
         assert "None" not in option.help, each
-
-
-def test_kernels_of_rows_in_memory_are_left_out():
-    (kernel,) = (option for option in options_of(ODMClassifier) if option.name == "kernel")
-    np.testing.assert_array_equal(kernel.type.choices, ["laplacian", "linear", "poly", "rbf"])

@@ -90,6 +90,9 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
         f"dask-odm: {short} has no column '{frame.columns[0]}', of which the model learned; if that encodes a category "
         "that these rows lack, add a column of 0.\n"
     )
+    frame.rename(columns=str.upper).to_csv(short, index=False)
+    missed = ", ".join(f"'{name}'" for name in frame.columns)
+    assert f"has no columns {missed}, of which the model learned" in run("predict", model, short, "-", status=2).stderr
     frame.iloc[0, 0] = np.nan
     frame.to_csv(missing, index=False)
     assert run("predict", model, missing, "-", status=2).stderr.endswith("fill them in, or leave those rows out.\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import vstack
 from sklearn.datasets import dump_svmlight_file
 
 from dask_odm.data.readers.complete_rows import CompleteRows
@@ -74,7 +75,8 @@ def zstd(data: bytes) -> bytes:
 
 
 def stored(store: Store) -> tuple[np.ndarray, np.ndarray | None]:
-    """All rows of a store, and its labels as values."""
-    X = np.concatenate([block.X.copy() for block in store.blocks()])
+    """All rows of a store, dense or sparse, and its labels as values."""
+    X = [block.X.copy() for block in store.blocks()]
+    X = vstack(X, format="csr") if store.is_sparse else np.concatenate(X)
     codes = store.read_column("y")
     return X, None if codes is None else store.labels(codes)

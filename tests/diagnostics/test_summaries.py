@@ -95,10 +95,6 @@ def test_plain_values(value, expected):
     assert type(plain(value)) is type(expected)
 
 
-def test_a_long_list_is_cut():
-    assert listing({"names": [*map(str, range(20))]}) == "names  0, 1, 2, 3, 4, 5, 6, 7, … (20)"
-
-
 def test_labels_and_names_are_printable_short_and_not_without_end():
     label = "\x1b]0;x\x07\nrows  5" + "L" * 100_000
     facts = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from dask_odm.papers.mdd import moments
 from dask_odm.papers.mdd.moments import Embedding, MomentQuery
 from small_stores import store_of
 from squared_loss import SquaredLoss
+from traced import traced
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 ODM = ODMSettings(1e4, 0.3, 0.2)
@@ -171,13 +171,9 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows):
     scaling = Scaling(np.zeros(d), np.full(d, 0.5))
     query = Query(FeatureMap(d, 1.0, scaling), BandLoss(ODM, float(n)), np.zeros(d + 1))
     groups = chunk_groups(store.n_chunks)
-    passes.sum_groups(store, query, Query.sums, ["full"], StoreBlock.columns, 0, groups)  # compiles
-    tracemalloc.start()
-    try:
-        passes.sum_groups(store, query, Query.sums, ["full"], StoreBlock.columns, 0, groups)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    arguments = store, query, Query.sums, ["full"], StoreBlock.columns, 0, groups
+    passes.sum_groups(*arguments)  # compiles
+    _, peak = traced(passes.sum_groups, *arguments)
     here = StorePasses(store, HERE)
     projected = here.task_bytes(PrimalProblem(query.features, query.loss, here).pass_bytes("full"))
     assert 0.2 * projected < peak <= projected

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +17,9 @@ from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks
 from dask_odm.kernels.pivots import RACES, MemoryPivots, choose, choosing_bytes
-from small_problems import blobs, matrix
+from small_problems import blobs
 from small_stores import store_of
+from traced import traced
 
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
 GAUSS = RBF(1.0, 0.4)
@@ -71,13 +70,6 @@ def test_a_share_of_the_rows_is_that_of_rows_in_memory(store):
     assert found != bits(chosen(store, "rp", 30))
 
 
-@EVERY_METHOD
-def test_seed_decides_and_threads_do_not(store, method):
-    here = bits(chosen(store, method))
-    assert bits(chosen(store, method, cluster=replace(HERE, threads=1))) == here
-    assert bits(chosen(store, method, seed=6)) != here
-
-
 @pytest.mark.slow
 def test_same_bits_on_any_number_of_workers_and_when_one_is_killed(store, start_workers, scale_workers, killer):
     here = [bits(chosen(store, method)) for method in RACES]
@@ -105,16 +97,6 @@ def test_dropped_rows_are_never_chosen(tmp_path, method):
     np.testing.assert_array_equal(raw, X[kept])
     positive, _ = chosen(store, method, 10_000, kernel=RBF(gamma=500.0), labelling=TwoClasses((0.0, 1.0)))
     assert positive.index.tolist() == [i for i in kept if y[i] == "b"]
-
-
-def test_a_share_of_the_trace_ends_it(store):
-    landmarks, _ = chosen(store, "rp", 1000, trace=1e-2)
-    assert 3 < len(landmarks) < 1000
-    X = SCALING(store.read_rows(np.arange(store.rows)).X)
-    K = matrix(GAUSS, X)
-    values = K[:, landmarks.index]
-    left = K.trace() - np.einsum("ij,ji->", values, np.linalg.solve(values[landmarks.index], values.T))
-    assert left <= 1e-2 * K.trace()
 
 
 def test_no_row_and_no_kernel_are_told_apart(tmp_path):
@@ -154,12 +136,7 @@ def test_peak_memory_of_choosing_in_memory_is_projected(n, d, count, chunk_rows,
     X[: n // 2] = X[0]  # so that few proposals are accepted, and the next blocks are large
     source = MemoryPivots(X, threads=2, chunk_rows=chunk_rows)
     choose(RBF(gamma=0.1), MemoryPivots(X[-50:]), 10, method="rp")  # compiles
-    tracemalloc.start()
-    try:
-        choose(RBF(gamma=0.1), source, count, method="rp", rows=rows)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    _, peak = traced(choose, RBF(gamma=0.1), source, count, method="rp", rows=rows)
     projected = choosing_bytes(count, d) + source.pass_bytes(count)
     assert 0.15 * projected < peak <= projected
 
@@ -174,12 +151,7 @@ def test_peak_memory_of_a_task_is_projected(tmp_path: Path, n, d, chunk_rows, co
     chunks = list(range(store.n_chunks))
     for method in RACES:
         race = RACES[method](kernel, Landmarks(kernel, landmarks.rows, landmarks.index), 8192, 0.0, 0, 1)
-        tracemalloc.start()
-        try:
-            propose(store, TwoClasses(), scaling, "float32", race, chunks)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        _, peak = traced(propose, store, TwoClasses(), scaling, "float32", race, chunks)
         projected = proposal_bytes(store, count, 4, method)
         assert 0.15 * projected < peak <= projected
 

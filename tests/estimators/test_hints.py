@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from dask_odm import InputError, ODMClassifier, ODMClassifierCV, OneClassODM, SaddleSVC, ingest
+from dask_odm import InputError, MDDKernelRidge, ODMClassifier, ODMClassifierCV, OneClassODM, SaddleSVC, ingest
 from dask_odm.datasets import make_shells
 from dask_odm.solvers import SODM
 
@@ -106,7 +106,9 @@ def test_a_column_that_hides_the_others_is_named_whatever_was_learned(caplog, cl
     ODMClassifier(scale=None).fit(frame.assign(id=np.arange(90)), y)
     OneClassODM(scale=None).fit(frame.assign(id=np.arange(90)))
     ODMClassifierCV(scale=None, lams=[100.0], gammas=[1.0], cv=None).fit(frame.assign(id=np.arange(90)), y)
-    assert len(caplog.messages) == 3
+    MDDKernelRidge().fit(frame.assign(id=np.arange(90)), y)
+    SaddleSVC(kernel="rbf").fit(frame.assign(id=np.arange(90)), y)
+    assert len(caplog.messages) == 5
     assert all(re.match("Column 'id' has nearly all of the variance", each) for each in caplog.messages)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from dask_odm.kernels import KERNELS, RBF, Laplacian, Linear, Polynomial, from_parameters
 from dask_odm.kernels.base import Panels, Sides
 from small_problems import matrix
+from traced import traced
 
 ALL = [
     RBF(gamma=0.7),
@@ -87,12 +87,7 @@ def test_rows_packed_in_another_dtype_are_never_cast_as_a_whole(kernel, n, d):
 
 def test_packing_in_another_dtype_holds_only_a_block_beside_the_result():
     X = rows(1000, 1000, 5, "float32")
-    tracemalloc.start()
-    try:
-        packed = RBF(gamma=0.1).pack_right_in(X, np.float64)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    packed, peak = traced(RBF(gamma=0.1).pack_right_in, X, np.float64)
     assert peak < 1.3 * packed.nbytes
 
 

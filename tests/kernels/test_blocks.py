@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import tracemalloc
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +14,7 @@ from dask_odm.kernels.blocks import TILE_ROWS, Gram, Tiling
 from dask_odm.linalg.rows import ArrayRows
 from dask_odm.linalg.threads import single_threaded_blas
 from small_problems import matrix
+from traced import traced
 
 SIZES = [1, 2, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 1300]
 PLENTY = 1 << 30
@@ -122,12 +122,7 @@ def test_peak_memory_of_a_pass_is_projected(kernel, n, d, dtype, threads):
     X, v = rows(n, d, dtype), vector(n)
     tiling = Tiling(n, d, X.dtype.itemsize)
     Gram(kernel, ArrayRows(X[:3]), 0).matvec(v[:3])  # compiles
-    tracemalloc.start()
-    try:
-        with single_threaded_blas:
-            Gram(kernel, GatheredRows(X, threading.Barrier(threads)), 0, threads).matvec(v)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    with single_threaded_blas:
+        _, peak = traced(lambda: Gram(kernel, GatheredRows(X, threading.Barrier(threads)), 0, threads).matvec(v))
     projected = tiling.scratch_bytes(threads, kernel)
     assert projected / 4 < peak <= projected

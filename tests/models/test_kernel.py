@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from dask_odm.kernels.named import WIDE
 from dask_odm.models import models as kernel_model
 from dask_odm.models.models import KernelModel
 from models.made import SCALING, expected, make, rows
+from traced import traced
 
 KERNELS = [RBF(gamma=0.5), Laplacian(gamma=0.5), Polynomial(gamma=0.2, degree=2)]
 
@@ -172,11 +172,6 @@ def test_prediction_by_few_support_rows_copies_a_part_of_the_rows_at_a_time(monk
     X[:, :7] = far * rng.uniform(1.0, 2.0, (n, 7))
     given = form(X)
     values(p, given[:10])  # compile
-    tracemalloc.start()
-    try:
-        found = values(p, given, 2)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = traced(values, p, given, 2)
     assert (found == p.values(given)).all() == (far > 1.0 or values is KernelModel.values)
     assert peak < 0.5 * X.nbytes

@@ -29,6 +29,8 @@ from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
+# how arrays of dates and of time spans become numbers, by the kind of their dtype
+_MOMENTS = {"M": "(X - numpy.datetime64('2000')) / numpy.timedelta64(1, 'D')", "m": "X / numpy.timedelta64(1, 'D')"}
 _PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
 
 
@@ -66,8 +68,12 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     """
     if not isinstance(X, pd.DataFrame):
         X = sparse_rows(unmasked(X))
-        is_object = isinstance(X, np.ndarray) and X.dtype.kind == "O"
-        return np.where(pd.isna(X), np.nan, X) if is_object else X  # NumPy makes no number of pandas.NA
+        kind = X.dtype.kind if isinstance(X, np.ndarray) else ""
+        if kind in _MOMENTS:  # scikit-learn would take ticks of their unit, and a missing one for a large number
+            raise InputError(f"X must be numbers. Got {X.dtype} instead; make days of it, as by {_MOMENTS[kind]}.")
+        return np.where(pd.isna(X), np.nan, X) if kind == "O" else X  # NumPy makes no number of pandas.NA
+    if not X.shape[1]:
+        return np.empty(X.shape)  # of which scikit-learn says what is wrong
     require_numbers(X, known)
     if not any(map(types.is_object_dtype, X.dtypes)):
         return X

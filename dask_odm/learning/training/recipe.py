@@ -359,3 +359,9 @@ class FeatureAdvice:
             "next to nothing was learned with lam=%g: the objective is within 1 %% of that of a model that is zero. %s",
             self.lam, way_out
         )  # fmt: skip
+
+
+def advice_on_features(data: TrainingData, kernel: KernelChoice) -> FeatureAdvice | None:
+    """Return what to say of a feature that hides the others, see `crowding_feature`, or None."""
+    crowding = crowding_feature(data, kernel)
+    return None if crowding is None else FeatureAdvice(0.0, 0.0, crowding, nothing=False)

@@ -33,6 +33,7 @@ from dask_odm.learning.training.recipe import (
     Choice,
     Recipe,
     Trained,
+    advice_on_features,
     require_finite_solution,
     rescaling_advised,
 )
@@ -274,3 +275,7 @@ class KernelRidgeFamily(Family[MDDFit]):
         if fit.n_landmarks is None:
             return Choice("exact", "no landmarks asked for", ExactRecipe())
         return Choice("landmark", "n_landmarks", SpanRecipe())
+
+    def train(self, choice: Choice[MDDFit], data: TrainingData, fit: MDDFit) -> Trained:
+        assert fit.kernel is not None
+        return replace(super().train(choice, data, fit), advice=advice_on_features(data, fit.kernel))

@@ -27,6 +27,7 @@ from dask_odm.learning.training.recipe import (
     Choice,
     Recipe,
     Trained,
+    advice_on_features,
     report_step,
     require_finite_solution,
     rescaling_advised,
@@ -380,3 +381,6 @@ class HullFamily(Family[SaddleFit]):
             return Choice("mnp", "over the span of landmarks", SpanRecipe())
         name, why = (fit.word, "asked for") if fit.word != "auto" else ("mnp", "the fewest passes")
         return Choice(name, why, HULL_RECIPES[name], "take ODMClassifier(kernel='linear') instead, ")
+
+    def train(self, choice: Choice[SaddleFit], data: TrainingData, fit: SaddleFit) -> Trained:
+        return replace(super().train(choice, data, fit), advice=advice_on_features(data, fit.kernel))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
 from itertools import cycle
 from statistics import NormalDist
 
@@ -18,6 +17,8 @@ import dask_odm.datasets as ds
 from dask_odm.data.datasets.made_up import Chessboard, Gaussians, Separable, Shells, Susy
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
+from data.reading import stored
+from traced import traced
 
 MAKERS = [
     ds.make_chessboard,
@@ -32,19 +33,13 @@ MAKERS = [
 CHUNK = 1 << 18  # numbers that recipes make at a time
 
 
-def _stored(store) -> tuple[np.ndarray, np.ndarray]:
-    blocks = [(block.X.copy(), store.labels(block.y)) for block in store.blocks()]
-    X, y = zip(*blocks, strict=True)
-    return np.concatenate(X), np.concatenate(y)
-
-
 @pytest.mark.parametrize(("make", "dtype"), list(zip(MAKERS, cycle(["float32", "float64"]), strict=False)))
 def test_a_store_holds_what_memory_holds(tmp_path, make, dtype):
     options = {"n_samples": 700, "dtype": dtype, "random_state": 3}
     X, y = make(**options)
     assert X.dtype == dtype
     store = make(**options, store=tmp_path / "a.zarr")
-    rows, labels = _stored(store)
+    rows, labels = stored(store)
     np.testing.assert_array_equal(rows, X, strict=True)
     np.testing.assert_array_equal(labels, y)
     assert store.classes == tuple(np.unique(y).tolist())
@@ -78,10 +73,7 @@ def test_without_a_seed_rows_differ():
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_store(tmp_path):
     def peak(rows: int) -> int:
-        tracemalloc.start()
-        store = Gaussians(50).write(tmp_path / f"{rows}.zarr", rows)
-        _, top = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        store, top = traced(Gaussians(50).write, tmp_path / f"{rows}.zarr", rows)
         assert store.rows == rows
         return top
 
@@ -296,7 +288,7 @@ def test_bundled_sets_are_those_of_scikit_learn(tmp_path, name, load, classes):
     assert sorted(set(y.tolist())) == sorted(classes)
     np.testing.assert_array_equal(y, data.target_names[data.target[np.isin(data.target, codes)]])
     store = ds.load_bundled(name, store=tmp_path / "a.zarr", dtype="float32")
-    rows, labels = _stored(store)
+    rows, labels = stored(store)
     np.testing.assert_array_equal(rows, X.astype(np.float32), strict=True)
     np.testing.assert_array_equal(labels, y)
     assert store.feature_names == tuple(data.feature_names)

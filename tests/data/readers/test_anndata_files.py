@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from scipy.sparse import csr_array, random_array, vstack
+from scipy.sparse import csr_array, random_array
 
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
+from data.reading import stored
 
 X = csr_array(random_array((60, 3000), density=0.01, format="csr", random_state=np.random.default_rng(0)))
 KINDS = np.random.default_rng(1).choice(["B cell", "T cell", "Käfer"], 60)
@@ -89,9 +90,9 @@ def test_rows_labels_weights_and_names_are_what_went_in(made, tmp_path, block_by
     path = made()
     store = ingest(path, tmp_path / "a.zarr", label="kind", weight="share", dtype="float64", block_bytes=block_bytes)
     assert store.is_sparse
-    found = vstack([block.X.copy() for block in store.blocks()], format="csr")
+    found, labels = stored(store)
     assert abs(found - X).max() == 0
-    np.testing.assert_array_equal(store.labels(store.read_column("y")), KINDS)
+    np.testing.assert_array_equal(labels, KINDS)
     np.testing.assert_array_equal(store.read_column("weight"), np.linspace(0, 1, 60))
     assert store.feature_names == tuple(NAMES)
 
@@ -105,7 +106,7 @@ def test_the_label_is_the_column_that_is_named(made, tmp_path):
 def test_dense_rows(made, tmp_path):
     rows = X.toarray()[:, :7]
     store = ingest(made(rows), tmp_path / "a.zarr", label="kind", dtype="float64", block_bytes=200)
-    np.testing.assert_array_equal(np.concatenate([block.X.copy() for block in store.blocks()]), rows)
+    np.testing.assert_array_equal(stored(store)[0], rows)
 
 
 def test_what_cannot_be_read_is_named(made, tmp_path):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from dask_odm.data.readers.formats import open_source
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, write_file
+from traced import traced
 
 
 @pytest.mark.parametrize(
@@ -227,13 +226,12 @@ def test_what_is_no_dialect(tmp_path, text, options, X, y):
 @pytest.mark.parametrize("separator", [b" ", b";", b"|"])
 def test_a_line_of_millions_of_words_is_refused_in_bounded_memory(tmp_path, separator):
     (tmp_path / "a.csv").write_bytes((b"1" + separator) * 1_500_000)
-    tracemalloc.start()
-    try:
+
+    def refused() -> None:
         with pytest.raises(InputError, match=r"a\.csv, line 1: "):
             read_all(tmp_path / "a.csv")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+
+    _, peak = traced(refused)
     assert peak < 60e6, "a string for every word takes more"
 
 

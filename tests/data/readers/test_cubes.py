@@ -12,6 +12,7 @@ from dask_odm.data.store import open_chunks
 from dask_odm.errors import InputError
 from dask_odm.events import Progress, listen
 from dask_odm.linalg.rows import uniforms_of
+from data.reading import stored
 from small_cubes import BANDS, labels_of, plain_rows, scene
 
 CHUNKS = {"in memory": None, "lines": {"y": 4}, "tiles": {"y": 2, "x": 3, "band": 2}}
@@ -19,11 +20,6 @@ CHUNKS = {"in memory": None, "lines": {"y": 4}, "tiles": {"y": 2, "x": 3, "band"
 
 def cube(chunks) -> xr.DataArray:
     return scene() if chunks is None else scene().chunk(chunks)
-
-
-def contents(store) -> tuple[np.ndarray, np.ndarray]:
-    blocks = list(store.blocks())
-    return np.concatenate([b.X for b in blocks]), np.concatenate([store.labels(b.y) for b in blocks])
 
 
 def in_order(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -36,7 +32,7 @@ def in_order(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def test_labelled_rows_are_stored(tmp_path, chunks, kind):
     labels, _ = labels_of(kind)
     store = ingest((cube(CHUNKS[chunks]), labels), tmp_path / "a.zarr", dtype="float64")
-    X, y = contents(store)
+    X, y = stored(store)
     expected = plain_rows(kind).training
     np.testing.assert_array_equal(in_order(X, y)[0], in_order(*expected)[0])
     np.testing.assert_array_equal(in_order(X, y)[1], in_order(*expected)[1])
@@ -59,7 +55,7 @@ def drawn(count: int) -> np.ndarray:
 @pytest.mark.parametrize("count", [1, 5, 1000])
 def test_so_many_rows_of_each_class(tmp_path, chunks, count):
     source = (cube(CHUNKS[chunks]), labels_of("floats")[0])
-    X, y = contents(ingest(source, tmp_path / "a.zarr", dtype="float64", per_class=count, seed=3))
+    X, y = stored(ingest(source, tmp_path / "a.zarr", dtype="float64", per_class=count, seed=3))
     places = drawn(count)
     np.testing.assert_array_equal(X, plain_rows().X.reshape(-1, 3)[places])
     assert y.tolist() == plain_rows().labels.ravel()[places].tolist()
@@ -69,7 +65,7 @@ def test_a_share_of_the_rows(tmp_path):
     source = (cube({"y": 4}), labels_of("floats")[0])
     events = []
     with listen(events.append):
-        X, _ = contents(ingest(source, tmp_path / "a.zarr", dtype="float64", fraction=0.5, seed=3))
+        X, _ = stored(ingest(source, tmp_path / "a.zarr", dtype="float64", fraction=0.5, seed=3))
     places = [place for place in drawn(1000) if uniforms_of(np.array([place]), 3)[0] < 0.5]
     assert 0 < len(places) < len(drawn(1000))
     np.testing.assert_array_equal(X, plain_rows().X.reshape(-1, 3)[places])

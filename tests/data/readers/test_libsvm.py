@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from scipy.sparse import issparse
@@ -13,6 +11,7 @@ from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.lines import TextBlock
 from dask_odm.errors import InputError
 from data.reading import COMPRESS, read_all, read_blocks, write_file
+from traced import traced
 
 
 def test_libsvm_the_first_pass_finds_the_largest_index_of_all_files(tmp_path):
@@ -152,14 +151,9 @@ def test_a_long_line_is_explained_in_little_memory(tmp_path):
     path = tmp_path / "a.libsvm"
     path.write_bytes(b"1 " + b" ".join(b"%d:1" % i for i in range(1, 30_000)) + b" 7:1\n")
     text = TextBlock(str(path), path.read_bytes(), 1, 0)
-    tracemalloc.start()
-    try:
-        message = str(libsvm.explain(text, 30_000))
-        _, top = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert message.endswith("line 1: index 7 after 29999; indices must ascend.")
-    assert top < 4 * len(text.data)  # a list of the pairs would take seven times as much
+    error, peak = traced(libsvm.explain, text, 30_000)
+    assert str(error).endswith("line 1: index 7 after 29999; indices must ascend.")
+    assert peak < 4 * len(text.data)  # a list of the pairs would take seven times as much
 
 
 @pytest.mark.parametrize("line", [b"1 qid:3 1:2 2:3 # 1:1 1:1 1:1" + b" " * 100, b"1 1:2 2:3" + b" " * 100])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from sklearn.datasets import load_svmlight_file
 from dask_odm.data.readers import libsvm
 from dask_odm.data.readers.libsvm_rows import parse_rows
 from dask_odm.data.readers.lines import TextBlock
+from traced import traced
 
 FEATURES = 12
 NUMBERS = r"[+-]?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?"
@@ -73,10 +73,6 @@ def test_what_is_a_row_is_what_scikit_learn_takes(text):
 def test_a_line_of_more_pairs_than_features_takes_little_memory():
     assert parse_rows(b"1 1:1\n", 1) is not None  # compiles
     text = b"1 1:1" + b" 2:1" * 100_000
-    tracemalloc.start()
-    try:
-        assert parse_rows(text, 8) is None
-        _, top = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert top < 2 * len(text)
+    found, peak = traced(parse_rows, text, 8)
+    assert found is None
+    assert peak < 2 * len(text)

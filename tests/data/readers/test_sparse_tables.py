@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -13,6 +11,7 @@ from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.tables import ArrayTable
 from dask_odm.errors import InputError
 from data.reading import read_all, read_blocks, sparse_rows, stored
+from traced import traced
 
 X, Y = sparse_rows()
 
@@ -44,10 +43,7 @@ def test_sparse_rows_are_never_dense_as_a_whole():
         (20_000, 1000), density=1e-3, format="csr", random_state=np.random.default_rng(0)
     )
     source = open_source(matrix, block_bytes=400_000)
-    tracemalloc.start()
-    total = sum(float(block.X.sum(dtype=np.float64)) for block in source.blocks())
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    total, peak = traced(lambda: sum(float(block.X.sum(dtype=np.float64)) for block in source.blocks()))
     assert total == pytest.approx(matrix.sum(), rel=1e-6)
     assert peak < 4_000_000 < 20_000 * 1000 * 4
 
@@ -68,10 +64,6 @@ def test_sparse_rows_that_cannot_be_read(source, message):
 
 def test_a_column_of_weights_leaves_the_others_sparse():
     matrix = scipy.sparse.random_array((5000, 1000), density=1e-3, format="csr", random_state=np.random.default_rng(0))
-    table = ArrayTable(matrix)
-    tracemalloc.start()
-    weight = table.numbers([7], 0, 5000)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    weight, peak = traced(ArrayTable(matrix).numbers, [7], 0, 5000)
     np.testing.assert_array_equal(weight, matrix[:, [7]].toarray())
     assert peak < 1_000_000 < 5000 * 1000 * 8

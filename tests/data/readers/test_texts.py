@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import vstack
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from dask_odm.data.ingest import ingest
@@ -17,6 +16,7 @@ from dask_odm.data.readers.texts import count_words
 from dask_odm.data.store.layout import crc32c, seal
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError, StoreError
+from data.reading import stored
 from small_stores import forge
 from small_texts import made_texts, pipeline, write_lines
 
@@ -24,16 +24,8 @@ TEXTS, TOPICS = made_texts()
 ROWS = pipeline().fit_transform(TEXTS)
 
 
-def rows_of(store: Store):
-    return vstack([block.X.copy() for block in store.blocks()], format="csr")
-
-
-def labels_of(store: Store) -> list:
-    return store.labels(store.read_column("y")).tolist()
-
-
 def require_same(store: Store, expected) -> None:
-    found = rows_of(store)
+    found = stored(store)[0]
     assert found.shape == expected.shape
     np.testing.assert_array_equal(found.indptr, expected.indptr)
     assert abs(found - expected).max() < (1e-7 if store.dtype == np.float32 else 1e-15)
@@ -63,7 +55,7 @@ def test_rows_are_those_of_scikit_learn(tmp_path, kind):
     store = ingest(held(kind, tmp_path), tmp_path / "a.zarr", text="body", label="topic", dtype="float64")
     assert store.is_sparse
     require_same(store, ROWS)
-    assert labels_of(store) == TOPICS.tolist()
+    assert stored(store)[1].tolist() == TOPICS.tolist()
     assert store.text_recipe.column == "body"
     np.testing.assert_allclose(store.text_recipe.idf, pipeline().fit(TEXTS)[-1].idf_, rtol=1e-14)
 
@@ -73,7 +65,7 @@ def test_blocks_change_no_bit(tmp_path, kind):
     whole = ingest(held(kind, tmp_path), tmp_path / "a.zarr", text="body", label="topic")
     cut = ingest(held(kind, tmp_path), tmp_path / "b.zarr", text="body", label="topic", block_bytes=900, chunk_rows=37)
     assert cut.n_chunks > whole.n_chunks
-    found, expected = rows_of(cut), rows_of(whole)
+    found, expected = stored(cut)[0], stored(whole)[0]
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
@@ -118,7 +110,7 @@ def test_few_features_make_a_dense_store(tmp_path):
     store = ingest(held("csv", tmp_path), tmp_path / "a.zarr", text=2, label="topic", n_features=64)
     assert not store.is_sparse
     expected = pipeline(64).fit_transform(TEXTS).toarray()
-    np.testing.assert_allclose(np.concatenate([block.X.copy() for block in store.blocks()]), expected, atol=1e-7)
+    np.testing.assert_allclose(stored(store)[0], expected, atol=1e-7)
 
 
 def test_missing_texts_are_counted_or_dropped(tmp_path):

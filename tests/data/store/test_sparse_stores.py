@@ -23,6 +23,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
 from small_stores import forge
+from traced import traced
 
 ROWS, FEATURES = 700, 3000
 
@@ -391,14 +392,9 @@ def test_a_damaged_file_is_named(store, name, how):
 @pytest.mark.slow
 def test_a_pass_takes_little_memory(tmp_path):
     """Chunks are read into the same buffers, so that a pass takes what its projection says, and no more."""
-    import tracemalloc
-
     X = random_array((20_000, 5000), density=2e-3, format="csr", random_state=np.random.default_rng(0))
     store = ingest((X, np.arange(20_000) % 2), tmp_path / "a.zarr")
-    tracemalloc.start()
-    read_whole(store)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    _, peak = traced(read_whole, store)
     assert peak < 3 * store.chunk_nbytes + 500_000 < X.nnz * 8
 
 

@@ -35,6 +35,33 @@ def test_values_that_are_not_finite_have_a_place(rows, form, value, what):
         ODMClassifier().fit(X, rows[1])
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dtype", ["datetime64[s]", "timedelta64[h]"])
+def test_arrays_of_times_are_told_the_way_out(rows, lazy, dtype):
+    """scikit-learn takes the ticks of their unit, and NaT for a large number."""
+    X = (1000 * rows[0]).astype(dtype)
+    with pytest.raises(
+        InputError, match=r"^X must be numbers\. Got .*64\[.\] instead; make days of it, as by "
+    ) as why:
+        ODMClassifier().fit(da.from_array(X) if lazy else X, rows[1])
+    days = eval(str(why.value).partition("as by ")[2].rstrip("."), {"X": X, "numpy": np})
+    model = ODMClassifier().fit(days, rows[1])
+    with pytest.raises(InputError, match=r"^X must be numbers"):
+        model.predict(X)
+
+
+def test_frames_without_columns_are_refused_as_arrays_are(rows):
+    frame = pd.DataFrame(rows[0]).add_prefix("x")
+    model = ODMClassifier().fit(frame, rows[1])
+    with pytest.raises(InputError, match=r"Found array with 0 feature\(s\)"):
+        ODMClassifier().fit(frame[[]], rows[1])
+    with (
+        pytest.warns(UserWarning, match="X does not have valid feature names"),
+        pytest.raises(InputError, match=r"Found array with 0 feature\(s\)"),
+    ):
+        model.predict(frame[[]])
+
+
 def test_only_so_many_columns_are_listed(rows):
     X = np.tile(rows[0], 3)
     X[7] = np.nan

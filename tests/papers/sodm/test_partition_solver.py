@@ -61,6 +61,28 @@ def test_dense_way(setting, weighted, kernel):
     assert_describes(solution, p)
 
 
+@EVERY_SETTING
+@WEIGHTED
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_linear_way(setting, weighted, dtype):
+    p = small_problem(200, setting, weighted=weighted, kernel=Linear(1.0), dtype=dtype)
+    solution = solve_tiled(p)
+    _, objective = p.optimum()
+    assert solution.point.dual == pytest.approx(objective, rel=1e-7)
+    assert solution.point.gap < 1e-8
+    assert_describes(solution, p)
+
+
+@pytest.mark.parametrize(("dtype", "certify"), [("float32", True), ("float64", True), ("float64", False)])
+def test_running_out_of_steps_says_so(dtype, certify):
+    p = small_problem(300, (1e7, 0.3, 0.1), dtype=dtype)
+    solution = solve_tiled(p, tol=1e-12, max_iter=2, certify=certify)
+    assert not solution.converged
+    assert solution.sweeps == 2
+    assert solution.point.gap > 1e-12
+    assert_describes(solution, p)
+
+
 def test_a_converged_start_passes_through_unsolved():
     p = small_problem(300, SETTINGS[0], dtype="float32")
     first = solve_tiled(p)
