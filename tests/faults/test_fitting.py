@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -288,6 +289,11 @@ def test_integers_of_polars_that_pyarrow_cannot_read():
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"a": polars.Series(MANY[:ROWS], dtype=polars.Int128)})
     raises("Integers of 128 bits", lambda: ODMClassifier().fit(frame, Y))
+
+
+def test_delayed_rows():
+    for method in (ODMClassifier().fit, ODMClassifier().fit(X, Y).score):
+        raises("Delayed rows", lambda method=method: method(dask.delayed(len)([]), Y))
 
 
 # Numbers that are finite, and yet too much ------------------------------------------------------------------

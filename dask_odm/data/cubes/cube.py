@@ -280,8 +280,9 @@ def texts(values: Any) -> list[str]:
 
 
 def listed(names: Any) -> str:
+    """Return the first five names for a message, "none" if there are none."""
     words = [repr(name) for name in names]
-    return ", ".join(words[:5]) + (" …" if len(words) > 5 else "")
+    return ", ".join(words[:5]) + (" …" if len(words) > 5 else "") or "none"
 
 
 def is_dask(array: Any) -> bool:

@@ -85,6 +85,11 @@ class Values(InputKind):
 
     @staticmethod
     def rows(X: Any, beside: Beside) -> Given:
+        if is_of(X, "dask.delayed", "Delayed"):
+            raise InputError(
+                "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
+                "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
+            )
         return Given.of(*beside.columns(X))
 
 

@@ -40,9 +40,7 @@ def test_values_that_are_not_finite_have_a_place(rows, form, value, what):
 def test_arrays_of_times_are_told_the_way_out(rows, lazy, dtype):
     """scikit-learn takes the ticks of their unit, and NaT for a large number."""
     X = (1000 * rows[0]).astype(dtype)
-    with pytest.raises(
-        InputError, match=r"^X must be numbers\. Got .*64\[.\] instead; make days of it, as by "
-    ) as why:
+    with pytest.raises(InputError, match=r"^X must be numbers\. Got .*64\[.\] instead; make days of it, as by ") as why:
         ODMClassifier().fit(da.from_array(X) if lazy else X, rows[1])
     days = eval(str(why.value).partition("as by ")[2].rstrip("."), {"X": X, "numpy": np})
     model = ODMClassifier().fit(days, rows[1])
