@@ -17,7 +17,8 @@ from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import solver_class
 from dask_odm.estimators.scoring import Scorer, scorers_of
-from dask_odm.estimators.search.recipe import SearchFamily, SearchFit, Splitter, pairs_of
+from dask_odm.estimators.search.recipe import SearchFamily
+from dask_odm.estimators.search.search_fit import SearchFit, Splitter, pairs_of
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, SolverClasses, SolverObject, SolverOptions, with_parameters
 from dask_odm.learning.training.family import Family

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import as_input_error
-from dask_odm.estimators.odm_classifier import ODMClassifier
-from dask_odm.estimators.scoring import Scorer, Scoring
+from dask_odm.estimators.search.search_fit import SearchFit, Splitter
+from dask_odm.kernels import KERNELS
 from dask_odm.learning.machines import Scheme
 from dask_odm.learning.parameters import solver_word
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.family import Family
 from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.recipe import Choice, Recipe, Trained
-from dask_odm.learning.training.run import FitRun, KernelChoice
+from dask_odm.learning.training.run import KernelChoice
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.cells.recipe import sampled
 from dask_odm.methods.cells.trials import chosen_cells
@@ -28,111 +26,13 @@ from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.recipes import LEAVE_OUT, ODMFamily, suits_narrow_cells
 from dask_odm.methods.search.climb import COARSE, FINE, TUNING, WHOLE, Axes, Search, SearchState, Setting
 from dask_odm.methods.search.samples import SampleTrials
-from dask_odm.methods.search.trials import Given, Score, Splits, accuracy
+from dask_odm.methods.search.trials import Given, Splits
 from dask_odm.methods.settings import Cells, Landmark
 from dask_odm.typing import Array
 
 PARAMS = ("kernel", "gamma", "lam", "upsilon", "theta", "solver")
 T = TypeVar("T", int, float)
 ODM = ODMFamily()  # learns by the settings that were found
-
-
-@dataclass(frozen=True, eq=False)
-class Splitter:
-    """A splitter in the manner of scikit-learn's, with the groups of all rows, (n,), or None."""
-
-    splitter: Any
-    groups: Array | None = None
-
-    def splits(self, data: TrainingData) -> Given:
-        """Split the rows that take part, and return their numbers among all rows that the user gave.
-
-        Raises InputError if there is not a group for each of those, or if the splitter cannot split.
-        """
-        rows, kept = data.row_numbers
-        y = data.columns()[0]
-        beside: tuple[Array, ...] = (np.zeros((len(y), 1)), y)
-        if self.groups is not None:
-            if self.groups.shape != (rows,):
-                raise InputError(f"groups must have shape ({rows},) as X has rows. Got {self.groups.shape} instead.")
-            beside = (*beside, self.groups if kept is None else self.groups[kept])
-        found = pairs_of(as_input_error(lambda: list(self.splitter.split(*beside))))
-        if kept is None:
-            return found
-        return tuple((tuple(kept[list(a)].tolist()), tuple(kept[list(b)].tolist())) for a, b in found)
-
-
-def pairs_of(splits: Any) -> Given:
-    """Return splits as pairs of row numbers, to learn from and to validate by."""
-    return tuple((_numbers(inside), _numbers(outside)) for inside, outside in splits)
-
-
-def _numbers(part: Any) -> tuple[int, ...]:
-    """Return the row numbers of one part of a split, which may be a mask of all rows."""
-    rows = np.asarray(part)
-    return tuple((np.flatnonzero(rows) if rows.dtype == bool else rows).astype(np.int64, casting="same_kind").tolist())
-
-
-@dataclass(frozen=True)
-class SearchFit:
-    """Settings of a search: the classifier of the first of all settings, the values to choose from, and the splits.
-
-    Values to choose from are None where ``first`` has the only one, or where ranges that suit the data are taken.
-    """
-
-    run: FitRun
-    first: ODMClassifier
-    gammas: tuple[float, ...] | None
-    lams: tuple[float, ...] | None
-    upsilons: tuple[float, ...] | None
-    thetas: tuple[float, ...] | None
-    kernels: tuple[str, ...] | None
-    solvers: tuple[Landmark, ...] | None
-    cv: int | float | Given | Splitter | None
-    scorers: dict[str, Scorer] | None = None  # by name, that which decides first; None for accuracy
-    classes: Array | None = None
-    groups: Array | None = None  # that are left out one by one, (n,)
-
-    @property
-    def score(self) -> Score:
-        """Scores of left-out rows, the deciding one first."""
-        if self.scorers is None:
-            return accuracy
-        assert self.classes is not None
-        return Scoring(self.scorers, self.classes)
-
-    def identity(self) -> dict[str, Any]:
-        others = ("run", "first", "solvers", "scorers", "classes", "groups")
-        plain = {name: value for name, value in vars(self).items() if name not in others}
-        if self.scorers is not None:
-            told = {name: repr(scorer) for name, scorer in self.scorers.items()}
-            plain["scoring"] = {name: name if " at 0x" in text else text for name, text in told.items()}
-        if self.groups is not None:
-            plain["groups"] = sha256(self.groups.tobytes()).hexdigest()
-        first = {"solver": solver_word(self.first.solver), "multi_class": self.first.multi_class}
-        return plain | first | {"fit": self.first._settings(self.run).identity(), "landmarks": self.landmarks}
-
-    @property
-    def landmarks(self) -> tuple[int, ...] | None:
-        """Numbers of landmarks to choose from; None if there is no choice."""
-        return None if self.solvers is None else tuple(int(each.n_landmarks) for each in self.solvers)
-
-    @property
-    def kernel(self) -> KernelChoice:
-        """Kernel of the first of all settings."""
-        return self.first._settings(self.run).kernel
-
-    def for_data(self, data: TrainingData) -> SearchFit:
-        """Return the settings with the scaling that "auto" chooses for all rows."""
-        scale = self.first._settings(self.run).for_data(data).kernel.scale
-        return replace(self, first=ODMClassifier(**self.first.get_params(deep=False) | {"scale": scale}))
-
-    def classifier(self, kernel: str, **parameters: Any) -> ODMClassifier:
-        """Return the classifier of a kernel; a linear one among others has no landmarks."""
-        several = self.kernels is not None or self.solvers is not None
-        if several and kernel == "linear" and solver_word(self.first.solver) == "landmark":
-            parameters["solver"] = "newton"
-        return ODMClassifier(**self.first.get_params(deep=False) | {"kernel": kernel, **parameters})
 
 
 class SearchRecipe(Recipe[SearchFit]):
@@ -241,7 +141,7 @@ class _Trials(SampleTrials):
         found: dict[str, Any] = {"lam": lam, "upsilon": setting.upsilon, "theta": setting.theta}
         if self._fit.kernels is not None:
             found["kernel"] = setting.kernel
-        if setting.kernel != "linear":
+        if hasattr(KERNELS[setting.kernel], "gamma"):
             found["gamma"] = setting.gamma
         if setting.n_landmarks is not None:
             found["solver"] = next(each for each in self._fit.solvers or () if each.n_landmarks == setting.n_landmarks)
@@ -367,8 +267,8 @@ def _ascending(values: Iterable[T]) -> tuple[T, ...]:
 
 
 def _gammas(data: TrainingData, fit: SearchFit, kernel: str) -> tuple[float, ...]:
-    """Return the values of γ for a kernel; for the linear kernel it is 1, which is not used."""
-    if kernel == "linear":
+    """Return the values of γ for a kernel; for one without it is 1, which is not used."""
+    if not hasattr(KERNELS[kernel], "gamma"):
         return (1.0,)
     if fit.gammas is not None:
         return _ascending(fit.gammas)
