@@ -183,6 +183,7 @@ def test_every_stratum_is_dealt_evenly(sizes, parts, seed):
     for s, size in enumerate(sizes):
         share = np.bincount(partition[strata == s], minlength=parts)
         assert set(share.tolist()) <= {size // parts, -(-size // parts)}
+        np.testing.assert_array_equal(partitioner.partition_of(np.arange(size), s), partition[strata == s])
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100, 499])
