@@ -94,8 +94,8 @@ def ingest(
     n_features : number of features to which the words of texts are hashed, see ``text``. For LIBSVM text, the number of
         its features, without which a first pass looks for the largest index. It must be given for standard input, or if
         another file (a test set) has larger indices
-    label : column of a table (CSV, JSON lines, Parquet, a frame) by name or number (default: label, y, target or class,
-        else the last), array of an archive, column number of an array, variable of a Dataset, or False for none
+    label : column of a file of columns or a frame by name or number (default: label, y, target or class, else the
+        last), array of an archive, column number of an array, variable of a Dataset, or False for none
     weight : column by name or number, array of an archive, variable of a Dataset, or for rows in memory the
         weights
         Labels in CSV are numbers if all are, and strings as they are spelled if one has leading zeros, if one number is
@@ -104,8 +104,7 @@ def ingest(
         as classes, unless there are more than 100 different labels, all numbers and some of them not whole. If the
         source is a store, its y does not change
     header : whether CSV text begins with column names; by default found out from its first line
-    drop : names or numbers of columns of CSV, JSON lines, Parquet or Arrow files that are left out, such as an
-        identifier
+    drop : names or numbers of columns of files that are left out, such as an identifier
     drop_missing : leave out rows with a missing feature, label or weight, and log their number; by default such rows
         are an error
     dtype : ``float32`` or ``float64``
@@ -127,7 +126,7 @@ def ingest(
         if the source is sparse (LIBSVM text, SciPy), has more than 2,048 features, and at most one number in twenty of
         its first rows is not zero, and for LIBSVM text of which dense rows are far larger. A large store of sparse rows
         is for linear models only
-    text : column of texts, by name or number, of CSV, JSON lines, Parquet, Arrow or a frame. Its words are hashed and
+    text : column of texts, by name or number, of a file of columns or a frame. Its words are hashed and
         counted as scikit-learn's ``HashingVectorizer(n_features, norm=None, alternate_sign=False)`` does, by default to
         2²⁰ features, and weighted as its ``TfidfTransformer()`` does; with ``test_size`` the weights are those of the
         training rows. Counts are kept in Dask's ``temporary-directory`` meanwhile. All columns except label and weight

@@ -27,6 +27,7 @@ from dask_odm.diagnostics.score_counts import RocCounts
 from dask_odm.estimators.cards import facts_of
 from dask_odm.html import MOST_LINES, heading, safe, table
 from dask_odm.printing import short
+from dask_odm.progress import STEPS
 from dask_odm.typing import Array
 
 
@@ -296,7 +297,7 @@ def steps_of_fit(model: Any) -> Iterable[str]:
     machines = {each.get("machine", 0) for each in steps}
     if len(machines) == 1:
         yield picture(draw)
-    columns = [name for name in ("machine", "iteration", "gap", "objective", "passes", "seconds") if name in steps[0]]
+    columns = [name for name in ("machine", *(name for _, name, _, _ in STEPS)) if name in steps[0]]
     yield table(columns, [tuple(each.get(name) for name in columns) for each in steps])
 
 

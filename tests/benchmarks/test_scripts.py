@@ -98,7 +98,7 @@ def test_landmarks_of_every_kind_are_measured(data_dir: Path, capsys: pytest.Cap
     size = ["--sizes", "60", "--splits", "2", "--json"]
     assert landmarks.main(["svmguide1", "--data", str(data_dir), *size]) == 0
     found = {row["method"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert set(found) == {"support", "uniform", "rp"}
+    assert set(found) == set(landmarks.METHODS)
     assert found["rp"]["share"] < found["uniform"]["share"]
     assert all(row["gap"] <= 1e-3 and row["accuracy"] > 0.95 for row in found.values())
 

@@ -15,6 +15,7 @@ from sklearn.preprocessing import MaxAbsScaler
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError
+from dask_odm.kernels import KERNELS
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_problems import blobs
@@ -22,7 +23,7 @@ from small_stores import store_of
 
 GAMMA = SETTINGS["gamma"]
 SOLVERS = pytest.mark.parametrize("solver", ["auto", SODM(4)], ids=["auto", "sodm"])
-NAMED = ["rbf", "laplacian", "poly", "linear"]
+NAMED = list(KERNELS)
 
 
 def gaussian(X: np.ndarray, Z: np.ndarray) -> np.ndarray:

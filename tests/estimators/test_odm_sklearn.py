@@ -15,6 +15,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from dask_odm import ODMClassifier, open_store
 from dask_odm.errors import DaskODMError
+from dask_odm.kernels import KERNELS
 from small_problems import blobs
 from small_stores import store_of
 
@@ -85,7 +86,7 @@ def test_not_fitted(method, tmp_path):
 
 
 WRONG = {
-    "kernel": ("sigmoid", "a str among {'laplacian', 'linear', 'poly', 'precomputed', 'rbf'} or a callable"),
+    "kernel": ("sigmoid", f"a str among {{{', '.join(map(repr, sorted([*KERNELS, 'precomputed'])))}}} or a callable"),
     "gamma": (-1.0, "a str among {'auto', 'scale'} or a float in the range (0.0, inf)"),
     "degree": (0, "an int in the range [1, 1000]"),
     "coef0": (-1.0, "a float in the range [0.0, inf)"),

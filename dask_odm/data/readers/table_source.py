@@ -96,7 +96,7 @@ class TableSource:
         self._namesake = namesake
         if reading.text is not None:
             if columns.text is None:
-                raise InputError(f"{description}: text names a column of CSV, JSON lines, Parquet, Arrow or a frame.")
+                raise InputError(f"{description}: text names a column of texts, and these rows have numbers only.")
             self._features = range(reading.hash_size)
             self.feature_names = None
             self.text = reading.text if isinstance(reading.text, TextRecipe) else None

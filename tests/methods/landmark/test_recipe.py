@@ -10,6 +10,7 @@ import pytest
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
 from dask_odm.kernels import RBF
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.kernels.pivots import RACES
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.methods.landmark import recipe as landmark
 from dask_odm.methods.landmark.memory import LandmarkMemory
@@ -62,7 +63,7 @@ def test_memory_changes_no_bit():
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("choice", ["support", "uniform", "rp"])
+@pytest.mark.parametrize("choice", ["support", *RACES])
 def test_merged_rows_are_the_same_problem(choice):
     """Repeated rows are one of their weight; which rows become landmarks is all that may differ."""
     X, y = rings(150)
