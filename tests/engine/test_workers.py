@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import dask
 import psutil
 import pytest
-from distributed import LocalCluster
+from distributed import Event, LocalCluster, get_worker
 
 from dask_odm.engine import workers
 from dask_odm.engine.client import active_client
@@ -111,13 +111,21 @@ def test_a_scheduler_may_start_later_than_who_joins_it():
         starting.result().close()
 
 
+def sleeping_worker() -> str:
+    """Sleep, and return the address of the worker that did."""
+    Event("sleeps").set()
+    time.sleep(2)
+    return get_worker().address
+
+
 def test_a_worker_hands_over_what_it_holds_and_finishes_what_it_runs(client):
     first, second = members(client)
     held = client.submit(bytes, 1000, workers=[first.address], allow_other_workers=True)
-    running = client.submit(time.sleep, 2, workers=[first.address], allow_other_workers=True, pure=False)
+    running = client.submit(sleeping_worker, workers=[first.address], allow_other_workers=True)
     held.result()
+    assert Event("sleeps", client).wait(60)
     assert retire(client, [first.name, "nobody"], "1m") == [first.name]
-    assert running.done()
+    assert running.result(60) == first.address, "no other worker began anew"
     assert second.address in client.who_has([held])[held.key]
     assert {client.submit(abs, i).result() for i in range(20)} == set(range(20))
     assert set(client.has_what()[second.address]) >= {held.key}
