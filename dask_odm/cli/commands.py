@@ -179,7 +179,7 @@ def warmup(as_json: bool) -> None:
 @click.option("--folder", type=click.Path(), default="dask-odm-demo", show_default=True, help="Where to leave files.")
 @json_option
 def demo(folder: str, as_json: bool) -> None:
-    """Train on a real data set, then on one larger than its workers' memory; three minutes.
+    """Train on a real data set, then on one larger than its workers' memory; two minutes.
 
     Leaves stores, models and a plot of the margins in the folder; a second run replaces them.
     """

@@ -30,7 +30,7 @@ from dask_odm.printing import quoted
 _HINTS = {
     "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
     "categories, as by {encode}, columns=[{names}], dtype=float)",
-    "boolean": "make booleans 0 and 1, as by {frame}[{first}].astype('float32')",
+    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'float32'))",
     "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
     "tz='UTC')) / pandas.Timedelta('1D')",
     "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",

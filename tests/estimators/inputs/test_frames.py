@@ -72,8 +72,12 @@ def test_frames_of_float32_stay_so(frame, rows, backend):
 COLUMNS = {
     "text": (lambda n: np.where(np.arange(n) % 2, "red", "blue"), "str|string", "get_dummies.*'colour'"),
     "category": (lambda n: pd.Categorical(np.arange(n) % 3), "category", "get_dummies.*'colour'"),
-    "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", r"\['colour'\]\.astype"),
-    "nullable boolean": (lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"), "boolean", r"\['colour'\]\.astype"),
+    "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", r"astype\(dict\.fromkeys\(\['colour'\]"),
+    "nullable boolean": (
+        lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"),
+        "boolean",
+        r"astype\(dict\.fromkeys\(\['colour'\]",
+    ),
     "date": (lambda n: pd.date_range("2020", periods=n), "datetime64", "Timedelta"),
     "complex": (lambda n: np.arange(n) * 1j, "complex128", r"as by frame\.drop\(columns=\['colour'\]\)"),
     "period": (lambda n: pd.period_range("2020", periods=n), "period", r"as by frame\.drop\(columns=\['colour'\]\)"),
@@ -248,7 +252,8 @@ def test_frames_of_other_libraries_are_as_those_of_pandas(frame, rows, library):
     with pytest.raises(InputError, match=r"column 'day' \(.*\) holds no numbers; make dates numbers"):
         ODMClassifier().fit(make(frame.assign(day=datetime.date(2020, 1, 1))), rows[1])
     with pytest.raises(
-        InputError, match=r"column 'width' \(bool\) holds no numbers; .* as by frame\.to_pandas\(\)\['width'\]"
+        InputError,
+        match=r"column 'width' \(bool\) holds no numbers; .* as by frame\.to_pandas\(\)\.astype\(dict.*\['width'\]",
     ):
         model.predict(make(frame.assign(width=rows[1] > 0)))
     gap = frame.assign(width=frame["width"].where(frame.index != 4))
