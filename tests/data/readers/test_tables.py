@@ -100,7 +100,7 @@ WORDS = pd.DataFrame(
         ),
         (["kind"], r"column 'kind' \(category\) holds no numbers; leave labels out, .*strings or categories"),
         (["name"], r"column 'name' \(object, string\) .*columns=\['name'\]"),
-        (["flag"], r"column 'flag' \(bool\) .*frame\['flag'\].astype\('float32'\);"),
+        (["flag"], r"column 'flag' \(bool\) .*frame\.astype\(dict.*\['flag'\], 'float32'\)\);"),
         (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
         (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
         (["span"], r"column 'span' \(timedelta.*\) .*make time spans numbers"),
