@@ -176,7 +176,8 @@ def test_shell_script(name, work_folder) -> None:
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    told = [line for line in done.stderr.splitlines() if not line.startswith("dask-odm: --solver auto took ")]
+    assert (done.returncode, told) == (0, [])
     assert done.stdout.strip()
     assert left_behind(work_folder) == []
 

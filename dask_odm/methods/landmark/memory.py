@@ -51,8 +51,9 @@ class LandmarkMemory:
         rough = 3 * start * row + 2 * 8 * few * d if start < n // 2 else 0  # as rows are drawn, and as they are joined
         groups = group_count(n)
         drawn = min(SKETCH * r, n)
-        # those of every group of rows; what they are gathered from, or all that are joined, two by two
-        drawing = (min(groups * drawn, n) + (3 if groups > 1 else 1) * drawn) * row
+        # those of every group of rows; what they are gathered from, or all that are joined, two by two, and cut
+        joining = min(3 * drawn, n + drawn) if groups > 1 else drawn
+        drawing = (min(groups * drawn, n) + joining) * row
         making = drawn * row + self.packed + min(CPU_COUNT * STEP, drawn) * 2 * 8 * d  # of the preconditioner
         # of the gap for the kernel itself
         checking = self.packed + CPU_COUNT * 8 * min(n, residual_rows(d)) * (2 * d + 2 * r)
