@@ -166,7 +166,7 @@ def _largest_index(text: TextBlock) -> tuple[int, int, int, int]:
         digits += 1
         digit = letters[last[lines] - digits] - ord("0")  # what is below "0" wraps
         lines, digit = lines[digit < 10], digit[digit < 10]
-        index[lines] += digit * 10.0 ** (digits - 1)
+        index[lines] += digit * 10.0 ** min(digits - 1, 99)  # more of them are far too many features, too
         lines = lines[last[lines] - digits > starts[lines]]
     line = int(index.argmax())
     largest = index[line]

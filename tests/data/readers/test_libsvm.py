@@ -104,6 +104,14 @@ def test_libsvm_what_the_first_pass_refuses(tmp_path):
             open_source(str(tmp_path / "a.svm"), n_features=n_features)
 
 
+def test_an_index_of_hundreds_of_digits(tmp_path):
+    zeros = write_file(tmp_path / "zeros.svm", f"1 1:1\n2 {'0' * 400}5:1\n")
+    assert read_all(zeros)[0].shape == (2, 5)
+    nines = write_file(tmp_path / "nines.svm", f"1 1:1\n2 {'9' * 400}:1\n")
+    with pytest.raises(InputError, match=r"line 2: index 9{30}…; at most 10000000 features"):
+        open_source(nines)
+
+
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, monkeypatch, suffix):
     monkeypatch.setattr(lines, "TEXT_BYTES", 1 << 16)
