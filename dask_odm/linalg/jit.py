@@ -15,6 +15,7 @@ from functools import cache, partial, update_wrapper
 from importlib import import_module
 from typing import Any
 
+from dask_odm.linalg.threads import heard
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -110,7 +111,7 @@ def _compiled_aside(compile_for: Callable[[Any], Any], signature: Any) -> Any:
         return compile_for(signature)
     thread = ThreadPoolExecutor(1, "dask-odm-compiler")
     try:
-        return thread.submit(compile_for, signature).result()
+        return heard(thread.submit(compile_for, signature))
     finally:
         thread.shutdown(wait=False)
 

@@ -162,6 +162,16 @@ class _Team:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Stopped))
 
 
+def heard(future: Future[T]) -> T:
+    """Return the result of a future, and hear of an interrupt meanwhile."""
+    while True:
+        try:
+            return future.result(timeout=SIGNAL_SECONDS)
+        except TimeoutError:
+            if future.done():  # its own error
+                raise
+
+
 def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int, phase: str | None = None) -> list[T]:
     """Return ``[function(item) for item in items]``, computed on up to ``threads`` threads, including the caller's.
 
@@ -202,13 +212,8 @@ def run_threads(function: Callable[[Any], T], items: Iterable[Any], threads: int
         team.work(take)
         helpers = _begun(helpers)
         while helpers:
-            try:
-                helpers[-1].result(timeout=SIGNAL_SECONDS)
-            except TimeoutError:
-                if helpers[-1].done():  # an item's own error
-                    raise
-            else:
-                helpers.pop()
+            heard(helpers[-1])
+            helpers.pop()
     except BaseException as error:
         if not isinstance(error, Exception):  # an interrupt; after an error, the threads finish their items
             team.stop()
