@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.readers.columns import MAX_LEVELS, Survey
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
-from dask_odm.data.readers.formats import open_source, weighted_counts
+from dask_odm.data.readers.formats import encoded_values, open_source, weighted_counts
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined, shown
-from dask_odm.data.readers.table_source import TableSource
+from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.data.store.writer import StoreWriter, publish_all
@@ -29,6 +33,7 @@ from dask_odm.progress import shown_if_long
 
 logger = logging.getLogger("dask_odm")
 
+_GAP = np.finfo(np.float64).max  # stands for NaN, which stores do not hold, in values that are kept aside
 Path = str | os.PathLike[str]
 
 
@@ -61,12 +66,19 @@ def ingest(
     fraction: float | None = None,
     sparse: bool | None = None,
     text: str | int | TextRecipe | None = None,
+    columns: ColumnRecipe | None = None,
+    categories: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    max_levels: int = MAX_LEVELS,
+    ids: str = "drop",
     overwrite: bool = False,
 ) -> Store | tuple[Store, Store]:
     """Read a data set once and write it as a store.
 
-    Memory does not grow with the data: only one block of the source and one chunk of each store are in memory. Features
-    must be numbers. Strings, categories, booleans and dates are refused, with a hint on how to encode them.
+    Memory does not grow with the data: only one block of the source and one chunk of each store are in memory. Columns
+    of frames and files may hold words, booleans, dates and gaps: what is made of them is told, and kept in the store and
+    in models that learn from it as `ColumnRecipe`. The source is then read once, or twice if its first rows do not tell
+    what a column holds. The values of its columns are kept in Dask's ``temporary-directory`` meanwhile.
 
     Parameters
     ----------
@@ -132,6 +144,21 @@ def ingest(
         training rows. Counts are kept in Dask's ``temporary-directory`` meanwhile. All columns except label and weight
         are left out. The store keeps this recipe, and so do models that learn from it: they can predict texts. Pass the
         recipe, ``store.text_recipe`` or ``model.text_recipe_``, to turn other texts into rows in the same way
+    columns : recipe of a store or a model, ``store.column_recipe`` or ``model.column_recipe_``, to turn the columns of
+        other rows into features in the same way. By default the rows tell it; with ``test_size``, the training rows
+
+        - numbers stay, and gaps among them become the median, and a feature if more than a hundredth of the rows have one
+        - words become one feature a level, which is 1 in its rows. Rarer ones than the ``max_levels`` most frequent
+          share a feature, and gaps have one. Words not seen before count as these rarer ones
+        - dates, and times of day, become days since the earliest, and sine and cosine of hour, weekday and month, if
+          these vary. With a time zone, they are of UTC
+        - spans of time are days, booleans 0 and 1
+        - words that differ in nearly every row, or are texts, and columns without values are left out, with a warning
+
+    categories : names of columns that hold words, even if these look like numbers or dates
+    numbers : names of columns that hold numbers. Other words in them are gaps
+    max_levels : number of words of a column that get a feature each
+    ids : ``drop``, or ``error`` to refuse columns that differ in nearly every row
     overwrite : replace existing stores, once the new ones are complete
 
     Returns
@@ -147,7 +174,9 @@ def ingest(
         The output cannot be written.
     """
     targets = _stores(store, test_size, test_store)
-    split = None if test_size is None else RandomSplit(test_size, seed)
+    split = None if test_size is None else partial(RandomSplit, test_size, seed)
+    if split is not None:
+        split()  # says what is wrong with the share before anything is read
     weigh_words = text is not None and not isinstance(text, TextRecipe)
     with ExitStack() as stack:
         writers = [
@@ -159,24 +188,22 @@ def ingest(
         rows = open_source(
             source, format=format, n_features=n_features, label=label, weight=weight,
             header=header, drop=drop, dtype=dtype, block_bytes=block_bytes, allow_large=allow_large,
-            per_class=per_class, fraction=fraction, seed=seed, text=text, sparse=weigh_words or sparse,
+            per_class=per_class, fraction=fraction, seed=seed, text=text, columns=columns,
+            sparse=weigh_words or sparse,
         )  # fmt: skip
-        complete = CompleteRows(rows, drop=drop_missing)
-        if not weigh_words:
-            _fill(writers, complete, split, target)
+        survey = None
+        if rows.is_table and text is None and columns is None and not sparse:
+            names = rows.feature_names or [str(i) for i in rows.called]
+            survey = Survey(names, words=categories, numbers=numbers, max_levels=max_levels, ids=ids)
+        elif categories or numbers:
+            raise InputError("categories and numbers name columns of frames and files of columns, without text or columns.")
+        filling = _Filling(writers, rows, target, split, drop_missing, dtype, block_bytes)
+        if weigh_words:
+            complete = filling.weigh(sparse)
+        elif survey is not None:
+            complete = filling.survey(survey)
         else:
-            folder = stack.enter_context(scratch_folder())
-            aside = [
-                stack.enter_context(StoreWriter(os.path.join(folder, f"{i}.zarr"), dtype=dtype))
-                for i in range(len(writers))
-            ]
-            _fill(aside, complete, split, target)
-            counts = publish_all(aside)
-            recipe = _weighing(rows, counts[0])
-            for writer, counted in zip(writers, counts, strict=True):
-                weighted = weighted_counts(counted, recipe, dtype=dtype, block_bytes=block_bytes, sparse=sparse)
-                weighted.description = rows.description
-                _fill([writer], CompleteRows(weighted), None, "auto", "weigh")
+            complete = filling.fill(writers)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
@@ -208,6 +235,8 @@ def _fill(
     position = 0
     report(Progress(task, position, rows.size or None, "bytes"))
     for block in complete.blocks():
+        if rows.holds_values:
+            block = replace(block, X=np.where(np.isnan(block.X), _GAP, block.X))
         _append(block, encoder, writers, split)
         position = block.position
         report(Progress(task, position, rows.size or None, "bytes"))
@@ -228,15 +257,82 @@ def _fill(
             source=rows.description,
             coordinates=rows.coordinates,
             text=rows.text,
+            columns=rows.columns,
         )
 
 
-def _weighing(rows: TableSource, counts: Store) -> TextRecipe:
-    """Return the recipe that weighs words by how many of the texts of ``counts`` hold them."""
-    documents = np.zeros(counts.features, np.int64)
-    for block in counts.blocks():
-        documents += np.bincount(block.X.indices, minlength=counts.features)
-    return TextRecipe.of_frequencies(rows.texts_from or "", documents, counts.rows)
+@dataclass(frozen=True)
+class _Filling:
+    """Filling of stores with the rows of a source, which may be kept aside until a recipe is known."""
+
+    writers: Sequence[StoreWriter]
+    rows: TableSource
+    target: str
+    split: Callable[[], RandomSplit] | None
+    drop: bool
+    dtype: str
+    block_bytes: int
+
+    def fill(self, writers: Sequence[StoreWriter]) -> CompleteRows:
+        """Fill these stores with the complete rows, and return how these were read."""
+        complete = CompleteRows(self.rows, drop=self.drop)
+        _fill(writers, complete, None if self.split is None else self.split(), self.target)
+        return complete
+
+    def weigh(self, sparse: bool | None) -> CompleteRows:
+        """Fill the stores with counts of words, weighted by how many of the training texts hold them."""
+        with self._aside(self.dtype) as (aside, complete):
+            counts = publish_all(aside)
+            documents = np.zeros(counts[0].features, np.int64)
+            for block in counts[0].blocks():
+                documents += np.bincount(block.X.indices, minlength=len(documents))
+            recipe = TextRecipe.of_frequencies(self.rows.texts_from or "", documents, counts[0].rows)
+            for writer, held in zip(self.writers, counts, strict=True):
+                options = {"dtype": self.dtype, "block_bytes": self.block_bytes, "sparse": sparse}
+                self._fill_from(writer, weighted_counts(held, recipe, **options), "weigh")
+        return complete
+
+    def survey(self, survey: Survey) -> CompleteRows:
+        """Fill the stores with the features of columns: these themselves if all are numbers, else by a recipe."""
+        rows = self.rows
+        if not survey.names_kinds and not rows.is_read_once:
+            rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
+            try:
+                return self.fill(self.writers)
+            except NeedsRecipeError:
+                for writer in self.writers:
+                    writer.restart()
+        rows.read_by(survey, is_plain=False, drops_gaps=self.drop)
+        while True:
+            survey.restart()
+            with self._aside("float64") as (aside, complete):
+                if survey.is_wrong and not rows.is_read_once:
+                    continue  # now that the kinds of all columns are known
+                survey.require_right(rows.description)
+                values = publish_all(aside)
+                blocks = values[0].blocks
+                coding = survey.coding(lambda: (_with_gaps(block.X) for block in blocks()), self.dtype, rows.description)
+                for writer, held in zip(self.writers, values, strict=True):
+                    options = {"dtype": self.dtype, "block_bytes": self.block_bytes}
+                    self._fill_from(writer, encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options), "encode")
+            return complete
+
+    @contextmanager
+    def _aside(self, dtype: str) -> Iterator[tuple[list[StoreWriter], CompleteRows]]:
+        """Provide stores aside, filled but not yet published, and how their rows were read."""
+        with ExitStack() as stack, scratch_folder() as folder:
+            paths = (os.path.join(folder, f"{i}.zarr") for i in range(len(self.writers)))
+            aside = [stack.enter_context(StoreWriter(path, dtype=dtype)) for path in paths]
+            yield aside, self.fill(aside)
+
+    def _fill_from(self, writer: StoreWriter, source: TableSource, task: str) -> None:
+        source.description = self.rows.description
+        _fill([writer], CompleteRows(source), None, "auto", task)
+
+
+def _with_gaps(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return values of a store aside, with NaN for the gaps."""
+    return np.where(values == _GAP, np.nan, values)
 
 
 def _stores(store: Path, test_size: float | None, test_store: Path | None) -> list[str]:

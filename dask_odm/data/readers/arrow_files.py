@@ -21,7 +21,7 @@ from pyarrow import parquet, types
 from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
-from dask_odm.data.readers.table_source import Batch, TableSource, in_memory, table_of
+from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
 from dask_odm.data.readers.tables import label_values, refuse_kinds
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
@@ -56,6 +56,15 @@ class ArrowTable:
         with suppress(NotImplementedError):  # of nested types, which are no labels
             labels = labels.dictionary_encode()  # so that equal labels are one object
         return label_values(labels.to_pandas(types_mapper=pd.ArrowDtype))
+
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        held = self._batch.column(i).slice(start, stop - start)
+        if types.is_decimal(held.type):
+            held = held.cast(pyarrow.float64())
+        name = self._batch.schema.names[i]
+        if types.is_integer(held.type) and held.null_count:  # as floats they would lose digits of words
+            return pd.Series(held.to_pandas(types_mapper=pd.ArrowDtype), name=name)
+        return pd.Series(held.to_pandas(), name=name)
 
 
 def parquet_files(paths: Sequence[str], reading: Reading) -> TableSource:
@@ -94,7 +103,7 @@ def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any], rea
                 first += batch.num_rows
             begin += size
 
-    source = TableSource(describe(paths), columns, batches, reading, size=sum(sizes))
+    source = FrameSource(describe(paths), columns, batches, reading, size=sum(sizes))
     source.labels_are_text = folders.has(columns.label)
     return source
 
@@ -119,7 +128,9 @@ def arrow_source(source: Any, y: Any, reading: Reading) -> TableSource:
     stream = pyarrow.RecordBatchReader.from_stream(source)
     where = f"the {type(source).__name__}"
     names = _columns_of(stream.schema, reading)
-    return table_of(where, names, len(names), partial(_stream, where, stream, names), y, reading)
+    found = table_of(where, names, len(names), partial(_stream, where, stream, names), y, reading)
+    found.is_read_once = True
+    return found
 
 
 def _stream(where: str, stream: Any, names: list[str], y: Any, weight: Any) -> Iterator[Batch]:

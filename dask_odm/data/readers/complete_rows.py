@@ -41,7 +41,7 @@ class CompleteRows:
         self._drop = drop
         self.dropped = 0
         self._first: str | None = None
-        self._counts = np.zeros(source.n_features, dtype=np.int64)
+        self._counts: npt.NDArray[np.int64] = np.zeros(source.n_features, dtype=np.int64)
         self._labels = 0
         self._weights = 0
 
@@ -67,7 +67,9 @@ class CompleteRows:
 
     def _missing(self, block: SourceBlock) -> npt.NDArray[np.bool_]:
         """Return a mask (rows,) of the rows that miss a value, and count the values by column."""
-        if issparse(block.X):
+        if self.source.keeps_gaps and not self._drop:
+            rows = np.zeros(block.X.shape[0], bool)
+        elif issparse(block.X):
             absent = np.flatnonzero(np.isnan(block.X.data))
             rows = np.zeros(block.X.shape[0], bool)
             rows[np.searchsorted(block.X.indptr, absent, side="right") - 1] = True

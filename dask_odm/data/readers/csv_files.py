@@ -10,7 +10,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dask_odm.data.readers.lines import MARK, TextBlock, blocks_of_files, file_size, is_number, opening_lines
+from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_files, file_size, is_number, opening_lines
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
-from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.table_source import Batch, FrameSource
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
 
@@ -31,6 +31,7 @@ _SEPARATORS = ",;\t|"
 _NAMED_SEPARATOR = re.compile(rb'"?sep=([^\w\s]|\t)"?', re.IGNORECASE)  # Excel reads and writes such a first line
 MOST_COLUMNS = 100_000  # pandas takes some 0.1 ms for each column of each block
 _DECIMAL = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)")  # a number with a decimal comma
+_COMMA_NUMBER = rf"^(\s*){_DECIMAL.pattern}(\s*)$"
 _COMMAS = re.compile(r"[+-]?[0-9][0-9.,]*,[0-9.,]*([eE][+-]?[0-9]+)?")  # a number with commas of any meaning
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")  # whose comma may also be between thousands
 _BLANK = " \t\r\n"
@@ -48,7 +49,7 @@ _COMMA = (
 )
 
 
-class CsvSource(TableSource):
+class CsvSource(FrameSource):
     """Rows of one or more CSV files with the same columns, read one after another.
 
     Either each file has the header, or none has. By default (``header`` None) the first line has names if no field of
@@ -73,6 +74,7 @@ class CsvSource(TableSource):
         # a missing value was met; until then fields are not compared with its spellings, which takes memory
         self._with_gaps = False
         super().__init__(describe(paths), columns, self._read_all, reading, size=size)
+        self.is_read_once = any(isinstance(path, PipedText) for path in paths)
 
     def _read_all(self) -> Iterator[Batch]:
         before = {path: self._check_first_line(path) for path in self._paths}
@@ -108,10 +110,12 @@ class CsvSource(TableSource):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
         if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
-            raise self._explain(text, ValueError("booleans"))
+            if not self._takes_words:
+                raise self._explain(text, ValueError("booleans"))
+            frame = self._read_categories(text)
         label = self._columns.label
         if self._decimal == "," and label is not None and label < self._count:
-            frame[label] = frame[label].str.replace(rf"^(\s*){_DECIMAL.pattern}(\s*)$", r"\1\2.\3\4", regex=True)
+            frame[label] = frame[label].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
         return frame
 
     def _check_short_lines(self, text: TextBlock, frame: pd.DataFrame) -> None:
@@ -129,22 +133,50 @@ class CsvSource(TableSource):
             return False
         return len(_loose_fields(first, self._separator)) > self._count
 
+    @property
+    def _takes_words(self) -> bool:
+        """Whether features need not be numbers."""
+        return self.survey is not None or self.columns is not None
+
+    def _words(self) -> set[int]:
+        """Return the places of the features that are known to hold other than numbers."""
+        if self.survey is not None:
+            kinds = [column.kind for column in self.survey.columns]
+        else:
+            kinds = [] if self.columns is None else [column.kind for column in self.columns.columns]
+        return {i for i, kind in zip(self._features, kinds, strict=False) if i < self._count and kind not in ("number", None)}
+
     def _read(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields, with labels as strings and all else as numbers, NaN if missing."""
+        """Return the fields, with labels as strings, known words as categories, and all else as numbers, NaN if missing."""
         columns = self._columns
-        types: dict[int, Any] = {i: str if i in columns.texts else np.float64 for i in range(self._count)}
-        words = {i: _SPELLINGS for i in range(self._count) if i not in columns.texts}
+        known = self._words()
+        plain = [i for i in range(self._count) if i not in columns.texts and i not in known]
+        types: dict[int, Any] = dict.fromkeys(range(self._count), str)
+        types |= dict.fromkeys(known, "category") | dict.fromkeys(plain, np.float64)
+        words = dict.fromkeys(plain, _SPELLINGS)
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
-                    return self._table(text, dtype=types, na_filter=False)
+                    return self._with_points(self._table(text, dtype=types, na_filter=False), known)
             with suppress(*_UNREADABLE):
                 frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
                 self._with_gaps = True
-                return frame
-            return self._read_words(text)
+                return self._with_points(frame, known)
+            return self._read_categories(text) if self._takes_words else self._read_words(text)
         except _UNREADABLE as error:
             raise self._explain(text, error) from error
+
+    def _read_categories(self, text: TextBlock) -> pd.DataFrame:
+        """Return the fields as words: those of features as categories."""
+        features = {i for i in range(self._count) if i not in self._columns.texts}
+        types = {i: "category" if i in features else str for i in range(self._count)}
+        return self._with_points(self._table(text, dtype=types, na_filter=False), features)
+
+    def _with_points(self, frame: pd.DataFrame, words: Iterable[int]) -> pd.DataFrame:
+        """Return a frame with a decimal point in the numbers among words, if those of the file have a comma."""
+        for i in words if self._decimal == "," else ():
+            frame[i] = frame[i].astype(str).str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
+        return frame
 
     def _read_words(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields of a block in which missing values have blanks around them or rare spellings."""
@@ -199,7 +231,7 @@ class CsvSource(TableSource):
         if len(fields) != self._count:
             return f"{len(fields)} fields, but there are {self._count} columns."
         bad = [i for i, field in enumerate(fields) if i not in columns.texts and not self._is_number_or_missing(field)]
-        if not bad:
+        if not bad or self._takes_words:
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""

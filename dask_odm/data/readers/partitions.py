@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from dask_odm.data.readers.lines import is_number
 from dask_odm.data.readers.sources import Columns, shown
@@ -110,3 +111,8 @@ class _WithFolders:
         if column < self._begin:
             return self._table.labels(column)
         return np.full(self.rows, self._values[column - self._begin], dtype=object)
+
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        if i < self._begin:
+            return self._table.column(i, start, stop)
+        return pd.Series([self._values[i - self._begin]] * (stop - start), dtype=object)

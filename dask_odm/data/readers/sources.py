@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import compute, get_scheduler, is_dask_collection
 
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.layout import STORE_CHUNK_BYTES
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import ASYNCHRONOUS, ClusterError, InputError
@@ -42,6 +43,7 @@ class Reading:
     sparse: bool | None = None  # whether rows are read as CSR; None leaves it to their share of zeros
     # column of texts, whose words become counted features; with a recipe they are weighted, too
     text: str | int | TextRecipe | None = None
+    columns: ColumnRecipe | None = None  # by which the columns of a table become features
 
     # Sparse rows become a sparse store by default beyond so many features, of which a linear solver forms no Hessian,
     # if at most this share of them is not zero: a dense store of float32 then takes ten times the bytes. With fewer

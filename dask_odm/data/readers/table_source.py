@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import scipy.sparse
 
+from dask_odm.data.readers.columns import Survey, values_by
 from dask_odm.data.readers.labels import are_same
 from dask_odm.data.readers.sources import (
     Columns,
@@ -35,6 +36,7 @@ from dask_odm.data.readers.tables import (
     weight_values,
 )
 from dask_odm.data.readers.texts import count_words
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.row_passes import rows_between
@@ -60,6 +62,10 @@ def _place(where: str, first: int, line: Callable[[int], int] | None, row: int) 
     return f"{where}, row {first + row}" if line is None else f"{where}, line {line(first + row)}"
 
 
+class NeedsRecipeError(Exception):
+    """Columns hold more than numbers, or gaps. The survey knows of which kinds all columns of the rows read are."""
+
+
 class TableSource:
     """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
 
@@ -72,6 +78,12 @@ class TableSource:
     labels_are_text = False  # the type of labels is inferred from all of them
     coordinates: Sequence[tuple[str, str]] = ()  # name and kind of each coordinate that batches have
     text: TextRecipe | None = None  # the recipe by which texts became the rows
+    columns: ColumnRecipe | None = None  # the recipe by which the columns of a table become the rows, or became them
+    is_table = False  # whether rows have columns of any kind, of which a survey can find the recipe
+    is_read_once = False  # whether the source is a stream
+    survey: Survey | None = None  # reads the columns, if they may be of any kind
+    _is_plain = True  # whether a survey has met numbers only, which are the rows themselves
+    _drops_gaps = False  # whether rows with gaps will be left out
 
     def __init__(
         self,
@@ -101,22 +113,82 @@ class TableSource:
             self.feature_names = None
             self.text = reading.text if isinstance(reading.text, TextRecipe) else None
         self.n_features = len(self._features)
+        if reading.columns is not None:
+            self._by_recipe(reading.columns)
         self.label_name = label_name if columns.label is None else columns.name(columns.label)
         self.label_is_guessed = columns.guessed  # the last column was taken, without a name that says so
         if reading.n_features not in (None, self.n_features):
             raise InputError(f"{description}: {self.n_features} features, but n_features is {reading.n_features}.")
 
+    def _by_recipe(self, recipe: ColumnRecipe) -> None:
+        """Yield the features that a recipe makes of the columns; InputError if some of these are missing."""
+        if not self.is_table:
+            raise InputError(f"{self.description}: a recipe of columns is for frames and files of columns.")
+        if self.feature_names is not None or self.n_features != len(recipe.names):
+            self.pick(recipe.names)
+        self.columns = recipe
+        self._called = self.feature_names = recipe.feature_names
+        self.n_features = recipe.n_features
+
+    def read_by(self, survey: Survey, *, is_plain: bool, drops_gaps: bool) -> None:
+        """Let a survey read the columns. Blocks then have their values, in float64, instead of features.
+
+        With ``is_plain``, they are taken for numbers, until `blocks` raises `NeedsRecipeError` for a value that is none,
+        or for a gap unless these are dropped.
+        """
+        self.survey = survey
+        self._is_plain = is_plain
+        self._drops_gaps = drops_gaps
+
+    @property
+    def called(self) -> Sequence[str | int]:
+        """Names of the features, or the numbers of their columns."""
+        return range(self.n_features) if self._called is None else self._called
+
+    @property
+    def keeps_gaps(self) -> bool:
+        """Whether features may miss values, which a recipe fills in."""
+        return self.columns is not None or self.survey is not None
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether blocks have the values of columns, with NaN for gaps, of which features are still to be made."""
+        return self.survey is not None and not self._is_plain
+
+    @property
+    def _codes(self) -> bool:
+        """Whether columns need not have numbers."""
+        return self._reading.columns is not None or self.holds_values
+
     def blocks(self) -> Iterator[SourceBlock]:
         """Yield the rows; InputError names file and line of what is wrong."""
+        batches = self._batches()
+        begun = False
+        try:
+            for block in self._blocks(batches):
+                yield block
+                begun = True
+        except NeedsRecipeError:
+            for batch in batches if begun else ():  # so that the survey knows all columns when these are read again
+                self._values(batch, 0, batch.table.rows)
+            raise
+
+    def _blocks(self, batches: Iterator[Batch]) -> Iterator[SourceBlock]:
         columns = self._columns
-        wanted = columns.features if columns.text is None else []
+        wanted = columns.features if columns.text is None and not self._codes else []
         wanted = wanted if columns.weight is None else [*wanted, columns.weight]
         begin = 0
         sparsely: bool | None = None
         namesake = self._namesake
         is_copy = namesake is not None
-        for batch in self._batches():
-            batch.table.require_numbers(batch.where, columns, wanted)
+        for batch in batches:
+            try:
+                batch.table.require_numbers(batch.where, columns, wanted)
+            except InputError:
+                if self.survey is None or not self._is_plain:
+                    raise
+                self._values(batch, 0, batch.table.rows)
+                raise NeedsRecipeError from None
             for what, column in (("y", batch.y), ("weight", batch.weight)):
                 if column is not None and len(column) != batch.table.rows:
                     raise InputError(f"{batch.where}: {what} has {len(column)} rows where X has {batch.table.rows}.")
@@ -194,11 +266,7 @@ class TableSource:
             if sparsely:
                 X = self._sparse(batch, start, stop, place)
             else:
-                numbers = batch.table.numbers(self._features, start, stop)
-                X = narrow(numbers, self._reading.dtype)
-                self.rounded.note(numbers, X)
-                if not batch.is_checked:
-                    _check_finite(X, numbers, place, self._called)
+                X = self._dense(batch, start, stop, place)
             labels = None if y is None else y[start:stop]
             weights = None if weight is None else np.asarray(weight[start:stop], dtype=np.float64)
             if weights is not None:
@@ -206,6 +274,40 @@ class TableSource:
             position = begin + (batch.end - begin) * stop // rows
             coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
             yield SourceBlock(X, labels, weights, place, position, coordinates)
+
+    def _dense(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> npt.NDArray[Any]:
+        """Return the features of rows of a batch, or their values if a survey reads the columns."""
+        if self._codes:
+            values = self._values(batch, start, stop, place)
+            if np.isinf(values).any():
+                row, at = np.argwhere(np.isinf(values))[0]
+                recipe = self._reading.columns
+                names = self._columns.feature_names if recipe is None else recipe.names
+                raise not_finite(place(row), column_name(int(at), names), values[row, at], "float64")
+            if self._reading.columns is None:
+                return values
+            X = self._reading.columns.encode(values)
+            _check_finite(X, X, place, self._called)
+            return X
+        numbers = batch.table.numbers(self._features, start, stop)
+        X = narrow(numbers, self._reading.dtype)
+        self.rounded.note(numbers, X)
+        if not batch.is_checked:
+            _check_finite(X, numbers, place, self._called)
+        if self.survey is not None:
+            if not self._drops_gaps and np.isnan(X).any():
+                self._values(batch, 0, batch.table.rows)
+                raise NeedsRecipeError
+            self.survey.add_numbers(stop - start)
+        return X
+
+    def _values(self, batch: Batch, start: int, stop: int, place: Callable[[int], str] = str) -> npt.NDArray[Any]:
+        """Return the values of the columns in rows of a batch, by the survey or by the recipe."""
+        table, at = batch.table, self._features
+        if self.survey is not None:
+            return self.survey.add(table, at, start, stop, spells_all=self.labels_are_text)
+        assert self._reading.columns is not None
+        return values_by(self._reading.columns, table, at, start, stop, place)
 
     def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
         """Return rows of a batch as CSR rows."""
@@ -223,6 +325,12 @@ class TableSource:
             column = column_name(int(rows.indices[at]), self._called)
             raise not_finite(place(row), column, rows.data[at], values.dtype.name)
         return scipy.sparse.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+
+
+class FrameSource(TableSource):
+    """Rows of a table whose columns may be of any kind."""
+
+    is_table = True
 
 
 def _check_finite(
@@ -278,9 +386,8 @@ def table_of(
     called = getattr(y, "name", None) if labels is None else labels
     held = [] if called is None else list(names or ())
     namesake = held.index(called) if called in held else None
-    return TableSource(
-        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
-    )
+    kind = FrameSource if guess else TableSource
+    return kind(where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake)
 
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:

@@ -64,6 +64,9 @@ class Table(Protocol):
     def labels(self, column: int) -> npt.NDArray[Any]:
         """Return a column as labels, shape (rows,)."""
 
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        """Return rows of a column as they are, or of text as words."""
+
 
 class ArrayTable:
     """`Table` of an array in memory: dense, masked or sparse. Of sparse formats but canonical CSR, a copy is held."""
@@ -91,6 +94,9 @@ class ArrayTable:
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(dense(self._array[:, [column]]))
 
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        return pd.Series(dense(self._array[start:stop, [i]])[:, 0])
+
 
 class PandasTable:
     """`Table` of a pandas frame, or of a partition of a frame of another ``library``."""
@@ -116,6 +122,9 @@ class PandasTable:
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return label_values(self._frame.iloc[:, column])
+
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        return self._frame.iloc[start:stop, i]
 
 
 def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:

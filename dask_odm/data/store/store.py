@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_odm.data.storage.locations import is_address, location_of
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.entries import EntryBuffer, read_entries
 from dask_odm.data.store.layout import (
     CHECKSUM_BYTES,
@@ -34,7 +35,7 @@ from dask_odm.data.store.manifest import whole
 from dask_odm.data.store.sealed import SealedFolder, room_for, unseal
 from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.data.store.text_recipe import TextRecipe
-from dask_odm.errors import InputError
+from dask_odm.errors import InputError, StoreError
 from dask_odm.html import card, table
 from dask_odm.linalg.rows import uniforms_of
 from dask_odm.linalg.threads import run_threads
@@ -68,6 +69,7 @@ class Store(SealedFolder):
     facts: TargetFacts  # what is said of y without reading it
     source: str  # what was ingested, in words
     title: str | None = field(default=None, compare=False)  # name in messages; by default that of the path
+    column_recipe: ColumnRecipe | None = None  # that turned the columns of a table into the rows, if any did
     readers: ClassVar[int] = 8  # threads that gather rows from chunks; each holds one
     recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
 
@@ -85,8 +87,11 @@ class Store(SealedFolder):
         manifest, documents = unseal(root, "store")
         layout = Layout.from_json(manifest.head["layout"])
         facts = TargetFacts.read(root, layout, documents)
-        source = str(documents[ROOT]["attributes"].get("source", ""))
-        store = cls(root, "store", manifest.digest, layout, facts, source)
+        attributes = documents[ROOT]["attributes"]
+        columns = _columns_of(root, attributes, layout.features)
+        store = cls(
+            root, "store", manifest.digest, layout, facts, str(attributes.get("source", "")), column_recipe=columns
+        )
         for array in layout.of_features().values():  # few read these; chunks of rows are checked when they are read
             store.chunk(array, 0).payload()
         return store
@@ -432,3 +437,16 @@ class Store(SealedFolder):
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return ("dask_odm.Store", self.path, self.digest, self.recoded)
+
+
+def _columns_of(root: str, attributes: dict[str, Any], features: int) -> ColumnRecipe | None:
+    """Return the recipe of columns among the attributes of a store; raise ValueError if it is none of its features."""
+    if "columns" not in attributes:
+        return None
+    try:
+        recipe = ColumnRecipe.from_json(attributes["columns"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"store '{root}': its recipe of columns is none ({error}); ingest it anew.") from error
+    if recipe.n_features != features:
+        raise StoreError(f"store '{root}': its recipe of columns makes {recipe.n_features} features, not {features}.")
+    return recipe

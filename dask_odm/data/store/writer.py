@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import new_storage
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.layout import (
     CODE_TYPES,
     COORDINATES,
@@ -77,18 +78,27 @@ class StoreWriter:
         self.dtype = dtype
         self.compression = compression
         self.overwrite = overwrite
-        self.rows = 0
         self._chunk_rows = chunk_rows
         self._storage = new_storage(self.path)
+
+    def __enter__(self) -> StoreWriter:
+        self._begin()
+        return self
+
+    def restart(self) -> None:
+        """Begin the store anew, without the rows that were appended."""
+        self._storage.discard()
+        self._storage = new_storage(self.path)
+        self._begin()
+
+    def _begin(self) -> None:
+        with writing("store", self.path):
+            self._storage.begin(overwrite=self.overwrite)
+        self.rows = 0
         self._entries: dict[str, list[Entry]] = {}
         self._counts = np.zeros(0, dtype=np.int64)
         self._kept = 0  # how often columns were put aside
         self._open: OpenChunk | OpenEntries | None = None
-
-    def __enter__(self) -> StoreWriter:
-        with writing("store", self.path):
-            self._storage.begin(overwrite=self.overwrite)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -169,13 +179,14 @@ class StoreWriter:
         source: str = "",
         coordinates: Sequence[tuple[str, str]] = (),
         text: TextRecipe | None = None,
+        columns: ColumnRecipe | None = None,
     ) -> None:
         """Write everything that is left, still in the staging folder.
 
         ``classes`` are the labels of the codes, by default the codes themselves; the store keeps those that occur, in
         sorted order. ``source`` tells people what the data came from. ``coordinates`` are names and kinds of those
-        that rows have, see `Layout`, and ``text`` is the recipe by which texts became the rows. Raises InputError if
-        there are no rows, more codes than classes, or ``feature_names`` that are not d distinct strings.
+        that rows have, see `Layout`, and ``text`` or ``columns`` is the recipe by which texts or the columns of a table
+        became the rows. Raises InputError if there are no rows, more codes than classes, or ``feature_names`` that are not d distinct strings.
         """
         if self._open is None or self.rows == 0:
             raise InputError("no rows: there is nothing to make a store of.")
@@ -201,6 +212,8 @@ class StoreWriter:
         )  # fmt: skip
         head = {"format": FORMAT, "format_version": FORMAT_VERSION}
         attributes = {ROOT: {**head, "rows": self.rows, "source": source}}
+        if columns is not None:
+            attributes[ROOT]["columns"] = columns.json()
         with writing("store", self.path):
             if chunk.used:
                 self._flush(chunk, layout.chunk_rows)

@@ -1,0 +1,601 @@
+"""Columns of tables as values, of which a recipe makes features; and the survey that finds this recipe.
+
+A survey reads every column once. A column of numbers or dates stays one, until a value is neither; of all others, the
+words are listed, and at the end the list tells whether they are numbers, booleans, dates or words. So the recipe depends
+on the rows, and neither on their file nor on how this was cut.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from pandas.api import types
+
+from dask_odm.data.readers.sources import joined, shown
+from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
+from dask_odm.errors import InputError
+from dask_odm.printing import quoted
+from dask_odm.typing import Array
+
+logger = logging.getLogger("dask_odm")
+
+MAX_LEVELS = 64  # levels of words that get a feature each
+MOST_WORDS = 1 << 18  # different words of a column that are told apart
+GAP_SHARE = 0.01  # of the rows, above which a feature says where gaps are
+ID_SHARE = 0.9  # of the rows with different words, from which a column tells rows apart, and nothing else
+ID_ROWS = 50  # the fewest rows of which that can be said
+TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
+NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
+MANY_NUMBERS = 20
+
+GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
+_TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_TRUTH = {"true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0}
+
+
+class TableOfColumns(Protocol):
+    """Rows of a table that yields its columns one by one."""
+
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        """Return rows of a column."""
+
+
+class Unfit(Exception):
+    """A value is not of the kind that a column is read as."""
+
+    def __init__(self, row: int, value: Any) -> None:
+        super().__init__(row, value)
+        self.row = row
+        self.value = value
+
+
+def spelled(value: Any) -> str | None:
+    """Return a value as a word, without blanks around it; None for a gap. Whole numbers are spelled without a point."""
+    if isinstance(value, str):
+        word = value.strip()
+        return None if word.lower().lstrip("+-") in GAPS else word
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bytes):
+        return spelled(value.decode("utf-8", "replace"))
+    if types.is_scalar(value) and pd.isna(value):
+        return None
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, pd.Timedelta | datetime.timedelta):
+        return repr(value / datetime.timedelta(days=1))
+    isoformat = getattr(value, "isoformat", None)
+    return str(value) if isoformat is None else str(isoformat())
+
+
+def number_in(word: str) -> float | None:
+    """Return the number that a word spells in ASCII, without Python's underscores; None if it is none."""
+    try:
+        found = float(word)
+    except ValueError:
+        return None
+    return found if word.isascii() and "_" not in word else None
+
+
+def moment_in(word: str) -> tuple[float, bool] | None:
+    """Return the seconds since 1970 of an ISO date, with or without time, or of a time of day; and whether of UTC."""
+    found = _DATE.fullmatch(word)
+    if found is None:
+        found = _TIME.fullmatch(word)
+        if found is None:
+            return None
+        day, time, zone = "1970-01-01", word, None
+    else:
+        day, time, zone = found.groups()
+    try:
+        moment = np.datetime64(f"{day}T{time or '00:00'}", "us").astype(np.int64) / 1e6
+    except ValueError:  # such as 30 February
+        return None
+    if zone is None:
+        return float(moment), False
+    digits = zone.replace(":", "")
+    offset = 0 if zone == "Z" else (60 * int(digits[1:3]) + int(digits[3:5])) * (-1 if digits[0] == "-" else 1)
+    return float(moment - 60.0 * offset), True
+
+
+def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
+    """Return the code of every row, −1 for a gap, and the values that these are indices into."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.cat.codes.to_numpy(), column.cat.categories.tolist()
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError as error:
+        raise InputError(
+            f"column {quoted(column.name)} holds values that are no numbers, words or dates ({error}); leave it out."
+        ) from error
+    return codes, list(values)
+
+
+def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
+    """Return ``of_word`` of every row, NaN for gaps; raise Unfit for the first row for which it is None."""
+    codes, values = _distinct(column)
+    table = np.full(len(values) + 1, np.nan)  # the last entry is that of gaps
+    unfit = np.zeros(len(values) + 1, bool)
+    for i, value in enumerate(values):
+        word = spelled(value)
+        if word is not None:
+            found = of_word(word)
+            unfit[i] = found is None
+            table[i] = np.nan if found is None else found
+    if unfit.any() and unfit[codes].any():  # a category may be in no row
+        row = int(np.argmax(unfit[codes]))
+        raise Unfit(row, values[codes[row]])
+    return table[codes]
+
+
+def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
+    """Return a column as numbers, spans of time as days; NaN for gaps and ``gap_words``. Raise Unfit for others."""
+    dtype = column.dtype
+    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    if types.is_timedelta64_dtype(dtype):
+        return np.asarray(column / pd.Timedelta(days=1), dtype=np.float64)
+    known = dict.fromkeys(gap_words, np.nan)
+    return _mapped(column, lambda word: known[word] if word in known else number_in(word))
+
+
+def truths_in(column: pd.Series) -> Array:
+    """Return a column of booleans as 0 and 1, NaN for gaps; raise Unfit for other values."""
+    if types.is_bool_dtype(column.dtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return _mapped(column, lambda word: _TRUTH.get(word.lower()))
+
+
+def moments_in(column: pd.Series, *, zoned: bool) -> Array:
+    """Return a column of dates as seconds since 1970, NaN for gaps; raise Unfit for others, or a zone too many."""
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
+    if not types.is_datetime64_any_dtype(column.dtype):
+        return _mapped(column, lambda word: _moment(word, zoned))
+    if (getattr(column.dtype, "tz", None) is not None) != zoned:
+        present = column.notna().to_numpy()
+        if present.any():
+            raise Unfit(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
+    if zoned:
+        column = column.dt.tz_convert("UTC").dt.tz_localize(None)
+    moments = column.to_numpy(dtype="datetime64[us]")
+    return np.where(np.isnat(moments), np.nan, moments.astype(np.int64) / 1e6)
+
+
+def _moment(word: str, zoned: bool) -> float | None:
+    found = moment_in(word)
+    return found[0] if found is not None and found[1] == zoned else None
+
+
+def _kind(column: pd.Series) -> str | None:
+    """Return the kind of a column by its type, or if objects tell no type by its values; None for gaps alone."""
+    dtype = column.dtype
+    if bool(column.isna().all()):
+        return None
+    if isinstance(dtype, pd.CategoricalDtype):
+        return "words"
+    if types.is_bool_dtype(dtype):
+        return "boolean"
+    if types.is_timedelta64_dtype(dtype) or (types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)):
+        return "number"
+    if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
+        return "date"
+    if not types.is_object_dtype(dtype):
+        return "words"
+    held = types.infer_dtype(column, skipna=True)
+    if held in ("integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"):
+        return "number"
+    return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
+
+
+class _ColumnSurvey:
+    """What a column holds, as far as it was read. ``as_told`` is the kind that the user named."""
+
+    def __init__(self, name: str, as_told: str | None) -> None:
+        self.name = name
+        self.as_told = as_told
+        self.kind = "words" if as_told == "words" else None
+        self.is_category = False  # words by the type of the column
+        self.zoned = False
+        self.is_wrong = False  # values so far were read as a kind that later ones are not
+        self.words: dict[str, int] = {}
+        self.listed: int | None = None  # rows after which the list was full
+        self.rows = 0
+
+    def restart(self) -> None:
+        """Forget the rows, but not the kind that they have."""
+        self.is_wrong = False
+        self.words = {}
+        self.listed = None
+        self.rows = 0
+
+    def add(self, column: pd.Series, *, spells_all: bool) -> Array:
+        """Return the values of further rows, (n,); of words, their places in the list, −1 if it is full.
+
+        ``spells_all`` says that all values were read from text, so that their type tells nothing.
+        """
+        values = self._values(column, spells_all)
+        self.rows += len(column)
+        return values
+
+    def _values(self, column: pd.Series, spells_all: bool) -> Array:
+        kind = _kind(column)
+        if kind is None:
+            return np.full(len(column), np.nan)
+        self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
+        if self.kind is None:
+            self.kind = self._guess(column, kind, spells_all)
+        try:
+            if self.kind == "number" and not self.is_category:
+                return numbers_in(column)
+            if self.kind == "boolean" and not self.is_category:
+                return truths_in(column)
+            if self.kind == "date" and not self.is_category:
+                return moments_in(column, zoned=self.zoned)
+        except Unfit:
+            pass
+        if self.kind != "words":
+            self.kind = "words"
+            self.is_wrong = self.rows > 0
+        return _mapped(column, self._listed)
+
+    def _guess(self, column: pd.Series, kind: str, spells_all: bool) -> str:
+        """Return the kind by the first rows with a value; of words, only if they are so many that a list is long."""
+        if kind == "words" and not self.is_category:
+            some = column[column.notna()].iloc[:1]
+            word = spelled(some.iloc[0])
+            if spells_all and word is not None and number_in(word) is not None:
+                return "number"
+            found = None if word is None else moment_in(word)
+            if found is not None:
+                self.zoned = found[1]
+                return "date"
+        if kind == "date" and types.is_datetime64_any_dtype(column.dtype):
+            self.zoned = getattr(column.dtype, "tz", None) is not None
+        elif kind == "date":
+            found = moment_in(spelled(column[column.notna()].iloc[0]) or "")
+            self.zoned = found is not None and found[1]
+        return kind
+
+    def _listed(self, word: str) -> float:
+        code = self.words.get(word)
+        if code is None:
+            if len(self.words) >= MOST_WORDS:
+                self.listed = self.rows if self.listed is None else self.listed
+                return -1.0
+            code = self.words[word] = len(self.words)
+        return float(code)
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """A recipe, and for each column that a survey listed the value of each word by its place in the list."""
+
+    recipe: ColumnRecipe
+    tables: Sequence[Array | None]
+
+    def encode(self, values: Array) -> Array:
+        """Return the features (n, d) of the values (n, columns) that the survey returned."""
+        found = np.empty(values.shape)
+        for j, table in enumerate(self.tables):
+            held = values[:, j]
+            if table is None:
+                found[:, j] = held
+            else:
+                known = ~np.isnan(held)
+                found[:, j] = np.where(known, table[np.where(known, held, -1.0).astype(np.intp)], np.nan)
+        return self.recipe.encode(found)
+
+
+class Survey:
+    """What the columns of a table hold, as far as it was read.
+
+    ``words`` and ``numbers`` are names of columns to be read as such. At most ``max_levels`` words of a column get a
+    feature. ``ids`` says what becomes of columns that differ in nearly every row: "drop", or "error".
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        words: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        max_levels: int = MAX_LEVELS,
+        ids: str = "drop",
+    ) -> None:
+        for name in (*words, *numbers):
+            if name not in names:
+                raise InputError(f"no column {quoted(name)}; the columns are {', '.join(map(shown, names[:20]))}.")
+        told = dict.fromkeys(numbers, "number") | dict.fromkeys(words, "words")
+        self.columns = [_ColumnSurvey(name, told.get(name)) for name in names]
+        self._max_levels = max_levels
+        self._ids = ids
+
+    @property
+    def names_kinds(self) -> bool:
+        """Whether the user said of a column that it holds words, so that numbers may need a recipe, too."""
+        return any(column.as_told == "words" for column in self.columns)
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether values of earlier rows were read as a kind that their column is not."""
+        return any(column.is_wrong for column in self.columns)
+
+    def require_right(self, where: str) -> None:
+        """Raise InputError if some rows of a stream, which cannot be read again, were read as another kind."""
+        for column in self.columns:
+            if column.is_wrong:
+                raise InputError(
+                    f"{where}: column {quoted(column.name)} holds other than it began with, and a stream is read only "
+                    "once; say that it holds words by categories= (--category), or read a file."
+                )
+
+    def restart(self) -> None:
+        """Forget all rows, but not of which kind the columns are."""
+        for column in self.columns:
+            column.restart()
+
+    def add(self, table: TableOfColumns, places: Sequence[int], start: int, stop: int, *, spells_all: bool) -> Array:
+        """Return the values (n, columns) of further rows, of the columns at ``places`` of a table."""
+        values = np.empty((stop - start, len(self.columns)), order="F")
+        for j, (column, at) in enumerate(zip(self.columns, places, strict=True)):
+            values[:, j] = column.add(table.column(at, start, stop), spells_all=spells_all)
+        return values
+
+    def add_numbers(self, rows: int) -> None:
+        """Note further rows, of numbers in all columns."""
+        for column in self.columns:
+            column.kind = column.kind or "number"
+            column.rows += rows
+
+    def coding(self, blocks: Callable[[], Iterable[Array]], dtype: str, where: str) -> Coding:
+        """Return the recipe by the training rows, whose values ``blocks`` yields again and again.
+
+        Raises InputError if no column is left, or one differs in nearly every row and must not be left out.
+        """
+        facts = [_Facts(column) for column in self.columns]
+        for values in blocks():
+            for fact, held in zip(facts, values.T, strict=True):
+                fact.add(held)
+        wanted = {j: fact.unit for j, fact in enumerate(facts) if fact.needs_median}
+        for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
+            facts[j].median = median
+        settled = [fact.settled(where, self._max_levels) for fact in facts]
+        columns = tuple(column for column, _ in settled)
+        self._say(where, columns)
+        if all(column.kind in LEFT_OUT for column in columns):
+            raise InputError(f"{where}: no column is left to learn from.")
+        return Coding(ColumnRecipe(columns, dtype), [table for _, table in settled])
+
+    def _say(self, where: str, columns: Sequence[Column]) -> None:
+        """Log which columns are left out, or refuse them."""
+        for kind, why in LEFT_OUT.items():
+            names = [quoted(column.name) for column in columns if column.kind == kind]
+            if not names:
+                continue
+            what = f"{where}: column{'s' * (len(names) > 1)} {joined(names)} {'are' if len(names) > 1 else 'is'} {why}"
+            if kind == "id" and self._ids == "error":
+                raise InputError(f"{what}; leave it out by drop= (--drop), or take it for words by categories=.")
+            way_out = {"texts": "; to learn from texts alone, name their column by text= (--text)"}.get(kind, "")
+            logger.warning("%s, and left out%s.", what, way_out)
+
+
+class _Facts:
+    """Facts of the values of one column in the training rows."""
+
+    def __init__(self, survey: _ColumnSurvey) -> None:
+        self.survey = survey
+        self.rows = self.gaps = 0
+        self.median = 0.0
+        self._least, self._most = np.inf, -np.inf
+        self._turns: dict[str, tuple[float, float]] = {}
+        self._counts = np.zeros(len(survey.words) + 1, np.int64)  # the last one is of words beyond the list
+
+    @property
+    def needs_median(self) -> bool:
+        """Whether gaps are to be filled with the median of values that are no words."""
+        return self.gaps > 0 and self.gaps < self.rows and self.survey.kind != "words"
+
+    @property
+    def unit(self) -> float:
+        """What medians are rounded in: seconds of a date are too many for float32."""
+        return DAY if self.survey.kind == "date" else 1.0
+
+    def add(self, values: Array) -> None:
+        """Add further values (n,)."""
+        known = values[~np.isnan(values)]
+        self.rows += len(values)
+        self.gaps += len(values) - len(known)
+        if not len(known):
+            return
+        if self.survey.kind == "words":
+            self._counts += np.bincount(known.astype(np.intp) % len(self._counts), minlength=len(self._counts))
+            return
+        self._span(known)
+
+    def _span(self, known: Array) -> None:
+        self._least, self._most = min(self._least, known.min()), max(self._most, known.max())
+        if self.survey.kind == "date":
+            for cycle, turn in CYCLES.items():
+                shares = turn(known)
+                least, most = self._turns.get(cycle, (np.inf, -np.inf))
+                self._turns[cycle] = min(least, shares.min()), max(most, shares.max())
+
+    def settled(self, where: str, max_levels: int) -> tuple[Column, Array | None]:
+        """Return the recipe of the column, and the value of each word that was listed."""
+        survey = self.survey
+        plain = Column(survey.name, "empty", gaps=self.gaps)
+        if self.gaps == self.rows:
+            table = None if survey.kind != "words" else np.full(len(self._counts), np.nan)
+            return plain, table
+        if survey.kind == "words":
+            return self._of_words(where, plain, max_levels)
+        return self._of_values(plain, str(survey.kind)), None
+
+    def _of_values(self, plain: Column, kind: str) -> Column:
+        tells_gaps = self.gaps > GAP_SHARE * self.rows
+        cycles = tuple(cycle for cycle, (least, most) in self._turns.items() if most > least)
+        fill = self.median if self.gaps else 0.0
+        return replace(
+            plain, kind=kind, tells_gaps=tells_gaps, fill=fill, least=float(self._least), most=float(self._most),
+            cycles=cycles, zoned=kind == "date" and self.survey.zoned,
+        )  # fmt: skip
+
+    def _of_words(self, where: str, plain: Column, max_levels: int) -> tuple[Column, Array]:
+        """Settle a column whose words were listed: by their list, they may be numbers, booleans or dates."""
+        survey = self.survey
+        words = list(survey.words)
+        counts = self._counts[:-1]
+        if survey.as_told != "words" and not survey.is_category and survey.listed is None:
+            for kind, of_word in (("boolean", _truth), ("number", number_in)):
+                found = [of_word(word) for word in words]
+                if None not in found:
+                    return self._of_list(plain, kind, found, ())
+            numbers = [number_in(word) for word in words]
+            is_number = np.array([number is not None for number in numbers], bool)
+            share = counts[is_number].sum() / max(1, counts.sum())
+            mostly = share >= NUMBER_SHARE and is_number.sum() > MANY_NUMBERS
+            if mostly or survey.as_told == "number":
+                odd = [word for word, known in zip(words, is_number, strict=True) if not known]
+                logger.warning(
+                    "%s: column %s holds numbers, and %s, read as gaps; categories= makes words of all.",
+                    where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
+                )  # fmt: skip
+                return self._of_list(plain, "number", numbers, tuple(odd))
+            moments = [moment_in(word) for word in words]
+            zones = {moment[1] for moment in moments if moment is not None}
+            if None not in moments and len(zones) == 1:
+                survey.zoned = zones.pop()
+                return self._of_list(plain, "date", [moment[0] for moment in moments if moment is not None], ())
+            commas = next((word for word in words if _DECIMAL_COMMA.fullmatch(word)), None)
+            if commas and sum(map(bool, map(_DECIMAL_COMMA.fullmatch, words))) >= NUMBER_SHARE * len(words):
+                raise InputError(
+                    f"{where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as {shown(commas)}; "
+                    "write them with a point, as by frame[…].str.replace(',', '.')."
+                )
+        return self._of_levels(plain, words, counts, max_levels)
+
+    def _of_list(self, plain: Column, kind: str, values: Sequence[float | None], gap_words: tuple[str, ...]) -> Any:
+        """Settle a column whose listed words are ``values``, None for those that count as gaps."""
+        table = np.array([np.nan if value is None else value for value in values] + [np.nan])
+        counts = self._counts
+        there = (counts > 0) & ~np.isnan(table)
+        gaps = int(counts[np.isnan(table)].sum())
+        self.gaps += gaps
+        if not there.any():
+            return replace(plain, gaps=self.gaps), table
+        self._counts = counts[there]
+        known = table[there]
+        self.survey.kind = kind
+        self._span(known)
+        order = np.argsort(known, kind="stable")
+        total = np.cumsum(self._counts[order])
+        middle = known[order][np.searchsorted(total, (total[-1] - 1) // 2, side="right")]
+        self.median = float(np.float32(middle / self.unit)) * self.unit
+        found = self._of_values(replace(plain, gaps=self.gaps, gap_words=gap_words), kind)
+        return found, table
+
+    def _of_levels(self, plain: Column, words: list[str], counts: Array, max_levels: int) -> tuple[Column, Array]:
+        """Settle a column of words: the most frequent are levels, equally frequent ones by name."""
+        survey = self.survey
+        table = np.full(len(counts) + 1, -1.0)
+        there = np.flatnonzero(counts)
+        rows = self.rows - self.gaps
+        many = len(there) >= ID_SHARE * rows or (survey.listed is not None and len(words) >= ID_SHARE * survey.listed)
+        if many and rows >= ID_ROWS and survey.as_told is None and not survey.is_category:
+            blanks = sum(words[i].count(" ") for i in there[:1000]) / len(there[:1000])
+            return replace(plain, kind="texts" if blanks >= TEXT_BLANKS else "id"), table
+        ranked = sorted(there.tolist(), key=lambda i: (-counts[i], words[i]))
+        kept = ranked[:max_levels]
+        table[kept] = np.arange(len(kept))
+        more = len(ranked) - len(kept) + int(self._counts[-1] > 0)
+        levels = tuple(words[i] for i in kept)
+        return replace(plain, kind="words", tells_gaps=self.gaps > 0, levels=levels, more_levels=more), table
+
+
+def _truth(word: str) -> float | None:
+    return {"true": 1.0, "false": 0.0}.get(word.lower())
+
+
+def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]) -> Iterator[float]:
+    """Yield the lower median of the values of some columns, in float32 of their units; the same for blocks of any size.
+
+    One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
+    """
+    if not columns:
+        return
+    upper = np.zeros((len(columns), 1 << 16), np.int64)
+    lower = np.zeros_like(upper)
+    for values in blocks():
+        for k, (j, unit) in enumerate(columns.items()):
+            upper[k] += np.bincount(_ordered(values[:, j] / unit) >> 16, minlength=1 << 16)
+    totals = np.cumsum(upper, axis=1)
+    at = [(total[-1] - 1) // 2 for total in totals]
+    halves = [int(np.searchsorted(total, place, side="right")) for total, place in zip(totals, at, strict=True)]
+    for values in blocks():
+        for k, (j, unit) in enumerate(columns.items()):
+            bits = _ordered(values[:, j] / unit)
+            lower[k] += np.bincount(bits[bits >> 16 == halves[k]] & 0xFFFF, minlength=1 << 16)
+    for k, (half, unit) in enumerate(zip(halves, columns.values(), strict=True)):
+        before = totals[k][half] - upper[k][half]
+        low = int(np.searchsorted(np.cumsum(lower[k]), at[k] - before, side="right"))
+        bits = np.array([half << 16 | low], np.uint32)
+        plain = np.where(bits & 0x80000000, bits ^ 0x80000000, ~bits).astype(np.uint32)
+        yield float(plain.view(np.float32)[0]) * unit
+
+
+def _ordered(values: Array) -> Array:
+    """Return the bits of values that are there, rounded to float32, as unsigned integers in the order of the values."""
+    with np.errstate(over="ignore"):
+        bits = values[~np.isnan(values)].astype(np.float32).view(np.uint32)
+    return np.where(bits & 0x80000000, ~bits, bits | 0x80000000).astype(np.uint32)
+
+
+def values_by(recipe: ColumnRecipe, table: TableOfColumns, places: Sequence[int], start: int, stop: int, place: Callable[[int], str]) -> Array:
+    """Return the values (n, columns) of rows by a recipe, whose columns are at ``places`` of a table.
+
+    Raises InputError, with the ``place`` of the row, for a value that is not of its column's kind.
+    """
+    values = np.empty((stop - start, len(recipe.columns)), order="F")
+    for j, (column, at) in enumerate(zip(recipe.columns, places, strict=True)):
+        if column.kind in LEFT_OUT:
+            values[:, j] = np.nan
+            continue
+        held = table.column(at, start, stop)
+        try:
+            values[:, j] = _by(column, held)
+        except Unfit as error:
+            what = {"number": "a number", "boolean": "True or False", "date": "a date"}[column.kind]
+            if column.kind == "date":
+                what += " with a time zone" if column.zoned else " without a time zone"
+            raise InputError(
+                f"{place(error.row)}, column {quoted(column.name)}: {shown(str(error.value))} is not {what}, as in the "
+                "rows that were learned; mend it, or leave the value out."
+            ) from None
+    return values
+
+
+def _by(column: Column, held: pd.Series) -> Array:
+    if column.kind == "number":
+        return numbers_in(held, column.gap_words)
+    if column.kind == "boolean":
+        return truths_in(held)
+    if column.kind == "date":
+        return moments_in(held, zoned=column.zoned)
+    places = {level: float(k) for k, level in enumerate(column.levels)}
+    return _mapped(held, lambda word: places.get(word, -1.0))

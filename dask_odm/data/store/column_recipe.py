@@ -1,0 +1,233 @@
+"""The recipe by which the columns of a table became the features of a store. Store and models keep it.
+
+It is applied to *values*: a float64 matrix with a column for each column of the table. It holds numbers as they are,
+booleans as 0 and 1, moments as seconds since 1970, and words as indices into the levels of the recipe, −1 if they are
+none of these. NaN is a gap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dask_odm.typing import Array
+
+DAY = 86400.0  # seconds
+# What is left out, and why.
+LEFT_OUT = {
+    "empty": "no value in any row",
+    "id": "different in nearly every row",
+    "texts": "texts of many words",
+}
+KINDS = ("number", "boolean", "words", "date", *LEFT_OUT)
+
+
+def _hour(seconds: Array) -> Array:
+    return seconds % DAY / DAY
+
+
+def _weekday(seconds: Array) -> Array:
+    return (seconds // DAY + 3) % 7 / 7  # 1970 began with a Thursday
+
+
+def _month(seconds: Array) -> Array:
+    months = np.floor(seconds).astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+    return months % 12 / 12
+
+
+# Turns of a date, each by the share of it that has passed. Distances see them as points of a circle.
+CYCLES = {"hour": _hour, "weekday": _weekday, "month": _month}
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column of a table becomes features. Figures are those of the training rows.
+
+    A number, a boolean or a date is a feature by itself, a date in days since the earliest, with two features for each
+    of its cycles. Words are one feature a level, which is 1 in its rows and 0 in others.
+    """
+
+    name: str
+    kind: str  # one of `KINDS`
+    gaps: int = 0  # rows without a value
+    tells_gaps: bool = False  # whether a feature says which rows have none
+    fill: float = 0.0  # what a gap counts as: the median
+    least: float = 0.0
+    most: float = 0.0
+    gap_words: tuple[str, ...] = ()  # words among numbers, which count as gaps
+    levels: tuple[str, ...] = ()  # the most frequent first
+    more_levels: int = 0  # rarer ones, which share a feature
+    cycles: tuple[str, ...] = ()  # those of `CYCLES` that vary
+    zoned: bool = False  # whether moments have a time zone: they are of UTC
+
+    def __post_init__(self) -> None:
+        """Raise ValueError or TypeError unless these can be the facts of a column."""
+        kinds: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if str(each.type) in kinds and not isinstance(value, kinds[str(each.type)]):
+                raise TypeError(f"{each.name} of a column is {value!r:.60}")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{each.name} of a column is {value}")
+            if str(each.type).startswith("tuple") and not all(isinstance(word, str) for word in value):
+                raise TypeError(f"{each.name} of a column holds other than words")
+        if self.kind not in KINDS or not set(self.cycles) <= set(CYCLES) or len(set(self.levels)) < len(self.levels):
+            raise ValueError(f"a column of kind {self.kind!r:.60}, with cycles {self.cycles!r:.60}")
+        if min(self.gaps, self.more_levels) < 0:
+            raise ValueError(f"a column with {self.gaps} gaps and {self.more_levels} levels more")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features; none if the column is left out."""
+        if self.kind in LEFT_OUT:
+            return ()
+        if self.kind == "words":
+            names = [f"{self.name}={level}" for level in self.levels]
+            names += [f"{self.name} (other)"] if self.more_levels else []
+        else:
+            names = [f"{self.name} (days)" if self.kind == "date" else self.name]
+            names += [f"{self.name} ({cycle}, {way})" for cycle in self.cycles for way in ("sine", "cosine")]
+        return (*names, *([f"{self.name} (missing)"] if self.tells_gaps else []))
+
+    @property
+    def marks(self) -> range:
+        """Places, among the features, of those that are 0 and 1: levels of words, and where gaps are."""
+        width = len(self.features)
+        if self.kind == "words":
+            return range(width)
+        return range(width - self.tells_gaps, width)
+
+    def encode(self, values: Array, out: Array) -> None:
+        """Write the features of ``values`` (n,) into ``out`` (n, features), which is 0."""
+        gaps = np.isnan(values)
+        if self.kind == "words":
+            others = len(self.levels) if self.more_levels else -1
+            place = np.where(gaps, out.shape[1] - 1 if self.tells_gaps else -1, np.where(values < 0, others, values))
+            known = np.flatnonzero(place >= 0)
+            out[known, place[known].astype(np.intp)] = 1.0
+            return
+        filled = np.where(gaps, self.fill, values)
+        with np.errstate(over="ignore"):  # readers look for infinity
+            out[:, 0] = (filled - self.least) / DAY if self.kind == "date" else filled
+        for k, cycle in enumerate(self.cycles):
+            turn = 2.0 * np.pi * CYCLES[cycle](filled)
+            out[:, 2 * k + 1] = np.where(gaps, 0.0, np.sin(turn))
+            out[:, 2 * k + 2] = np.where(gaps, 0.0, np.cos(turn))
+        if self.tells_gaps:
+            out[gaps, -1] = 1.0
+
+
+@dataclass(frozen=True)
+class ColumnRecipe:
+    """Recipe by which the columns of a table become features.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The columns of the table that are neither label nor weight nor dropped, in its order.
+    dtype : str
+        Type of the features: "float32" or "float64".
+    """
+
+    columns: tuple[Column, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless there are features, of columns with different names."""
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"features of type {self.dtype!r:.60}")
+        if len(set(self.names)) < len(self.names) or not self.n_features:
+            raise ValueError("columns of equal names, or no features")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, which are all different."""
+        found: dict[str, None] = {}
+        for name in (name for column in self.columns for name in column.features):
+            unique, times = name, 2
+            while unique in found:
+                unique, times = f"{name} #{times}", times + 1
+            found[unique] = None
+        return tuple(found)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether features are the columns themselves, so that nobody needs the recipe."""
+        return all(column.kind == "number" and not column.gaps for column in self.columns)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.feature_names)
+
+    @cached_property
+    def spans(self) -> tuple[range, ...]:
+        """Places of the features of each column."""
+        ends = np.cumsum([0, *(len(column.features) for column in self.columns)]).tolist()
+        return tuple(range(ends[j], ends[j + 1]) for j in range(len(self.columns)))
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Places of the features that are 0 and 1, which scaling only shortens, see `Scaling`."""
+        return tuple(span[k] for column, span in zip(self.columns, self.spans, strict=True) for k in column.marks)
+
+    def encode(self, values: Array) -> Array:
+        """Return the features (n, d) of ``values`` (n, columns)."""
+        out = np.zeros((len(values), self.n_features), self.dtype)
+        for column, span, held in zip(self.columns, self.spans, values.T, strict=True):
+            if span:
+                column.encode(held, out[:, span.start : span.stop])
+        return out
+
+    def json(self) -> dict[str, Any]:
+        """Return the recipe as JSON has it."""
+        plain = Column("", "number")
+        columns = [
+            {key: value for key, value in asdict(column).items() if key in ("name", "kind") or value != getattr(plain, key)}
+            for column in self.columns
+        ]
+        return {"dtype": self.dtype, "columns": columns}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> ColumnRecipe:
+        """Return the recipe that `json` gave; raise ValueError, TypeError or KeyError if it is none."""
+        columns = [
+            Column(**{key: tuple(value) if isinstance(value, list) else value for key, value in column.items()})
+            for column in found["columns"]
+        ]
+        return cls(tuple(columns), found["dtype"])
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Return a table for people: of each column its name, how it is read, its range or levels, and its gaps."""
+        return [(each.name, *_told(each)) for each in self.columns]
+
+
+def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
+    """Return how a column is read, its range or its most frequent levels, and its gaps."""
+    if column.kind in LEFT_OUT:
+        return "left out", LEFT_OUT[column.kind], ""
+    gaps = f"{column.gaps:,}" if column.gaps else ""
+    if column.kind == "words":
+        count = len(column.levels) + column.more_levels
+        more = f" and {count - most} more" if count > most else ""
+        return "words", f"{', '.join(_short(column.levels[:most]))}{more}", gaps
+    if column.kind == "date":
+        least, most_ = (np.datetime64(int(each // 1), "s") for each in (column.least, column.most))
+        return "date, UTC" if column.zoned else "date", f"{least} to {most_}", gaps
+    if column.kind == "boolean":
+        return "yes or no", "", gaps
+    return "number", f"{column.least:.6g} to {column.most:.6g}", gaps
+
+
+def _short(words: Sequence[str], most: int = 20) -> list[str]:
+    return [word if len(word) <= most else f"{word[: most - 1]}…" for word in words]
