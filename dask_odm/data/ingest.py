@@ -196,7 +196,9 @@ def ingest(
             names = rows.feature_names or [str(i) for i in rows.called]
             survey = Survey(names, words=categories, numbers=numbers, max_levels=max_levels, ids=ids)
         elif categories or numbers:
-            raise InputError("categories and numbers name columns of frames and files of columns, without text or columns.")
+            raise InputError(
+                "categories and numbers name columns of frames and files of columns, without text or columns."
+            )
         filling = _Filling(writers, rows, target, split, drop_missing, dtype, block_bytes)
         if weigh_words:
             complete = filling.weigh(sparse)
@@ -311,10 +313,16 @@ class _Filling:
                 survey.require_right(rows.description)
                 values = publish_all(aside)
                 blocks = values[0].blocks
-                coding = survey.coding(lambda: (_with_gaps(block.X) for block in blocks()), self.dtype, rows.description)
+                coding = survey.coding(
+                    lambda: (_with_gaps(block.X) for block in blocks()), self.dtype, rows.description
+                )
                 for writer, held in zip(self.writers, values, strict=True):
                     options = {"dtype": self.dtype, "block_bytes": self.block_bytes}
-                    self._fill_from(writer, encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options), "encode")
+                    self._fill_from(
+                        writer,
+                        encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options),
+                        "encode",
+                    )
             return complete
 
     @contextmanager

@@ -50,7 +50,10 @@ from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array
 
 # Fitted attributes of any family.
-OF_ALL = ("classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_", "text_recipe_")
+OF_ALL = (
+    "classes_", "feature_names_in_", "coef_", "dual_coef_", "intercept_", "missing_rows_", "text_recipe_",
+    "column_recipe_",
+)  # fmt: skip
 
 
 class StoreEstimator(NotebookCard, Predictor):
@@ -129,18 +132,27 @@ class StoreEstimator(NotebookCard, Predictor):
         shown = shown_if_long() if self.callbacks is None else nullcontext()
         with shown, listen(self._heed, *(self.callbacks or ())), sole_writer(self.checkpoint):
             run = FitRun.of(self, warm_up)
-            fit = self._settings(run, names=resolved.feature_names, places=resolved.has_places, **more)
+
+            def settled(rows: Resolved | Store) -> Any:
+                marks = () if rows.column_recipe is None else rows.column_recipe.marks
+                told = {"names": rows.feature_names, "places": resolved.has_places}
+                return self._settings(replace(run, marks=marks), **told, **more)
+
             if isinstance(resolved, Given):
-                return self._learn_rows(resolved, fit)
+                return self._learn_rows(resolved, settled(resolved))
             with resolved.stored(self._targets.name) as store:
-                return self._learn_store(store, fit, self._schema_of_store(resolved, store))
+                return self._learn_store(store, settled(store), self._schema_of_store(resolved, store))
 
     def _learn_rows(self, given: Given, fit: Any) -> tuple[Trained, Schema]:
         """Learn from rows in memory: in this process, or by a store if workers are to hold a share each."""
         rows = self._targets.checked(self, given)
         cube = None if given.cube is None else self._learned_cube(given.cube)
         classes = rows.classes if rows.all_classes is None else rows.all_classes
-        schema = Schema(rows.X.shape[1], rows.names, given.feature_dimension, classes, cube, rows=rows.X.shape[0])
+        names = rows.names if given.column_recipe is None else given.column_recipe.feature_names
+        schema = Schema(
+            rows.X.shape[1], names, given.feature_dimension, classes, cube, columns=given.column_recipe,
+            rows=rows.X.shape[0],
+        )  # fmt: skip
         fit = self._family.of_classes(fit, rows.classes)
         choice = self._family.choose(fit, *rows.X.shape)
         if choice.recipe.spreads(fit) and active_client() is not None and not issparse(rows.X):
@@ -162,7 +174,14 @@ class StoreEstimator(NotebookCard, Predictor):
         """Return the description of a store; ``resolved`` is what it was written from, or the store itself."""
         cube = resolved.cube_schema(store.rows)
         cube = None if cube is None else self._learned_cube(cube)
-        more = resolved.feature_dimension, self._targets.labels(store), cube, store.text_recipe, store.rows
+        more = (
+            resolved.feature_dimension,
+            self._targets.labels(store),
+            cube,
+            store.text_recipe,
+            store.column_recipe,
+            store.rows,
+        )
         return Schema(store.features, store.feature_names, *more)
 
     def _learned_cube(self, cube: CubeSchema) -> CubeSchema:
@@ -202,8 +221,12 @@ class StoreEstimator(NotebookCard, Predictor):
             found["history_"] = History(found["history_"])
         if schema.classes is not None:
             found["classes_"] = schema.classes
-        if schema.feature_names is not None:
-            found["feature_names_in_"] = np.array(schema.feature_names, dtype=object)
+        columns = schema.columns
+        names = schema.feature_names if columns is None else columns.names
+        if names is not None:
+            found["feature_names_in_"] = np.array(names, dtype=object)
+        if columns is not None:
+            found["column_recipe_"] = columns
         if schema.cube is not None:
             found["missing_rows_"] = schema.cube.missing
         if schema.text is not None:
@@ -213,7 +236,7 @@ class StoreEstimator(NotebookCard, Predictor):
                 setattr(self, name, found[name])
             elif name in vars(self):
                 delattr(self, name)
-        self.n_features_in_ = schema.n_features
+        self.n_features_in_ = schema.n_features if columns is None else len(columns.names)
         self._feature_dimension = schema.feature_dimension
         self._cube = schema.cube
         self._rows = schema.rows
@@ -243,6 +266,16 @@ class StoreEstimator(NotebookCard, Predictor):
         """
         check_is_fitted(self)
         save_estimator(self, path, overwrite=overwrite)
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Return the names of the features that the model sees, (d,): of a table, those made of its columns.
+
+        ``input_features`` is ignored. Without names, they are x0, x1, …
+        """
+        check_is_fitted(self)
+        recipe = getattr(self, "column_recipe_", None)
+        names = getattr(self, "feature_names_in_", None) if recipe is None else recipe.feature_names
+        return np.array([f"x{j}" for j in range(self._model.features)] if names is None else names, dtype=object)
 
     # Attributes that are read on demand -------------------------------------------------------------------------
 

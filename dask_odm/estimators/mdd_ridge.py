@@ -204,15 +204,17 @@ class MDDRidge(ShardRegressor):
             )
         fit = self._settings(replace(FitRun.of(self), checkpoint=None, resume=False))
         try:
-            kept = KeptMoments.unpacked(self.moments_, self.moments_layout_, self.n_features_in_)
+            kept = KeptMoments.unpacked(self.moments_, self.moments_layout_, self._model.features)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("moments_ were changed, or are damaged; fit all rows.") from error
         if is_texts(X) and hasattr(self, "text_recipe_"):
             X = rows_of_texts(X, self.text_recipe_)
-        resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit)
+        recipe = getattr(self, "column_recipe_", None)
+        resolved = resolve_training(X, y, sample_weight, memory_limit=self.memory_limit, recipe=recipe)
+        names = getattr(self, "feature_names_in_", None) if recipe is None else recipe.feature_names
         schema = Schema(
-            self.n_features_in_, getattr(self, "feature_names_in_", None), self._feature_dimension, cube=self._cube,
-            text=getattr(self, "text_recipe_", None),
+            self._model.features, names, self._feature_dimension, cube=self._cube,
+            text=getattr(self, "text_recipe_", None), columns=recipe,
         )  # fmt: skip
         with nullcontext(resolved) if isinstance(resolved, Given) else resolved.stored(self._targets.name) as rows:
             trained = update_ridge(kept, self._blocks(rows, kept), fit)
@@ -338,4 +340,4 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
 
     def _settings(self, run: FitRun, **more: Any) -> MDDFit:
         count = None if self.n_landmarks is None else int(self.n_landmarks)
-        return MDDFit.of(self, run, kernel=KernelChoice.of(self), n_landmarks=count)
+        return MDDFit.of(self, run, kernel=KernelChoice.of(self, marks=run.marks), n_landmarks=count)

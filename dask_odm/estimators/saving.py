@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.layout import IDF
 from dask_odm.data.store.records import Record, read_record, write_record
 from dask_odm.data.store.schemas import Check, anything, each, mapping, real, scalar, whole
@@ -55,12 +56,14 @@ def _plain_parameters(estimator: Any) -> dict[str, Any]:
 
 
 def _schema(estimator: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {"n_features": int(estimator.n_features_in_)}
+    schema: dict[str, Any] = {"n_features": int(estimator._model.features)}
     if estimator._rows is not None:
         schema["rows"] = estimator._rows
     if hasattr(estimator, "classes_"):
         schema |= {"classes": estimator.classes_.tolist(), "classes_dtype": estimator.classes_.dtype.str}
-    if hasattr(estimator, "feature_names_in_"):
+    if hasattr(estimator, "column_recipe_"):
+        schema["columns"] = estimator.column_recipe_.json()
+    elif hasattr(estimator, "feature_names_in_"):
         schema["feature_names"] = list(estimator.feature_names_in_)
     if estimator._feature_dimension is not None:
         schema["feature_dimension"] = estimator._feature_dimension
@@ -119,7 +122,10 @@ def _restored(cls: Any, record: Record, model: Any) -> Any:
     fitted = _fitted(estimator, record, model)
     held = schema.get("cube")
     cube = None if held is None else CubeSchema(**{**held, "dimensions": tuple(held["dimensions"])})
-    learned = Schema(schema["n_features"], *names, classes, cube, _text(record), schema.get("rows"))
+    columns = None if "columns" not in schema else ColumnRecipe.from_json(schema["columns"])
+    if columns is not None and columns.n_features != model.features:
+        raise ValueError(f"columns of {columns.n_features} features, but a model of {model.features}")
+    learned = Schema(schema["n_features"], *names, classes, cube, _text(record), columns, schema.get("rows"))
     estimator._take(learned, model, fitted, ModelFile.of(record))
     return estimator
 

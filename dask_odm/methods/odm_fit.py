@@ -116,7 +116,7 @@ class ODMFit:
                 )
         return cls(
             run=run,
-            kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0),
+            kernel=KernelChoice.of(model, 1.0 if model.fit_intercept else 0.0, run.marks),
             odm=ODMSettings(first, float(model.upsilon), float(model.theta)),
             solver=SolverSettings(float(model.tol), int(model.max_iter), run.seed),
             own=own,

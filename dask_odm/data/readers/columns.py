@@ -566,7 +566,14 @@ def _ordered(values: Array) -> Array:
     return np.where(bits & 0x80000000, ~bits, bits | 0x80000000).astype(np.uint32)
 
 
-def values_by(recipe: ColumnRecipe, table: TableOfColumns, places: Sequence[int], start: int, stop: int, place: Callable[[int], str]) -> Array:
+def values_by(
+    recipe: ColumnRecipe,
+    table: TableOfColumns,
+    places: Sequence[int],
+    start: int,
+    stop: int,
+    place: Callable[[int], str],
+) -> Array:
     """Return the values (n, columns) of rows by a recipe, whose columns are at ``places`` of a table.
 
     Raises InputError, with the ``place`` of the row, for a value that is not of its column's kind.

@@ -144,7 +144,11 @@ class CsvSource(FrameSource):
             kinds = [column.kind for column in self.survey.columns]
         else:
             kinds = [] if self.columns is None else [column.kind for column in self.columns.columns]
-        return {i for i, kind in zip(self._features, kinds, strict=False) if i < self._count and kind not in ("number", None)}
+        return {
+            i
+            for i, kind in zip(self._features, kinds, strict=False)
+            if i < self._count and kind not in ("number", None)
+        }
 
     def _read(self, text: TextBlock) -> pd.DataFrame:
         """Return the fields, with labels as strings, known words as categories, and all else as numbers, NaN if missing."""

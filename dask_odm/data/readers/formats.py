@@ -172,9 +172,7 @@ def weighted_counts(counts: Store, recipe: TextRecipe, **options: Any) -> TableS
     return source
 
 
-def encoded_values(
-    values: Store, encode: Callable[[Any], Any], recipe: ColumnRecipe, **options: Any
-) -> TableSource:
+def encoded_values(values: Store, encode: Callable[[Any], Any], recipe: ColumnRecipe, **options: Any) -> TableSource:
     """Return the rows of a store of values of columns, of which ``encode`` makes the features of a recipe."""
     source = _rows_of_store(values, Reading(**options), encode, recipe.feature_names)
     source.columns = None if recipe.is_plain else recipe

@@ -387,7 +387,9 @@ def table_of(
     held = [] if called is None else list(names or ())
     namesake = held.index(called) if called in held else None
     kind = FrameSource if guess else TableSource
-    return kind(where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake)
+    return kind(
+        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
+    )
 
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:

@@ -6,6 +6,8 @@ double its memory.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -57,25 +59,30 @@ class Scaling:
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # callers check that it is finite
-    def from_statistics(cls, statistics: Statistics, method: str | None, *, centre: bool) -> Scaling:
+    def from_statistics(
+        cls, statistics: Statistics, method: str | None, *, centre: bool, marks: Sequence[int] = ()
+    ) -> Scaling:
         """Return the scaling that ``method`` names, a word of `SCALINGS` or None.
 
-        A constant feature becomes 0. With ``centre``, scaled features have mean 0 whatever the method. That does not
-        change a kernel of distances, and loses fewer digits.
+        A constant feature becomes 0. ``marks`` are the features that a recipe of columns made of words: whatever the
+        method, they are divided by √2, so that rows with different words have distance 1, however rare these are. With
+        ``centre``, scaled features have mean 0 whatever the method. That does not change a kernel of distances, and
+        loses fewer digits.
         """
         d = len(statistics.mean)
         shift = np.zeros(d)
         factor = np.ones(d)
         if method is not None:
-            shift, width = SCALINGS[method](statistics)
+            shift, width = (each.copy() for each in SCALINGS[method](statistics))
             constant = statistics.maximum == statistics.minimum
             factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, width))
+            shift[list(marks)], factor[list(marks)] = 0.0, math.sqrt(0.5)
         return cls(statistics.mean if centre else shift, factor)
 
     @classmethod
-    def of_features(cls, statistics: Statistics, method: str) -> Scaling:
+    def of_features(cls, statistics: Statistics, method: str, marks: Sequence[int] = ()) -> Scaling:
         """Return the scaling of a linear model's features, not centred; raise InputError if float64 cannot hold it."""
-        scaling = cls.from_statistics(statistics, method, centre=False)
+        scaling = cls.from_statistics(statistics, method, centre=False, marks=marks)
         if not np.isfinite(scaling.factor).all() or not np.isfinite(scaling.shift).all():
             raise InputError("features are too large or too small to be scaled; multiply them by a power of ten first.")
         return scaling

@@ -193,7 +193,11 @@ class ColumnRecipe:
         """Return the recipe as JSON has it."""
         plain = Column("", "number")
         columns = [
-            {key: value for key, value in asdict(column).items() if key in ("name", "kind") or value != getattr(plain, key)}
+            {
+                key: value
+                for key, value in asdict(column).items()
+                if key in ("name", "kind") or value != getattr(plain, key)
+            }
             for column in self.columns
         ]
         return {"dtype": self.dtype, "columns": columns}

@@ -119,6 +119,9 @@ _MODEL = mapping(
                 "feature_names": each(text),
                 "feature_dimension": text,
                 "text": text,
+                "columns": mapping(
+                    {"dtype": text, "columns": each(mapping({"name": text, "kind": text}, rest=anything))}
+                ),
                 "cube": mapping({"dimensions": each(text), "missing": whole(), "words": mapping({}, rest=text)}),
             },
         ),

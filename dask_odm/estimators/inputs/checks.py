@@ -198,6 +198,11 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
     """Check rows in memory for prediction, with ``options`` of `check_array`, and return finite floats (n, d)."""
     given = {"dtype": FLOATS, "order": "C", "ensure_all_finite": False, "estimator": estimator, **options}
     # `validate_data`'s order of checks: names, values, then the number of features
+    recipe = getattr(estimator, "column_recipe_", None)
+    if recipe is not None:  # by which X was made
+        encoded: Array = check_array(X, input_name="X", **given)
+        require_finite(encoded, recipe.feature_names)
+        return encoded
     rows = rows_of(X, getattr(estimator, "feature_names_in_", ()))
     _check_names(estimator, rows)
     checked: Array = check_array(rows, input_name="X", **given)
@@ -210,6 +215,15 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
 @input_errors()
 def check_features(estimator: Any, source: Any) -> None:
     """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
+    recipe = getattr(estimator, "column_recipe_", None)
+    if recipe is not None:
+        own = source.column_recipe
+        if own != recipe:
+            what = "no recipe of columns" if own is None else "another recipe of columns than the rows of the fit"
+            raise InputError(
+                f"{source.name} has {what}: predict the table itself, or ingest it with columns=model.column_recipe_."
+            )
+        return
     names = source.feature_names
     if names is not None and hasattr(estimator, "feature_names_in_"):
         _check_names(estimator, pd.DataFrame(columns=list(map(str, names))))

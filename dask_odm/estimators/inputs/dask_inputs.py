@@ -23,7 +23,7 @@ from dask_odm.estimators.inputs.frames import (
     warn_column,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
-from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays
+from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays, LazyTable, Resolved
 from dask_odm.linalg.rows import unmasked
 
 
@@ -40,17 +40,22 @@ class DaskArray(InputKind):
 
 
 class DaskFrame(InputKind):
-    """A dask DataFrame of numbers."""
+    """A dask DataFrame."""
 
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
         return is_dask_frame(X)
 
     @staticmethod
-    def rows(X: Any, beside: Beside) -> LazyArrays:
+    def rows(X: Any, beside: Beside) -> Resolved:
         if beside.model is None and not isinstance(beside.y, str | int):
             refuse_labels_among(X, beside.y, beside.y)
         X, y, weight = beside.columns(X)
+        recipe = beside.column_recipe
+        if recipe is not None:
+            return replace(aligned(dask_rows(X, recipe=recipe), y, weight), column_recipe=recipe)
+        if beside.model is None and not all(getattr(dtype, "kind", "O") in "iuf" for dtype in X.dtypes):
+            return LazyTable(X, y, weight)
         names = as_input_error(lambda: _get_feature_names(X._meta))
         numbers = X.columns.tolist() if names is None else None
         return replace(aligned(dask_rows(X, beside.known), y, weight), feature_names=names, numbers=numbers)

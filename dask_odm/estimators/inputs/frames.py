@@ -13,9 +13,11 @@ import pandas as pd
 from pandas.api import types
 from sklearn.exceptions import DataConversionWarning
 
+from dask_odm.data.readers.columns import Survey, values_by
 from dask_odm.data.readers.labels import are_same, plain_label, plain_labels
-from dask_odm.data.readers.sources import LABEL_NAMES, is_of
+from dask_odm.data.readers.sources import LABEL_NAMES, column_name, is_of, not_finite
 from dask_odm.data.readers.tables import (
+    PandasTable,
     is_arrow_frame,
     label_among,
     numbers_of,
@@ -23,6 +25,7 @@ from dask_odm.data.readers.tables import (
     refuse_kinds,
     refuse_unreadable_frame,
 )
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
@@ -78,6 +81,52 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     if not any(map(types.is_object_dtype, X.dtypes)):
         return X
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
+
+
+def is_plain(frame: pd.DataFrame) -> bool:
+    """Return whether all columns of a frame in memory hold numbers, and none a gap."""
+    floats = [j for j, dtype in enumerate(frame.dtypes) if dtype.kind not in "iu"]
+    kinds = [getattr(frame.dtypes.iloc[j], "kind", "") for j in floats]
+    return all(kind == "f" for kind in kinds) and not bool(frame.iloc[:, floats].isna().to_numpy().any())
+
+
+def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
+    """Return the features (n, d) of the columns of a frame, and the recipe; None if all hold numbers without gaps."""
+    if not len(frame) or not frame.shape[1] or is_plain(frame):
+        return None
+    names = tuple(map(str, frame.columns))
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"X: two columns are named {quoted(twice)}.")
+    survey = Survey(names)
+    values = survey.add(PandasTable(frame), range(len(names)), 0, len(frame), spells_all=False)
+    _require_finite_values(values, names)
+    coding = survey.coding(lambda: iter((values,)), "float32", "X")
+    return None if coding.recipe.is_plain else (coding.encode(values), coding.recipe)
+
+
+def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe) -> Array:
+    """Return the features (n, d) that a recipe makes of the columns of a frame; further columns are left out.
+
+    Raises InputError if columns are missing, or hold what cannot be read as in the rows of the fit.
+    """
+    names = list(map(str, frame.columns))
+    missing = [name for name in recipe.names if name not in names]
+    if missing:
+        raise InputError(
+            f"X has no column{'s' * (len(missing) > 1)} {quoted(missing)[1:-1]}, of which the model learned."
+        )
+    places = [names.index(name) for name in recipe.names]
+    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"X, row {row}")
+    _require_finite_values(values, recipe.names)
+    return recipe.encode(values)
+
+
+def _require_finite_values(values: Array, names: Sequence[str]) -> None:
+    infinite = np.isinf(values)
+    if infinite.any():
+        row, j = np.argwhere(infinite)[0]
+        raise not_finite(f"X, row {row}", column_name(int(j), names), values[row, j], "float64")
 
 
 def labels_of(y: Any) -> Array | None:
@@ -181,11 +230,16 @@ def refuse_labels_among(X: Any, y: Any, given: Any) -> None:
         raise InputError(label_among("X", f"column {quoted(name)}"))
 
 
-def dask_rows(frame: Any, known: Sequence[str] = ()) -> Any:
-    """Return a dask DataFrame of numbers as a dask array of floats, with chunk sizes if the frame knows them.
+def dask_rows(frame: Any, known: Sequence[str] = (), recipe: ColumnRecipe | None = None) -> Any:
+    """Return a dask DataFrame as a dask array of floats, with chunk sizes if the frame knows them.
 
-    ``known`` are as in `rows_of`.
+    Its columns are numbers, unless a recipe makes features of them. ``known`` are as in `rows_of`.
     """
+    if recipe is not None:
+        meta = pd.DataFrame(np.empty((0, recipe.n_features), recipe.dtype))
+        rows_by(frame._meta, recipe)  # says now which columns are missing
+        encoded = frame.map_partitions(lambda part: pd.DataFrame(rows_by(part, recipe)), meta=meta)
+        return encoded.to_dask_array(lengths=_known_lengths(frame))
     require_numbers(frame._meta, known, "dask")
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))

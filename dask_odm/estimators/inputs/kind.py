@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import column_by_name, is_frame, labels_by_name, refuse_labels_inside
 from dask_odm.estimators.inputs.resolved import Resolved
@@ -27,12 +28,18 @@ class Beside:
     model: Any = None
     memory_limit: int | str | None = None
     needs_labels: bool = True  # whether a fit learns from y
+    recipe: ColumnRecipe | None = None  # by which columns become features; None leaves it to a fit to find it
 
     @property
     def known(self) -> Sequence[str]:
         """Names of the features of the model."""
         names: Sequence[str] = getattr(self.model, "feature_names_in_", ())
         return names
+
+    @property
+    def column_recipe(self) -> ColumnRecipe | None:
+        """The recipe by which the columns of a table become features, if it is known."""
+        return getattr(self.model, "column_recipe_", self.recipe)
 
     def refuse(self, what: str) -> None:
         """Raise InputError if there are labels or weights, since ``what`` X is has its own."""

@@ -15,8 +15,10 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import column_or_1d
 
 from dask_odm.data.cubes.blocks import SLAB_BYTES
+from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.labels import LabelEncoder, plain_labels
 from dask_odm.data.storage.scratch import scratch_folder
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.engine.lazy import computed
@@ -42,6 +44,7 @@ class Resolved:
     weight: Any
     feature_names: Any  # (d,), or None
     feature_dimension: str | None = None  # of an xarray X, if its name is a string
+    column_recipe: Any = None  # by which the columns of a table became these rows; None if they are the columns
     has_places: Any = False  # whether rows have coordinates, so that neighbours may resemble each other
 
     def groups_beside(self, groups: Any) -> Any:
@@ -79,11 +82,12 @@ class Given(Resolved):
     feature_dimension: str | None = None
     cube: CubeSchema | None = None  # of rows that come from a cube
     groups: Any = None  # of these rows
+    column_recipe: ColumnRecipe | None = None
 
     @property
     def feature_names(self) -> Any:
         """Names of the columns of a frame."""
-        return getattr(self.X, "columns", None)
+        return getattr(self.X, "columns", None) if self.column_recipe is None else self.column_recipe.feature_names
 
     @property
     def has_places(self) -> bool:
@@ -147,6 +151,7 @@ class LazyArrays(_Blocks):
     feature_names: Array | None = None
     feature_dimension: str | None = None
     numbers: Sequence[int] | None = None  # names of a frame's columns, if these are numbers, for messages
+    column_recipe: ColumnRecipe | None = None
     title: ClassVar[str] = "dask arrays"
 
     @property
@@ -227,6 +232,10 @@ class StoredRows(Resolved):
         return self.source.feature_names
 
     @property
+    def column_recipe(self) -> Any:
+        return self.source.column_recipe
+
+    @property
     def has_places(self) -> bool:
         return bool(self.source.layout.coordinates)
 
@@ -250,6 +259,22 @@ class StoredRows(Resolved):
     @contextmanager
     def stored(self, target: str) -> Iterator[Store]:
         yield self.source
+
+
+@dataclass(frozen=True, eq=False)
+class LazyTable(Resolved):
+    """A dask frame whose columns are of any kind, with labels and weights beside it, which may be None."""
+
+    X: Any
+    y: Any
+    weight: Any
+
+    @contextmanager
+    def stored(self, target: str) -> Iterator[Store]:
+        with scratch_folder() as folder:
+            rows, label = (self.X, False) if self.y is None else ((self.X, self.y), None)
+            path = os.path.join(folder, "spooled.zarr")
+            yield ingest(rows, path, label=label, weight=self.weight, target=target)
 
 
 def schema_of_cube(labelled: LabelledCube, missing: int) -> CubeSchema:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import warnings
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dask_odm.data.readers.sources import is_of
 from dask_odm.data.readers.tables import is_arrow_frame
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.storage.locations import is_address
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memory, with_zeros
-from dask_odm.estimators.inputs.frames import as_pandas, refuse_labels_among, require_numbers
+from dask_odm.estimators.inputs.frames import (
+    as_pandas,
+    refuse_labels_among,
+    require_numbers,
+    rows_by,
+    surveyed_rows,
+)
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
@@ -59,9 +69,12 @@ class PandasFrame(InputKind):
         is_converted = library == "arrow"
         _refuse_column_of_texts(X, beside.model)
         X, y, weight = beside.columns(X, "frame.to_pandas()" if is_converted else "frame")
-        if is_converted:
+        given = Given.of(X, y, weight)
+        if beside.column_recipe is not None:
+            return replace(given, X=rows_by(X, beside.column_recipe), column_recipe=beside.column_recipe)
+        if is_converted and beside.model is not None:
             require_numbers(X, beside.known, library)
-        return Given.of(X, y, weight)
+        return given
 
 
 class Texts(InputKind):
@@ -90,7 +103,24 @@ class Values(InputKind):
                 "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
                 "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
             )
-        return Given.of(*beside.columns(X))
+        given = Given.of(*beside.columns(X))
+        recipe = beside.column_recipe
+        return given if recipe is None else replace(given, X=rows_by(_as_table(X, recipe, beside.model), recipe))
+
+
+def _as_table(X: Any, recipe: ColumnRecipe, model: Any) -> pd.DataFrame:
+    """Return rows without names as a frame of the columns of a recipe; raise InputError if there are others."""
+    rows = pd.DataFrame(X if isinstance(X, np.ndarray | list | tuple) else np.asarray(X))
+    if rows.shape[1] != len(recipe.names):
+        raise InputError(
+            f"X has {rows.shape[1]} features, but {type(model).__name__} is expecting {len(recipe.names)} features as "
+            "input."
+        )
+    warnings.warn(
+        f"X does not have valid feature names, but {type(model).__name__} was fitted with feature names",
+        stacklevel=2,
+    )
+    return rows.set_axis(list(recipe.names), axis=1)
 
 
 # Asked in this order. xarray, which takes long to load, has kinds of its own.
@@ -139,12 +169,15 @@ def resolve_training(
     memory_limit: int | str | None = None,
     *,
     needs_labels: bool = True,
+    recipe: ColumnRecipe | None = None,
 ) -> Resolved:
     """Return the training data behind ``X``, as `resolve` does; lazy arrays of few bytes are read into memory.
 
-    The y of lazy arrays is zeros unless ``needs_labels``.
+    The y of lazy arrays is zeros unless ``needs_labels``. The columns of a frame become features by a ``recipe``, by
+    default the one that its rows tell.
     """
-    resolved = resolve(X, y, sample_weight, groups=groups, memory_limit=memory_limit, needs_labels=needs_labels)
+    beside = {"groups": groups, "memory_limit": memory_limit, "needs_labels": needs_labels, "recipe": recipe}
+    resolved = resolve(X, y, sample_weight, **beside)
     if isinstance(resolved, LazyArrays):
         if resolved.y is None and needs_labels:
             raise InputError("fit needs labels, but y is None.")
@@ -155,6 +188,9 @@ def resolve_training(
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)
     if isinstance(resolved, Given):
         refuse_labels_among(resolved.X, resolved.y, y)
+        if isinstance(resolved.X, pd.DataFrame) and resolved.cube is None and resolved.column_recipe is None:
+            found = surveyed_rows(resolved.X)
+            return resolved if found is None else replace(resolved, X=found[0], column_recipe=found[1])
     return resolved
 
 

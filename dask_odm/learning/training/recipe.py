@@ -21,6 +21,7 @@ from dask.utils import format_bytes
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.stored import Partitions
 from dask_odm.data.rows.targets import OneOfMany
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import DaskODMError, InputError
 from dask_odm.events import IterationFinished, report
@@ -90,6 +91,7 @@ class Schema:
     classes: Array | None = None
     cube: CubeSchema | None = None
     text: TextRecipe | None = None  # by which texts became the rows
+    columns: ColumnRecipe | None = None  # by which the columns of a table became the rows
     rows: int | None = None
 
 

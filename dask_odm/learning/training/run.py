@@ -58,6 +58,7 @@ class FitRun:
     checkpoint: str | None = None
     resume: bool = False
     warm_up: Callable[[], object] = lambda: None  # imports and compiles what tasks need, see `Cluster.current`
+    marks: tuple[int, ...] = ()  # features that a recipe of columns made of words, see `Scaling`
     threads: int | None = None  # of this process, which memory is for, if no workers may be asked, as within a task
 
     @classmethod
@@ -100,12 +101,13 @@ class KernelChoice:
     coef0: float = 1.0
     bias: float = 0.0
     scale: str | None = None
+    marks: tuple[int, ...] = ()  # as of `FitRun`
 
     @classmethod
-    def of(cls, model: Any, bias: float = 0.0) -> KernelChoice:
+    def of(cls, model: Any, bias: float = 0.0, marks: tuple[int, ...] = ()) -> KernelChoice:
         """Return the kernel of an estimator whose parameters were checked."""
         gamma = model.gamma if isinstance(model.gamma, str) else float(model.gamma)
-        return cls(model.kernel, gamma, int(model.degree), float(model.coef0), bias, model.scale)
+        return cls(model.kernel, gamma, int(model.degree), float(model.coef0), bias, model.scale, marks)
 
     @property
     def is_named(self) -> bool:
@@ -133,7 +135,7 @@ class KernelChoice:
 
         This is scikit-learn's ``with_mean=False``: zeros stay zeros. Other kernels see dense rows anyway.
         """
-        found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances)
+        found = Scaling.from_statistics(statistics, self.scale, centre=self.of_distances, marks=self.marks)
         unmoved = sparse and self.scale == "standard" and self.kernel == "linear"
         return replace(found, shift=np.zeros_like(found.shift)) if unmoved else found
 

@@ -112,7 +112,7 @@ def _ridge(query: MomentQuery, total: Array, bounds: Array, fit: MDDFit, data: T
     factor = np.ones(query.embedding.width)
     zero = np.zeros(query.embedding.width)
     if fit.run.scale is not None:
-        scaling = Scaling.of_features(_statistics(total, query, bounds), fit.run.scale)
+        scaling = Scaling.of_features(_statistics(total, query, bounds), fit.run.scale, fit.run.marks)
         factor = scaling.factor
         zero = scaling.shift
     moments = centred(total, query, factor, None if fit.fit_intercept else zero)

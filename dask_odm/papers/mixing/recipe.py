@@ -243,7 +243,7 @@ def _scaling(data: TrainingData, fit: MixingFit) -> Scaling | None:
         return None
     scaling = Scaling(np.zeros(d), np.ones(d))
     if fit.run.scale is not None:
-        scaling = Scaling.of_features(data.statistics(), fit.run.scale)
+        scaling = Scaling.of_features(data.statistics(), fit.run.scale, fit.run.marks)
         if data.is_sparse and not data.in_memory and scaling.shift.any():
             raise InputError(
                 f"scale={fit.run.scale!r} would move the zeros of a sparse store that is larger than memory, and "

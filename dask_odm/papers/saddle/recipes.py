@@ -50,7 +50,7 @@ from dask_odm.typing import Array
 
 def hulls_of(data: TrainingData, fit: SaddleFit) -> HullProblem:
     """Build the problem of the two classes' reduced hulls, with scaled features."""
-    scaling = None if fit.run.scale is None else Scaling.of_features(data.statistics(), fit.run.scale)
+    scaling = None if fit.run.scale is None else Scaling.of_features(data.statistics(), fit.run.scale, fit.run.marks)
     data.require_pass(hull_pass_bytes(data.features), "A pass over the rows")
     return _problem(FeatureMap(data.features, 0.0, scaling), data.passes(data.features), data, fit)
 

@@ -125,7 +125,7 @@ class SaddleFit:
             offset=model.offset,
             tol=float(model.tol),
             max_iter=int(model.max_iter),
-            kernel=KernelChoice.of(model),
+            kernel=KernelChoice.of(model, marks=run.marks),
             own=solver_object(model.solver, HULL_SOLVERS) or MNP(),
             word=solver_word(model.solver),
             scheme=model.multi_class,
