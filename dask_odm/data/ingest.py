@@ -147,7 +147,7 @@ def ingest(
     columns : recipe of a store or a model, ``store.column_recipe`` or ``model.column_recipe_``, to turn the columns of
         other rows into features in the same way. By default the rows tell it; with ``test_size``, the training rows
 
-        - numbers stay, and gaps among them become the median, and a feature if more than a hundredth of the rows have one
+        - numbers stay. Gaps among them become the median, and have a feature if more than a hundredth of the rows do
         - words become one feature a level, which is 1 in its rows. Rarer ones than the ``max_levels`` most frequent
           share a feature, and gaps have one. Words not seen before count as these rarer ones
         - dates, and times of day, become days since the earliest, and sine and cosine of hour, weekday and month, if
@@ -308,22 +308,21 @@ class _Filling:
         while True:
             survey.restart()
             with self._aside("float64") as (aside, complete):
-                if survey.is_wrong and not rows.is_read_once:
-                    continue  # now that the kinds of all columns are known
-                survey.require_right(rows.description)
-                values = publish_all(aside)
-                blocks = values[0].blocks
-                coding = survey.coding(
-                    lambda: (_with_gaps(block.X) for block in blocks()), self.dtype, rows.description
-                )
-                for writer, held in zip(self.writers, values, strict=True):
-                    options = {"dtype": self.dtype, "block_bytes": self.block_bytes}
-                    self._fill_from(
-                        writer,
-                        encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options),
-                        "encode",
-                    )
-            return complete
+                if rows.is_read_once:
+                    survey.require_right(rows.description)
+                if not survey.is_wrong:  # else it has the right kinds of all columns now
+                    self._encode(survey, publish_all(aside))
+                    return complete
+
+    def _encode(self, survey: Survey, values: Sequence[Store]) -> None:
+        """Fill the stores with the features that the values of columns become by the recipe of the first of them."""
+        coding = survey.coding(
+            lambda: (_with_gaps(block.X) for block in values[0].blocks()), self.dtype, self.rows.description
+        )
+        for writer, held in zip(self.writers, values, strict=True):
+            options = {"dtype": self.dtype, "block_bytes": self.block_bytes}
+            encoded = encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options)
+            self._fill_from(writer, encoded, "encode")
 
     @contextmanager
     def _aside(self, dtype: str) -> Iterator[tuple[list[StoreWriter], CompleteRows]]:

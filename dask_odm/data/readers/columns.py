@@ -1,8 +1,8 @@
 """Columns of tables as values, of which a recipe makes features; and the survey that finds this recipe.
 
-A survey reads every column once. A column of numbers or dates stays one, until a value is neither; of all others, the
-words are listed, and at the end the list tells whether they are numbers, booleans, dates or words. So the recipe depends
-on the rows, and neither on their file nor on how this was cut.
+A survey reads every column once. A column of numbers or dates stays one, until a value is neither. Of all others, the
+words are listed, and at the end the list tells whether they are numbers, booleans, dates or words. So the recipe
+depends on the rows, and neither on their file nor on how this was cut.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,7 +50,7 @@ class TableOfColumns(Protocol):
         """Return rows of a column."""
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """A value is not of the kind that a column is read as."""
 
     def __init__(self, row: int, value: Any) -> None:
@@ -127,7 +126,7 @@ def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
 
 
 def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
-    """Return ``of_word`` of every row, NaN for gaps; raise Unfit for the first row for which it is None."""
+    """Return ``of_word`` of every row, NaN for gaps; raise UnfitError for the first row for which it is None."""
     codes, values = _distinct(column)
     table = np.full(len(values) + 1, np.nan)  # the last entry is that of gaps
     unfit = np.zeros(len(values) + 1, bool)
@@ -139,12 +138,12 @@ def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
             table[i] = np.nan if found is None else found
     if unfit.any() and unfit[codes].any():  # a category may be in no row
         row = int(np.argmax(unfit[codes]))
-        raise Unfit(row, values[codes[row]])
+        raise UnfitError(row, values[codes[row]])
     return table[codes]
 
 
 def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
-    """Return a column as numbers, spans of time as days; NaN for gaps and ``gap_words``. Raise Unfit for others."""
+    """Return a column as numbers, spans of time as days; NaN for gaps and ``gap_words``. Raise UnfitError for others."""
     dtype = column.dtype
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -155,14 +154,14 @@ def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
 
 
 def truths_in(column: pd.Series) -> Array:
-    """Return a column of booleans as 0 and 1, NaN for gaps; raise Unfit for other values."""
+    """Return a column of booleans as 0 and 1, NaN for gaps; raise UnfitError for other values."""
     if types.is_bool_dtype(column.dtype):
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     return _mapped(column, lambda word: _TRUTH.get(word.lower()))
 
 
 def moments_in(column: pd.Series, *, zoned: bool) -> Array:
-    """Return a column of dates as seconds since 1970, NaN for gaps; raise Unfit for others, or a zone too many."""
+    """Return a column of dates as seconds since 1970, NaN for gaps; raise UnfitError for others, or a zone too many."""
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
     if not types.is_datetime64_any_dtype(column.dtype):
@@ -170,7 +169,7 @@ def moments_in(column: pd.Series, *, zoned: bool) -> Array:
     if (getattr(column.dtype, "tz", None) is not None) != zoned:
         present = column.notna().to_numpy()
         if present.any():
-            raise Unfit(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
+            raise UnfitError(int(np.argmax(present)), column.iloc[int(np.argmax(present))])
     if zoned:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     moments = column.to_numpy(dtype="datetime64[us]")
@@ -247,7 +246,7 @@ class _ColumnSurvey:
                 return truths_in(column)
             if self.kind == "date" and not self.is_category:
                 return moments_in(column, zoned=self.zoned)
-        except Unfit:
+        except UnfitError:
             pass
         if self.kind != "words":
             self.kind = "words"
@@ -408,8 +407,8 @@ class _Facts:
 
     @property
     def needs_median(self) -> bool:
-        """Whether gaps are to be filled with the median of values that are no words."""
-        return self.gaps > 0 and self.gaps < self.rows and self.survey.kind != "words"
+        """Whether gaps, also those to come, are filled with the median of the values: these are no words."""
+        return self.gaps < self.rows and self.survey.kind != "words"
 
     @property
     def unit(self) -> float:
@@ -450,9 +449,8 @@ class _Facts:
     def _of_values(self, plain: Column, kind: str) -> Column:
         tells_gaps = self.gaps > GAP_SHARE * self.rows
         cycles = tuple(cycle for cycle, (least, most) in self._turns.items() if most > least)
-        fill = self.median if self.gaps else 0.0
         return replace(
-            plain, kind=kind, tells_gaps=tells_gaps, fill=fill, least=float(self._least), most=float(self._most),
+            plain, kind=kind, tells_gaps=tells_gaps, fill=self.median, least=float(self._least), most=float(self._most),
             cycles=cycles, zoned=kind == "date" and self.survey.zoned,
         )  # fmt: skip
 
@@ -485,8 +483,8 @@ class _Facts:
             commas = next((word for word in words if _DECIMAL_COMMA.fullmatch(word)), None)
             if commas and sum(map(bool, map(_DECIMAL_COMMA.fullmatch, words))) >= NUMBER_SHARE * len(words):
                 raise InputError(
-                    f"{where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as {shown(commas)}; "
-                    "write them with a point, as by frame[…].str.replace(',', '.')."
+                    f"{where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as "
+                    f"{shown(commas)}; write them with a point, as by frame[…].str.replace(',', '.')."
                 )
         return self._of_levels(plain, words, counts, max_levels)
 
@@ -586,7 +584,7 @@ def values_by(
         held = table.column(at, start, stop)
         try:
             values[:, j] = _by(column, held)
-        except Unfit as error:
+        except UnfitError as error:
             what = {"number": "a number", "boolean": "True or False", "date": "a date"}[column.kind]
             if column.kind == "date":
                 what += " with a time zone" if column.zoned else " without a time zone"

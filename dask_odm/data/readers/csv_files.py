@@ -151,7 +151,7 @@ class CsvSource(FrameSource):
         }
 
     def _read(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields, with labels as strings, known words as categories, and all else as numbers, NaN if missing."""
+        """Return the fields: labels as strings, known words as categories, all else as numbers, NaN if missing."""
         columns = self._columns
         known = self._words()
         plain = [i for i in range(self._count) if i not in columns.texts and i not in known]

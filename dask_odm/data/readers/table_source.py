@@ -133,8 +133,8 @@ class TableSource:
     def read_by(self, survey: Survey, *, is_plain: bool, drops_gaps: bool) -> None:
         """Let a survey read the columns. Blocks then have their values, in float64, instead of features.
 
-        With ``is_plain``, they are taken for numbers, until `blocks` raises `NeedsRecipeError` for a value that is none,
-        or for a gap unless these are dropped.
+        With ``is_plain``, they are taken for numbers, until `blocks` raises `NeedsRecipeError` for a value that is
+        none, or for a gap unless these are dropped.
         """
         self.survey = survey
         self._is_plain = is_plain

@@ -185,8 +185,9 @@ class StoreWriter:
 
         ``classes`` are the labels of the codes, by default the codes themselves; the store keeps those that occur, in
         sorted order. ``source`` tells people what the data came from. ``coordinates`` are names and kinds of those
-        that rows have, see `Layout`, and ``text`` or ``columns`` is the recipe by which texts or the columns of a table
-        became the rows. Raises InputError if there are no rows, more codes than classes, or ``feature_names`` that are not d distinct strings.
+        that rows have, see `Layout`, and ``text`` or ``columns`` is the recipe by which texts, or the columns of a
+        table, became the rows. Raises InputError if there are no rows, more codes than classes, or ``feature_names``
+        that are not d distinct strings.
         """
         if self._open is None or self.rows == 0:
             raise InputError("no rows: there is nothing to make a store of.")
