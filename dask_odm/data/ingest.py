@@ -76,9 +76,9 @@ def ingest(
     """Read a data set once and write it as a store.
 
     Memory does not grow with the data: only one block of the source and one chunk of each store are in memory. Columns
-    of frames and files may hold words, booleans, dates and gaps: what is made of them is told, and kept in the store and
-    in models that learn from it as `ColumnRecipe`. The source is then read once, or twice if its first rows do not tell
-    what a column holds. The values of its columns are kept in Dask's ``temporary-directory`` meanwhile.
+    of frames and files may hold words, booleans, dates and gaps. What is made of them is a recipe that the store keeps,
+    as do models that learn from it. The source is then read once, or twice if its first rows do not tell what a
+    column holds, and the values of its columns are kept in Dask's ``temporary-directory`` meanwhile.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
 
 
 def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
-    """Return a column as numbers, spans of time as days; NaN for gaps and ``gap_words``. Raise UnfitError for others."""
+    """Return a column as numbers (spans of time are days), NaN for gaps and ``gap_words``; or raise UnfitError."""
     dtype = column.dtype
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))

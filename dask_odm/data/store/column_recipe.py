@@ -205,10 +205,10 @@ class ColumnRecipe:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ColumnRecipe:
         """Return the recipe that `json` gave; raise ValueError, TypeError or KeyError if it is none."""
-        columns = [
-            Column(**{key: tuple(value) if isinstance(value, list) else value for key, value in column.items()})
-            for column in found["columns"]
-        ]
+        columns = []
+        for each in found["columns"]:
+            facts: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+            columns.append(Column(**facts))
         return cls(tuple(columns), found["dtype"])
 
     def rows(self) -> list[tuple[str, str, str, str]]:
