@@ -49,7 +49,7 @@ def test_dates_are_days_and_places_on_circles():
     seconds = (moments - pd.Timestamp("1970")).total_seconds().to_numpy()
     recipe = ColumnRecipe((replace(DATE, least=seconds[0]),), "float64")
     found = recipe.encode(seconds[:, None])
-    shares = [moments.hour / 24 + moments.minute / 1440, moments.dayofweek / 7, (moments.month - 1) / 12]
+    shares = [moments.hour / 24 + moments.minute / 1440, moments.day_of_week / 7, (moments.month - 1) / 12]
     circles = [turn(2 * np.pi * share) for share in shares for turn in (np.sin, np.cos)]
     np.testing.assert_allclose(
         found, np.column_stack([(moments - moments[0]) / pd.Timedelta("1D"), *circles]), atol=1e-9
@@ -87,7 +87,8 @@ def broken(**facts):
         broken(kind="numbers"), broken(name=3), broken(gaps="1"), broken(gaps=-1), broken(fill=float("nan")),
         broken(kind="words", levels=["a", "a"]), broken(kind="words", levels=[1]),
         broken(kind="date", cycles=["year"]),
-        broken(size=1), broken(kind="id"), {"dtype": "float32"}, broken() | {"dtype": "int8"}, broken() | {"columns": 1},
+        broken(size=1), broken(kind="id"), {"dtype": "float32"}, broken() | {"dtype": "int8"},
+        broken() | {"columns": 1},
         {"dtype": "float32", "columns": 2 * broken()["columns"]},
     ],
 )  # fmt: skip
