@@ -412,10 +412,9 @@ def test_ingest_a_folder_or_a_pattern(parts, tmp_path, pattern):
     assert result["store"]["feature_names"] == ["age", "pay"]
     shown = run("ingest", parts / pattern, tmp_path / "b.zarr", *options).stdout.splitlines()
     assert shown[-2:] == ["labels from   column 'kind'", "rows dropped  3"]
-    line = refused("ingest", parts / pattern, tmp_path / "c.zarr", "--label", "kind")
-    assert "missing values in column 'pay' (3 rows), first at " in line
-    assert line.endswith("drop those rows with --drop-missing.")
-    assert not (tmp_path / "c.zarr").exists()
+    filled = run_json("ingest", parts / pattern, tmp_path / "c.zarr", "--label", "kind")["store"]
+    assert (filled["rows"], filled["feature_names"]) == (6, ["age", "pay", "pay (missing)"])
+    assert [each["gaps"] for each in filled["columns"]] == [0, 3]
 
 
 @pytest.mark.parametrize(

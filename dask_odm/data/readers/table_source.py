@@ -222,10 +222,9 @@ class TableSource:
         missing = [name for name in names if name not in place]
         if missing:
             called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
-            raise InputError(
-                f"{self.description} has no {called}, of which the model learned; if that encodes a "
-                "category that these rows lack, add a column of 0."
-            )
+            is_encoded = self._reading.columns is None and any("_" in name for name in missing)
+            hint = "; if that encodes a category that these rows lack, add a column of 0" if is_encoded else ""
+            raise InputError(f"{self.description} has no {called}, of which the model learned{hint}.")
         order = [place[name] for name in names]
         self._features = [self._features[i] for i in order]
         self._called = self.feature_names = tuple(names)
