@@ -299,7 +299,7 @@ def _append(
     if rows == 0:
         return
     were_codes = not encoder.is_real
-    y = None if block.y is None else encoder.encode(block.y, block.place)
+    y = None if block.y is None else encoder.encode(block.y, block.label_place)
     if were_codes and encoder.is_real:
         for writer in writers:
             writer.make_real(encoder.values)

@@ -86,6 +86,7 @@ class SourceBlock:
     y: npt.NDArray[Any] | None  # labels of shape (rows,), as the source has them: numbers or strings
     weight: npt.NDArray[np.float64] | None  # shape (rows,), NaN if missing
     place: Callable[[int], str]  # returns the place of a row of the block, such as ``train.csv, line 17``
+    label_place: Callable[[int], str]  # the same of its label, such as ``y, row 17``
     position: int  # bytes of the source read so far
     coordinates: npt.NDArray[np.float64] | None = None  # (rows, k), of the places that rows come from
 

@@ -30,12 +30,12 @@ from dask_odm.printing import quoted
 _HINTS = {
     "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
     "categories, as by {encode}, columns=[{names}], dtype=float)",
-    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'float32'))",
+    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'Float32'))",  # knows NA
     "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
     "tz='UTC')) / pandas.Timedelta('1D')",
     "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",
-    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str), errors='coerce') / "
-    "pandas.Timedelta('1D')",
+    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str)"
+    ".str.replace('[+-].*', '', regex=True), errors='coerce') / pandas.Timedelta('1D')",  # without the zone
     "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
     "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
     "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
