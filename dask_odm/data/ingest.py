@@ -191,21 +191,15 @@ def ingest(
             per_class=per_class, fraction=fraction, seed=seed, text=text, columns=columns,
             sparse=weigh_words or sparse,
         )  # fmt: skip
-        survey = None
-        if rows.is_table and text is None and columns is None and not sparse:
-            names = rows.feature_names or [str(i) for i in rows.called]
-            survey = Survey(names, words=categories, numbers=numbers, max_levels=max_levels, ids=ids)
-        elif categories or numbers:
-            raise InputError(
-                "categories and numbers name columns of frames and files of columns, without text or columns."
-            )
+        told = {"words": categories, "numbers": numbers, "max_levels": max_levels, "ids": ids}
+        survey = _survey(rows, told) if text is None and columns is None and not sparse else None
+        if survey is None and (categories or numbers):
+            raise InputError("categories and numbers name columns of tables, without text, columns or sparse.")
         filling = _Filling(writers, rows, target, split, drop_missing, dtype, block_bytes)
         if weigh_words:
             complete = filling.weigh(sparse)
-        elif survey is not None:
-            complete = filling.survey(survey)
         else:
-            complete = filling.fill(writers)
+            complete = filling.fill(writers) if survey is None else filling.survey(survey)
         _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
@@ -261,6 +255,11 @@ def _fill(
             text=rows.text,
             columns=rows.columns,
         )
+
+
+def _survey(rows: TableSource, told: dict[str, Any]) -> Survey | None:
+    """Return the survey of the columns of a source, by what the user ``told``; None if it has no such columns."""
+    return Survey(rows.feature_names or list(map(str, rows.called)), **told) if rows.is_table else None
 
 
 @dataclass(frozen=True)
