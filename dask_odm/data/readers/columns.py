@@ -35,6 +35,8 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
+COUNTED = 128  # columns of which medians are found at a time, in 64 MB
+_HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
 GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
@@ -184,7 +186,7 @@ def _moment(word: str, zoned: bool) -> float | None:
 def _kind(column: pd.Series) -> str | None:
     """Return the kind of a column by its type, or if objects tell no type by its values; None for gaps alone."""
     dtype = column.dtype
-    if bool(column.isna().all()):
+    if bool(column.iloc[:1].isna().all() and column.isna().all()):
         return None
     if isinstance(dtype, pd.CategoricalDtype):
         return "words"
@@ -535,33 +537,38 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
 
     One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
     """
-    if not columns:
-        return
-    upper = np.zeros((len(columns), 1 << 16), np.int64)
-    lower = np.zeros_like(upper)
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            upper[k] += np.bincount(_ordered(values[:, j] / unit) >> 16, minlength=1 << 16)
-    totals = np.cumsum(upper, axis=1)
-    at = [(total[-1] - 1) // 2 for total in totals]
-    halves = [int(np.searchsorted(total, place, side="right")) for total, place in zip(totals, at, strict=True)]
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            bits = _ordered(values[:, j] / unit)
-            lower[k] += np.bincount(bits[bits >> 16 == halves[k]] & 0xFFFF, minlength=1 << 16)
-    for k, (half, unit) in enumerate(zip(halves, columns.values(), strict=True)):
-        before = totals[k][half] - upper[k][half]
-        low = int(np.searchsorted(np.cumsum(lower[k]), at[k] - before, side="right"))
-        bits = np.array([half << 16 | low], np.uint32)
-        plain = np.where(bits & 0x80000000, bits ^ 0x80000000, ~bits).astype(np.uint32)
-        yield float(plain.view(np.float32)[0]) * unit
+    wanted = list(columns.items())
+    for first in range(0, len(wanted), COUNTED):
+        some = wanted[first : first + COUNTED]
+        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some, lambda bits, _: bits >> 16)]
+        lower = _counted(blocks, some, lambda bits, k: bits[bits >> 16 == halves[k][0]] & 0xFFFF)
+        for (_, unit), (half, rank), counts in zip(some, halves, lower, strict=True):
+            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]
+            bits = np.array([half << 16 | _ranked(counts, order, rank)[0]], np.uint32)
+            yield float(bits.view(np.float32)[0]) * unit
 
 
-def _ordered(values: Array) -> Array:
-    """Return the bits of values that are there, rounded to float32, as unsigned integers in the order of the values."""
-    with np.errstate(over="ignore"):
-        bits = values[~np.isnan(values)].astype(np.float32).view(np.uint32)
-    return np.where(bits & 0x80000000, ~bits, bits | 0x80000000).astype(np.uint32)
+def _counted(
+    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], of_bits: Callable[[Array, int], Array]
+) -> Array:
+    """Count the halves of bits that ``of_bits`` makes of the values in each of the ``columns``, (columns, 65536)."""
+    counts = np.zeros((len(columns), 1 << 16), np.int64)
+    for values in blocks():
+        for k, (j, unit) in enumerate(columns):
+            with np.errstate(over="ignore"):
+                rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
+            known = rounded == rounded
+            bits = rounded.view(np.uint32)
+            counts[k] += np.bincount(of_bits(bits if known.all() else bits[known], k), minlength=1 << 16)
+    return counts
+
+
+def _ranked(counts: Array, order: Array, rank: int | None = None) -> tuple[int, int]:
+    """Return what has a rank, by default that of the lower median, in this order, and its rank among its equals."""
+    total = np.cumsum(counts[order])
+    rank = int(total[-1] - 1) // 2 if rank is None else rank
+    place = int(np.searchsorted(total, rank, side="right"))
+    return int(order[place]), rank - int(total[place] - counts[order[place]])
 
 
 def values_by(
