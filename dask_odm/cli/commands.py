@@ -36,9 +36,40 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
 
 
 @main.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SRC...")
+@click.argument("sources", nargs=-1, metavar="SRC...")
 @click.argument("store")
 @row_options
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column of words, even if they look like numbers or dates, such as zip codes; repeatable.",
+)
+@click.option(
+    "--number",
+    "numbers",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column of numbers, where other words are gaps; repeatable.",
+)
+@click.option(
+    "--max-levels",
+    type=click.IntRange(1),
+    help="Words of a column that get a feature each; rarer ones share one.  [default: 64]",
+)
+@click.option(
+    "--ids",
+    type=click.Choice(["drop", "error"]),
+    default="drop",
+    show_default=True,
+    help="Leave out columns that differ in nearly every row, or refuse them.",
+)
+@click.option(
+    "--like",
+    metavar="STORE|MODEL",
+    help="Read columns, or texts, as those of this store or model were read.",
+)
 @cube_options
 @click.option("--per-class", type=int, help="Most pixels of each class that are drawn from a cube.")
 @click.option("--fraction", type=float, metavar="SHARE", help="Share of a cube's labelled pixels that is drawn.")
@@ -69,17 +100,21 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
 @overwrite_option
 @json_option
 def ingest(
-    sources: tuple[str, ...], store: str, rows: RowOptions, cube: CubeOptions, as_json: bool, **options: Any
-) -> None:
+    sources: tuple[str, ...], store: str, rows: RowOptions, cube: CubeOptions, like: str | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Read data files once and write them as a STORE.
 
     SRC are files of one --format, one after another, a folder or quoted patterns of such, a store, or - for text on
-    standard input. Texts may be .gz, .bz2, .xz, .zst, .zip or .tar. With --labels, SRC is a cube, zarr or NetCDF as
-    xarray writes them, of which pixels with a label are stored. With --text, rows are made of the words of a column,
-    hashed and weighted by how few rows hold them.
+    standard input. Texts may be .gz, .bz2, .xz, .zst, .zip or .tar. Columns may hold numbers, words, dates, booleans
+    and gaps: a table tells how each is read. With --labels, SRC is a cube, zarr or NetCDF as xarray writes them, of
+    which pixels with a label are stored. With --text, rows are made of the words of a column, hashed and weighted by
+    how few rows hold them.
     """
-    from dask_odm.diagnostics.summaries import listing, store_facts
+    from dask_odm.diagnostics.summaries import column_lines, listing, store_facts
 
+    if not sources:  # click takes the last argument for the store
+        raise click.UsageError("Missing argument 'STORE', the folder to write.")
     source: Any = sources[0] if len(sources) == 1 else list(sources)
     if cube.labels is not None:
         if len(sources) > 1:
@@ -87,15 +122,20 @@ def ingest(
         source = cube.opened(source)
     reading = {name: value for name, value in vars(rows).items() if name != "no_label"}
     reading["label"] = False if rows.no_label else rows.label
+    if like is not None:
+        source, known = rows.like(list(sources), like)
+        reading |= known
     heard: list[Any] = []
     with progress_shown() as seconds, listen(heard.append):
-        done: Any = odm.ingest(source, store, **reading, **options)
+        done: Any = odm.ingest(
+            source, store, **{name: each for name, each in options.items() if each is not None} | reading
+        )
     found = next(each for each in heard if isinstance(each, Ingested))
     facts = [store_facts(each) for each in (done if isinstance(done, tuple) else (done,))]
     origin = {"labels_from": found.label, "target": found.target, "dropped": found.dropped}
     result = {"store": facts[0], "test_store": facts[1] if len(facts) > 1 else None, **origin}
     said = listing({"labels_from": found.label, "rows_dropped": found.dropped or None})
-    text = "\n\n".join([*map(listing, facts), *([said] if said else [])])
+    text = "\n\n".join(filter(None, [*map(listing, facts), column_lines(facts[0]), said]))
     emit(as_json, {**result, "seconds": seconds()}, text)
 
 
@@ -105,7 +145,14 @@ def ingest(
 def info(path: str, as_json: bool) -> None:
     """Say what a store, a model or a checkpoint holds."""
     from dask_odm.data.store.records import read_kind, read_record
-    from dask_odm.diagnostics.summaries import checkpoint_facts, listing, model_facts, search_facts, store_facts
+    from dask_odm.diagnostics.summaries import (
+        checkpoint_facts,
+        column_lines,
+        listing,
+        model_facts,
+        search_facts,
+        store_facts,
+    )
     from dask_odm.progress import format_history
 
     require_there(path)
@@ -115,8 +162,8 @@ def info(path: str, as_json: bool) -> None:
         facts = {**model_facts(model, path), **search_facts(model)}
     else:
         facts = checkpoint_facts(read_record(path, kind)) if kind == "checkpoint" else store_facts(odm.Store.open(path))
-    levels = f"\n\n{format_history(facts['history'])}" if facts.get("history") else ""
-    emit(as_json, facts, f"{listing(facts)}{levels}")
+    levels = format_history(facts["history"]) if facts.get("history") else ""
+    emit(as_json, facts, "\n\n".join(filter(None, [listing(facts), column_lines(facts), levels])))
 
 
 @main.command()

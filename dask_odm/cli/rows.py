@@ -25,6 +25,42 @@ _GROUPS = ("manifest.json", "zarr.json", ".zgroup", ".zarray")  # a folder with 
 
 
 @dataclass(frozen=True)
+class Learned:
+    """Of which columns or texts the rows of a store or a model were made; ``what`` of both it is."""
+
+    what: str
+    names: list[str]  # of the columns; empty if nobody knows
+    count: int
+    columns: Any  # recipe, or None
+    text: Any  # recipe, or None
+
+    @classmethod
+    def of_model(cls, model: Any) -> Learned:
+        """Return that of a model."""
+        names = list(map(str, getattr(model, "feature_names_in_", ())))
+        recipes = (getattr(model, name, None) for name in ("column_recipe_", "text_recipe_"))
+        return cls("model", names, model.n_features_in_, *recipes)
+
+    @classmethod
+    def at(cls, path: str) -> Learned:
+        """Return that of what is at a path; raise InputError if it has no recipe."""
+        import dask_odm as odm
+        from dask_odm.data.store.records import read_kind
+
+        require_there(path)
+        if read_kind(path) == "model":
+            found = cls.of_model(odm.load_model(path))
+        else:
+            store = odm.Store.open(path)
+            columns = store.column_recipe
+            names = list((store.feature_names or ()) if columns is None else columns.names)
+            found = cls("store", names, len(names) or store.features, columns, store.text_recipe)
+        if found.columns is None and found.text is None:
+            raise InputError(f"--like: '{path}' has no recipe, as its rows are numbers; leave --like out.")
+        return found
+
+
+@dataclass(frozen=True)
 class RowOptions:
     """Options for reading files, as `dask_odm.data.ingest.ingest` takes them. They do not apply to stores."""
 
@@ -84,39 +120,65 @@ class RowOptions:
 
         files: Any = find_files(source)
         kind = self.format or detect_format(files[0])
-        reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
-        recipe = self._recipe(kind, model)
-        if recipe is not None:
-            reading["text"] = recipe
-        column, dropped = self._columns(files, reading, model, labels)
+        known = Learned.of_model(model)
+        reading = self._reading(files, kind, known, labels)
         support = getattr(model._model, "support", None)
         dtype = "float64" if support is not None and support.dtype.name == "float64" else "float32"
+        dtype = dtype if known.columns is None else known.columns.dtype
         rows = open_source(
-            files, **reading, label=column, drop=dropped, dtype=dtype, allow_large=True,
-            n_features=model.n_features_in_ if "n_features" in FORMATS[kind].options else None,
+            files, **reading, dtype=dtype, allow_large=True,
+            n_features=known.count if "n_features" in FORMATS[kind].options else None,
         )  # fmt: skip
-        known = list(map(str, getattr(model, "feature_names_in_", ())))
-        if known and rows.feature_names is not None and rows.text is None:
-            rows.pick(known)
+        if known.names and rows.feature_names is not None and rows.text is None and rows.columns is None:
+            rows.pick(known.names)
         return write_rows(rows, store, target="classes" if hasattr(model, "classes_") else "real", dtype=dtype)
 
-    def _recipe(self, kind: str, model: Any) -> Any:
-        """Return the recipe by which a model makes rows of the texts of files; None if they hold rows of numbers."""
-        recipe = getattr(model, "text_recipe_", None)
+    def like(self, sources: list[str], path: str) -> tuple[Any, dict[str, Any]]:
+        """Return files, and the options of `ingest` that read them as the rows of a store or model at ``path``.
+
+        Raises InputError if it has no recipe.
+        """
+        from dask_odm.data.readers.formats import detect_format, find_files
+
+        known = Learned.at(path)
+        if not all(map(is_files, sources)):
+            raise click.UsageError("--like is for files.")
+        files = find_files(sources)
+        reading = self._reading(files, self.format or detect_format(files[0]), known, labels=True)
+        return files, reading if known.columns is None else {"dtype": known.columns.dtype, **reading}
+
+    def _reading(self, files: Any, kind: str, known: Learned, labels: bool) -> dict[str, Any]:
+        """Return how to read files of a format as the rows that are known, with ``labels`` or without."""
+        reading: dict[str, Any] = {"format": kind, "header": self.header, "weight": self.weight}
+        recipe = self._recipe(kind, known)
+        if recipe is not None:
+            reading["text"] = recipe
+        label, dropped = self._columns(files, reading, known, labels)
+        return {**reading, "columns": known.columns, "label": label, "drop": dropped}
+
+    def _recipe(self, kind: str, known: Learned) -> Any:
+        """Return the recipe that makes rows of the texts of files; None if they hold rows of a table."""
+        recipe = known.text
         if recipe is None and self.text is not None:
-            raise InputError(f"--text: this {type(model).__name__} did not learn from texts, but from rows of numbers.")
+            what = "rows of numbers" if known.columns is None else "the columns of a table"
+            raise InputError(f"--text: this {known.what} did not learn from texts, but from {what}.")
         if recipe is None or "text" not in FORMATS[kind].options:
             return None
         return recipe if self.text is None else replace(recipe, column=self.text)
 
-    def _columns(self, files: Any, reading: dict[str, Any], model: Any, wanted: bool) -> tuple[Any, list[str]]:
+    def _columns(self, files: Any, reading: dict[str, Any], learned: Learned, wanted: bool) -> tuple[Any, list[str]]:
         """Return the label column (False for none) and the columns to leave out, among them labels unless ``wanted``.
 
-        The model tells by the names of its features, if both it and the file have names.
+        The names of what was learned tell, if the file has names, too.
         """
         named = False if self.no_label else self.label
-        features = list(map(str, getattr(model, "feature_names_in_", ())))
+        features = learned.names
         known = set(features)
+        taken = next((name for name in (self.label, self.weight, *self.drop) if name in known), None)
+        if taken is not None:
+            raise InputError(
+                f"column {taken!r} is a feature of the model: --label, --weight and --drop are for other columns."
+            )
         if "label" not in FORMATS[reading["format"]].options:
             return (named if wanted else False), list(self.drop)
         if named is None and wanted and str(files[0]).endswith(".npz"):
@@ -131,16 +193,16 @@ class RowOptions:
         if "text" in reading:
             beside = [name for name in whole.left_out if name not in self.drop]
             if wanted and beside and named is None:
-                named = _label_among(beside, whole.description)
+                named = _label_among(beside, whole.description, learned.what)
             return named or False, []
         if wanted and named is None and others:
-            named = _label_among(others, whole.description)
+            named = _label_among(others, whole.description, learned.what)
             others.remove(named)
         told = [name for name in others if name.lower() not in LABEL_NAMES]
         if told:
             what = "column {} is" if len(told) == 1 else "columns {} are"
-            say(f"{whole.description}: {what.format(_some(told))} left out: the model knows no such feature.")
-        if named is None and wanted and whole.n_features != model.n_features_in_:
+            say(f"{whole.description}: {what.format(_some(told))} left out: the {learned.what} knows no such feature.")
+        if named is None and wanted and whole.n_features != learned.count:
             return None, [*self.drop, *others]  # `ingest` takes its default
         return named or False, [*self.drop, *others]
 
@@ -181,19 +243,22 @@ def judged(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("model")(click.argument("source", metavar="SRC")(found))
 
 
-def _label_among(columns: list[str], where: str) -> str:
-    """Return the column with the labels among those that are no features: one with a usual name, else the only one."""
+def _label_among(columns: list[str], where: str, what: str) -> str:
+    """Return the column with the labels among those that are no features: one with a usual name, else the only one.
+
+    ``what`` is a model or a store, whose features they are not.
+    """
     from dask_odm.data.readers.sources import LABEL_NAMES
 
     found = next((name for wanted in LABEL_NAMES for name in columns if name.lower() == wanted), None)
     if found is None and len(columns) > 1:
         raise InputError(
-            f"{where} has several columns that are no features of the model: {_some(columns)}; name that of the labels "
-            "by --label."
+            f"{where} has several columns that are no features of the {what}: {_some(columns)}; name that of the "
+            "labels by --label."
         )
     if found is None:
         say(
-            f"{where}: column {columns[0]!r} is taken for the labels: the model knows no such feature; --label names "
+            f"{where}: column {columns[0]!r} is taken for the labels: the {what} knows no such feature; --label names "
             "another."
         )
     return found or columns[0]

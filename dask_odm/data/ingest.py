@@ -76,9 +76,9 @@ def ingest(
     """Read a data set once and write it as a store.
 
     Memory does not grow with the data: only one block of the source and one chunk of each store are in memory. Columns
-    of frames and files may hold words, booleans, dates and gaps: what is made of them is told, and kept in the store and
-    in models that learn from it as `ColumnRecipe`. The source is then read once, or twice if its first rows do not tell
-    what a column holds. The values of its columns are kept in Dask's ``temporary-directory`` meanwhile.
+    of frames and files may hold words, booleans, dates and gaps. What is made of them is a recipe that the store keeps,
+    as do models that learn from it. The source is then read once, or twice if its first rows do not tell what a
+    column holds, and the values of its columns are kept in Dask's ``temporary-directory`` meanwhile.
 
     Parameters
     ----------
@@ -207,6 +207,7 @@ def ingest(
             complete = filling.survey(survey)
         else:
             complete = filling.fill()
+        _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
@@ -246,7 +247,6 @@ def _read(
     if not all(written):
         raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
     _say_what_y_is(rows, encoder, target)
-    _say_what_was_rounded(rows)
     return encoder
 
 
@@ -411,7 +411,7 @@ def _append(
     if rows == 0:
         return
     were_codes = not encoder.is_real
-    y = None if block.y is None else encoder.encode(block.y, block.place)
+    y = None if block.y is None else encoder.encode(block.y, block.label_place)
     if were_codes and encoder.is_real:
         for sink in sinks:
             sink.make_real(encoder.values)

@@ -11,8 +11,10 @@ from dask.utils import format_bytes
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
+from dask_odm.html import MOST_LINES
 from dask_odm.printing import printable, short
 
 
@@ -42,6 +44,7 @@ def store_facts(store: Store) -> dict[str, Any]:
             "variance": statistics.total_variance,
         },
         "feature_names": None if store.feature_names is None else list(store.feature_names),
+        "columns": column_facts(store.column_recipe),
         "source": store.source,
     }
 
@@ -53,6 +56,7 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
     support = getattr(model, "support_", None)
     history = getattr(model, "history_", [])
     chosen = history[0] if history else {}
+    recipe = getattr(model, "column_recipe_", None)
     return {
         "kind": "model",
         "path": location_of(path),
@@ -62,7 +66,8 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "lam": getattr(model, "lam_", None),  # of the fit, as "auto" may have chosen
         "scale": (model.scale_ or "none") if hasattr(model, "scale_") else None,
         "classes": None if classes is None else classes.tolist(),
-        "features": model.n_features_in_,
+        "features": model.n_features_in_ if recipe is None else recipe.n_features,
+        "columns": column_facts(recipe),
         "text": model.text_recipe_.column if hasattr(model, "text_recipe_") else None,
         "support_rows": None if support is None else len(support),
         "solver": f"{chosen['solver']}: {chosen['why']}" if "solver" in chosen else None,
@@ -71,6 +76,25 @@ def model_facts(model: Any, path: str | os.PathLike[str]) -> dict[str, Any]:
         "history": history,
         "bytes": folder_bytes(path),
     }
+
+
+def column_facts(recipe: ColumnRecipe | None) -> list[dict[str, Any]] | None:
+    """Return of each column of a table what was made of it; None without a recipe."""
+    if recipe is None:
+        return None
+    told = zip(recipe.columns, recipe.rows(), strict=True)
+    return [{"name": name, "read_as": kind, "values": held, "gaps": each.gaps} for each, (name, kind, held, _) in told]
+
+
+def column_lines(facts: Mapping[str, Any]) -> str:
+    """Return the table of the columns among ``facts``, up to `MOST_LINES`; "" if there are none."""
+    columns = facts.get("columns") or []
+    rows = [(short(each["name"]), each["read_as"], printable(each["values"]), each["gaps"] or "") for each in columns]
+    cells = [list(map(str, row)) for row in [("column", "read as", "levels or range", "gaps"), *rows[:MOST_LINES]]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+    more = [f"… and {len(rows) - MOST_LINES} more"] if len(rows) > MOST_LINES else []
+    return "\n".join([*lines, *more]) if rows else ""
 
 
 def checkpoint_facts(record: Record) -> dict[str, Any]:
@@ -93,25 +117,19 @@ def search_facts(model: Any) -> dict[str, Any]:
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
 
 
-def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
-    """Return lines on what a search found; if the seed was ``drawn`` and had an effect, they say so.
-
-    ``facts`` are those of `search_facts`, and ``rows``. Without the former the text is empty.
-    """
+def search_text(facts: Mapping[str, Any]) -> str:
+    """Return a line on what a search found, by `search_facts`; without these the text is empty."""
     if "best_params" not in facts:
         return ""
     best = ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in facts["best_params"].items()
     )
-    tried = facts["cv_results"]
-    text = (
-        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {len(tried['params'])} trials "
+    trials = len(facts["cv_results"]["params"])
+    return (
+        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {trials} trials "
         f"(nested score {facts['nested_score']:.4f})\n"
     )
-    if not drawn or min(tried["n_resources"]) == facts["rows"]:
-        return text
-    return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
 
 
 def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
@@ -142,8 +160,9 @@ def plain(value: Any) -> Any:
 
 
 def listing(facts: Mapping[str, Any]) -> str:
-    """Return one line for each fact, without the history and facts that are None."""
-    shown = {key: _cell(key, value) for key, value in facts.items() if key != "history" and value is not None}
+    """Return one line for each fact, without the tables of history and columns, and facts that are None."""
+    tables = ("columns", "history")
+    shown = {key: _cell(key, value) for key, value in facts.items() if key not in tables and value is not None}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{key.replace('_', ' '):<{width}}  {value}" for key, value in shown.items())
 

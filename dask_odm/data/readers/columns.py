@@ -145,7 +145,7 @@ def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
 
 
 def numbers_in(column: pd.Series, gap_words: Sequence[str] = ()) -> Array:
-    """Return a column as numbers, spans of time as days; NaN for gaps and ``gap_words``. Raise UnfitError for others."""
+    """Return a column as numbers (spans of time are days), NaN for gaps and ``gap_words``; or raise UnfitError."""
     dtype = column.dtype
     if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -389,11 +389,13 @@ class Survey:
             names = [quoted(column.name) for column in columns if column.kind == kind]
             if not names:
                 continue
-            what = f"{where}: column{'s' * (len(names) > 1)} {joined(names)} {'are' if len(names) > 1 else 'is'} {why}"
+            what = f"{where}: column{'s' * (len(names) > 1)} {joined(names)} hold{'s' * (len(names) == 1)} {why}"
             if kind == "id" and self._ids == "error":
-                raise InputError(f"{what}; leave it out by drop= (--drop), or take it for words by categories=.")
+                raise InputError(
+                    f"{what}; leave it out by drop= (--drop), or take it for words by categories= (--category)."
+                )
             way_out = {"texts": "; to learn from texts alone, name their column by text= (--text)"}.get(kind, "")
-            logger.warning("%s, and left out%s.", what, way_out)
+            logger.warning("%s; left out%s.", what, way_out)
 
 
 class _Facts:
@@ -473,7 +475,7 @@ class _Facts:
             if mostly or survey.as_told == "number":
                 odd = [word for word, known in zip(words, is_number, strict=True) if not known]
                 logger.warning(
-                    "%s: column %s holds numbers, and %s, read as gaps; categories= makes words of all.",
+                    "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
                     where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
                 )  # fmt: skip
                 return self._of_list(plain, "number", numbers, tuple(odd))

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from dask_odm.data.readers.lines import TextBlock, blocks_of_files, file_size, first_line
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe, shown
-from dask_odm.data.readers.table_source import Batch, TableSource
+from dask_odm.data.readers.table_source import Batch, FrameSource
 from dask_odm.errors import InputError
 
 _BLANK = b" \t\r\n"
 
 
-class JsonLinesSource(TableSource):
+class JsonLinesSource(FrameSource):
     """Rows of one or more files of JSON lines, read one after another."""
 
     def __init__(self, paths: Sequence[str], reading: Reading) -> None:
@@ -55,6 +56,7 @@ class JsonTable:
 
     def __init__(self, text: TextBlock, columns: Columns, count: int) -> None:
         names = (columns.names or ())[:count]
+        self._names = names
         self._place = partial(_place, text)
         self._values: dict[int, list[Any]] = {i: [] for i in range(count) if i not in set(columns.dropped)}
         known = set(names)
@@ -74,8 +76,8 @@ class JsonTable:
             for row, value in enumerate(self._values[i]):
                 if value is not None and type(value) not in (int, float):
                     raise InputError(
-                        f"{self._place(row)}, {columns.name(i)}: {shown(str(value))} is not a number; choose the label "
-                        "with label= (--label), texts with text= (--text), or leave the column out with drop= (--drop)."
+                        f"{self._place(row)}, {columns.name(i)}: {shown(str(value))} is not a number; leave the column "
+                        f"out with drop= (--drop), or choose it as texts with text= (--text){columns.other_label}."
                     )
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
@@ -89,6 +91,9 @@ class JsonTable:
 
     def labels(self, column: int) -> npt.NDArray[Any]:
         return np.fromiter(self._values[column], dtype=object, count=self.rows)
+
+    def column(self, i: int, start: int, stop: int) -> pd.Series:
+        return pd.Series(self._values[i][start:stop], dtype=object, name=self._names[i])
 
 
 def _record(where: str, line: bytes) -> dict[str, Any]:

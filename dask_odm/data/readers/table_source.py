@@ -70,7 +70,8 @@ class TableSource:
     """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
 
     ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column, and
-    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused.
+    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused. Messages
+    about labels name ``labels_in`` in place of where the rows are.
     ``reading.n_features`` is only checked. One block is held at a time, besides the batch itself.
     """
 
@@ -95,6 +96,7 @@ class TableSource:
         size: int = 0,
         label_name: str | None = None,
         namesake: int | None = None,
+        labels_in: str | None = None,
     ) -> None:
         self.description = description
         self.size = size
@@ -106,6 +108,7 @@ class TableSource:
         self.feature_names = columns.feature_names
         self._called = columns.called
         self._namesake = namesake
+        self._labels_in = labels_in
         if reading.text is not None:
             if columns.text is None:
                 raise InputError(f"{description}: text names a column of texts, and these rows have numbers only.")
@@ -219,10 +222,9 @@ class TableSource:
         missing = [name for name in names if name not in place]
         if missing:
             called = f"column{'s' if len(missing) > 1 else ''} {quoted(missing)[1:-1]}"
-            raise InputError(
-                f"{self.description} has no {called}, of which the model learned; if that encodes a "
-                "category that these rows lack, add a column of 0."
-            )
+            is_encoded = self._reading.columns is None and any("_" in name for name in missing)
+            hint = "; if that encodes a category that these rows lack, add a column of 0" if is_encoded else ""
+            raise InputError(f"{self.description} has no {called}, of which the model learned{hint}.")
         order = [place[name] for name in names]
         self._features = [self._features[i] for i in order]
         self._called = self.feature_names = tuple(names)
@@ -273,7 +275,8 @@ class TableSource:
                 _check_weight(weights, place)
             position = begin + (batch.end - begin) * stop // rows
             coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
-            yield SourceBlock(X, labels, weights, place, position, coordinates)
+            of_label = place if self._labels_in is None else partial(_place, self._labels_in, batch.first + start, None)
+            yield SourceBlock(X, labels, weights, place, of_label, position, coordinates)
 
     def _dense(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return the features of rows of a batch, or their values if a survey reads the columns."""
@@ -390,8 +393,9 @@ def table_of(
     namesake = held.index(called) if called in held else None
     kind = FrameSource if guess else TableSource
     return kind(
-        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
-    )
+        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake,
+        labels_in="y" if y is not None and label_name is None else None,
+    )  # fmt: skip
 
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:

@@ -21,7 +21,7 @@ DAY = 86400.0  # seconds
 # What is left out, and why.
 LEFT_OUT = {
     "empty": "no value in any row",
-    "id": "different in nearly every row",
+    "id": "another value in nearly every row",
     "texts": "texts of many words",
 }
 KINDS = ("number", "boolean", "words", "date", *LEFT_OUT)
@@ -205,10 +205,10 @@ class ColumnRecipe:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> ColumnRecipe:
         """Return the recipe that `json` gave; raise ValueError, TypeError or KeyError if it is none."""
-        columns = [
-            Column(**{key: tuple(value) if isinstance(value, list) else value for key, value in column.items()})
-            for column in found["columns"]
-        ]
+        columns = []
+        for each in found["columns"]:
+            facts: Any = {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+            columns.append(Column(**facts))
         return cls(tuple(columns), found["dtype"])
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -226,8 +226,10 @@ def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
         more = f" and {count - most} more" if count > most else ""
         return "words", f"{', '.join(_short(column.levels[:most]))}{more}", gaps
     if column.kind == "date":
-        least, most_ = (np.datetime64(int(each // 1), "s") for each in (column.least, column.most))
-        return "date, UTC" if column.zoned else "date", f"{least} to {most_}", gaps
+        ends = (
+            str(np.datetime64(int(each // 1), "s")).removesuffix("T00:00:00") for each in (column.least, column.most)
+        )
+        return "date, UTC" if column.zoned else "date", " to ".join(ends), gaps
     if column.kind == "boolean":
         return "yes or no", "", gaps
     return "number", f"{column.least:.6g} to {column.most:.6g}", gaps

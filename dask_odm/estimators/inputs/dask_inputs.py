@@ -42,6 +42,8 @@ class DaskArray(InputKind):
 class DaskFrame(InputKind):
     """A dask DataFrame."""
 
+    is_table = True
+
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
         return is_dask_frame(X)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.errors import InputError
@@ -65,6 +65,8 @@ class Beside:
 
 class InputKind(ABC):
     """One kind of what `fit`, `predict` and `score` take as X."""
+
+    is_table: ClassVar[bool] = False  # whether columns may be of any kind, of which a recipe makes features
 
     @staticmethod
     @abstractmethod

@@ -48,6 +48,8 @@ class StoreInput(InputKind):
 class ArrowFrame(InputKind):
     """A frame of polars, Arrow or any library with an Arrow stream."""
 
+    is_table = True
+
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
         return is_of(X, "polars", "DataFrame", "LazyFrame") or is_arrow_frame(X)
@@ -59,6 +61,8 @@ class ArrowFrame(InputKind):
 
 class PandasFrame(InputKind):
     """A frame of pandas."""
+
+    is_table = True
 
     @staticmethod
     def takes(X: Any, y: Any, model: Any) -> bool:
@@ -188,7 +192,7 @@ def resolve_training(
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)
     if isinstance(resolved, Given):
         refuse_labels_among(resolved.X, resolved.y, y)
-        if isinstance(resolved.X, pd.DataFrame) and resolved.cube is None and resolved.column_recipe is None:
+        if isinstance(resolved.X, pd.DataFrame) and resolved.column_recipe is None and kind_of(X, y).is_table:
             found = surveyed_rows(resolved.X)
             return resolved if found is None else replace(resolved, X=found[0], column_recipe=found[1])
     return resolved

@@ -1,0 +1,263 @@
+"""What a survey finds in columns, beside pandas and scikit-learn: the same through every door, however rows are cut."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_odm.data.ingest import ingest
+from dask_odm.data.readers.columns import Survey, UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
+from dask_odm.data.readers.tables import PandasTable
+from dask_odm.errors import InputError
+from data.reading import stored
+
+N = 120
+
+
+def table(seed: int = 0, rows: int = N) -> pd.DataFrame:
+    """A table of columns of all kinds, with gaps."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(size=rows).round(3),
+            "count": rng.integers(0, 9, rows),
+            "colour": rng.choice(["red", "green", "blue"], rows, p=[0.5, 0.3, 0.2]),
+            "well": rng.random(rows) < 0.4,
+            "at": pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 10**7, rows), unit="s"),
+            "name": [f"n{i}" for i in range(rows)],
+            "note": [f"a note of more words than {i} four" for i in range(rows)],
+            "nothing": None,
+        }
+    )
+    frame.loc[rng.random(rows) < 0.2, "size"] = np.nan
+    frame.loc[rng.random(rows) < 0.2, "colour"] = None
+    frame.loc[rng.random(rows) < 0.2, "at"] = pd.NaT
+    return frame.assign(y=rng.choice(["yes", "no"], rows))
+
+
+def surveyed(frame: pd.DataFrame, *, cut: int = 10**9, **options):
+    """The coding of a frame that is read a few rows at a time, and its features."""
+    survey = Survey(list(map(str, frame.columns)), **options)
+    places = range(frame.shape[1])
+    parts = range(0, len(frame), cut)
+    spans = [(start, min(start + cut, len(frame))) for start in parts]
+    values = [survey.add(PandasTable(frame), places, *span, spells_all=False) for span in spans]
+    coding = survey.coding(lambda: iter(values), "float64", "X")
+    return coding, np.concatenate([coding.encode(each) for each in values])
+
+
+def test_features_are_those_of_pandas():
+    frame = table()
+    coding, found = surveyed(frame.drop(columns="y"))
+    features = pd.DataFrame(found, columns=coding.recipe.feature_names)
+    assert [column.kind for column in coding.recipe.columns] == [
+        "number", "number", "words", "boolean", "date", "id", "texts", "empty"
+    ]  # fmt: skip
+    expected = pd.get_dummies(frame["colour"], prefix="colour", prefix_sep="=", dtype=float)
+    pd.testing.assert_frame_equal(features[expected.columns], expected)
+    np.testing.assert_array_equal(features["colour (missing)"], frame["colour"].isna())
+    median = np.float32(np.quantile(frame["size"].dropna(), 0.5, method="lower"))
+    np.testing.assert_array_equal(features["size"], frame["size"].fillna(float(median)))
+    np.testing.assert_array_equal(features["size (missing)"], frame["size"].isna())
+    np.testing.assert_array_equal(features["well"], frame["well"])
+    days = (frame["at"] - frame["at"].min()) / pd.Timedelta("1D")
+    present = frame["at"].notna()
+    np.testing.assert_allclose(features["at (days)"][present], days[present], atol=1e-9)
+    np.testing.assert_array_equal(features["at (hour, sine)"][~present], 0.0)
+    levels = frame["colour"].value_counts()
+    assert coding.recipe.columns[2].levels == tuple(levels.index)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 50), st.permutations(range(N)))
+def test_neither_cuts_nor_order_change_the_recipe(cut, order):
+    frame = table().drop(columns="y")
+    expected, whole = surveyed(frame)
+    coding, found = surveyed(frame.iloc[list(order)], cut=cut)
+    assert coding.recipe == expected.recipe
+    np.testing.assert_array_equal(found, whole[list(order)])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-(2.0**90), 2.0**90, width=32), min_size=1, max_size=60))
+def test_gaps_become_the_lower_median(numbers):
+    frame = pd.DataFrame({"a": [*numbers, None], "b": "x"}).astype({"a": float})
+    coding, _ = surveyed(frame)
+    assert coding.recipe.columns[0].fill == np.sort(np.float32(numbers))[(len(numbers) - 1) // 2]
+
+
+DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
+
+
+def through(door: str, frame: pd.DataFrame, folder):
+    """The table as a source of this kind."""
+    path = folder / f"a.{door}"
+    if door.startswith("csv"):
+        frame.to_csv(path, index=False)
+    elif door == "jsonl":
+        frame.to_json(path, orient="records", lines=True, date_format="iso", double_precision=15)
+    elif door == "parquet":
+        frame.to_parquet(path, row_group_size=50)
+    elif door == "feather":
+        frame.to_feather(path)
+    elif door == "stream":
+        pyarrow = pytest.importorskip("pyarrow")
+        held = pyarrow.Table.from_pandas(frame)
+        return pyarrow.RecordBatchReader.from_batches(held.schema, held.to_batches(max_chunksize=50))
+    elif door == "dask":
+        return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=3)
+    elif door == "polars":
+        return pytest.importorskip("polars").from_pandas(frame)
+    else:
+        return frame
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return ingest(table(), tmp_path_factory.mktemp("doors") / "a.zarr", label="y")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_gives_the_same_bits(tmp_path, expected, door):
+    store = ingest(through(door, table(), tmp_path), tmp_path / "b.zarr", label="y")
+    assert store.column_recipe == expected.column_recipe
+    assert store.feature_names == store.column_recipe.feature_names
+    for found, wanted in zip(stored(store), stored(expected), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_rows_by_a_recipe_are_the_same_through_every_door(tmp_path, expected, door):
+    recipe = expected.column_recipe
+    frame = table(1)[[*recipe.names[::-1], "y"]].assign(colour=lambda f: f["colour"].replace("blue", "pink"))
+    wanted = stored(ingest(frame, tmp_path / "a.zarr", label="y", columns=recipe))[0]
+    found = ingest(through(door, frame.assign(more="x"), tmp_path), tmp_path / "b.zarr", label="y", columns=recipe)
+    assert found.column_recipe == recipe
+    np.testing.assert_array_equal(stored(found)[0], wanted)
+
+
+def test_the_recipe_is_that_of_the_training_rows(tmp_path):
+    train, test = ingest(table(rows=400), tmp_path / "a.zarr", label="y", test_size=0.3)
+    assert train.column_recipe == test.column_recipe
+    assert (
+        sum(stored(train)[0][:, train.feature_names.index("colour (missing)")]) == train.column_recipe.columns[2].gaps
+    )
+    assert train.rows + test.rows == 400
+
+
+@pytest.mark.parametrize("late", [0, 1500])
+def test_a_word_among_numbers_that_comes_late_makes_words_of_all(tmp_path, late):
+    """Files are read again then; at first all values are numbers, or just those of the column are."""
+    codes = ["x"] * late + [str(i % 3) for i in range(1500)] + ["other"]
+    frame = pd.DataFrame({"code": codes, "size": range(len(codes)), "y": ["a", "b", *["a"] * (len(codes) - 2)]})
+    frame.iloc[::-1].iloc[::-1].to_csv(tmp_path / "a.csv", index=False)
+    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=2000)
+    assert set(store.column_recipe.columns[0].levels) == set(codes)
+    wanted = stored(ingest(frame, tmp_path / "b.zarr"))[0]
+    np.testing.assert_array_equal(stored(store)[0], wanted)
+
+
+def test_a_table_of_numbers_alone_has_no_recipe(tmp_path):
+    assert ingest(table()[["count", "y"]], tmp_path / "a.zarr").column_recipe is None
+    complete = ingest(table()[["size", "count", "y"]], tmp_path / "b.zarr", drop_missing=True)
+    assert complete.column_recipe is None
+    assert complete.rows == table()["size"].notna().sum()
+
+
+def test_what_the_user_says_of_columns_counts(tmp_path):
+    frame = pd.DataFrame({"zip": [101, 102] * 40, "age": ["1", "2", "old", "3"] * 20, "y": [0, 1] * 40})
+    recipe = ingest(frame, tmp_path / "a.zarr", categories=["zip"], numbers=["age"]).column_recipe
+    assert [(column.kind, column.levels, column.gap_words) for column in recipe.columns] == [
+        ("words", ("101", "102"), ()), ("number", (), ("old",))
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="no column 'town'"):
+        ingest(frame, tmp_path / "b.zarr", categories=["town"])
+
+
+def test_rare_words_share_a_feature():
+    frame = pd.DataFrame({"a": ["x"] * 5 + ["z", "z", "y", "y", "w"]})
+    coding, found = surveyed(frame, max_levels=2)
+    assert coding.recipe.feature_names == ("a=x", "a=y", "a (other)")
+    np.testing.assert_array_equal(found.sum(axis=0), [5, 2, 3])
+
+
+def test_columns_that_tell_rows_apart_are_named_or_refused(tmp_path, caplog):
+    surveyed(table().drop(columns="y"))
+    assert "column 'name' holds another value in nearly every row; left out" in caplog.text
+    assert "column 'note' holds texts of many words; left out; to learn from texts alone" in caplog.text
+    with pytest.raises(InputError, match=r"column 'name' holds another value .*; leave it out by drop= \(--drop\)"):
+        ingest(table(), tmp_path / "a.zarr", label="y", ids="error")
+
+
+SPELLED = [
+    (" a b ", "a b"), (3, "3"), (3.0, "3"), (np.float32(0.5), "0.5"), (True, "True"), (np.True_, "True"), (b"x", "x"),
+    (Decimal("2.50"), "2.5"), (None, None), (np.nan, None), (pd.NA, None), (pd.NaT, None), ("NA", None), ("", None),
+    (" ? ", None), ("None", None), ("-nan", None), (datetime.date(2020, 1, 2), "2020-01-02"),
+    (datetime.timedelta(hours=36), "1.5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "word"), SPELLED, ids=repr)
+def test_values_are_spelled_alike_wherever_they_come_from(value, word):
+    assert spelled(value) == word
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["2020-02-29", "1500-06-01T23:59:59.25", "2020-01-01 10:00", "2020-01-01T10:00:00Z", "3020-01-01 10:00+05:30"],
+)
+def test_moments_are_those_of_pandas(word):
+    seconds, zoned = moment_in(word)
+    expected = pd.Timestamp(word)
+    assert zoned == (expected.tzinfo is not None)
+    if zoned:
+        expected = expected.tz_convert("UTC").tz_localize(None)
+    assert seconds == (expected - pd.Timestamp("1970")).as_unit("ms") / pd.Timedelta("1s")
+
+
+@pytest.mark.parametrize("word", ["2020-02-30", "2020-1-1", "1/2/2020", "25:00", "noon", "2020-01-01T10"])
+def test_what_is_no_moment(word):
+    assert moment_in(word) is None
+
+
+def test_times_of_day_are_parts_of_a_day():
+    assert moment_in("06:30:00.5") == (6.5 * 3600 + 0.5, False)
+    frame = pd.DataFrame({"t": [datetime.time(h) for h in range(24)]})
+    coding, found = surveyed(frame)
+    assert coding.recipe.feature_names == ("t (days)", "t (hour, sine)", "t (hour, cosine)")
+    np.testing.assert_allclose(found[:, 0], np.arange(24) / 24)
+
+
+def test_the_first_value_of_another_kind_is_named():
+    for read, column in (
+        (numbers_in, pd.Series(["1", None, "x", "y"])),
+        (lambda held: moments_in(held, zoned=False), pd.Series(["2020-01-01", "", "2020-01-01Z"])),
+    ):
+        with pytest.raises(UnfitError) as error:
+            read(column)
+        assert error.value.row == 2
+    coding, _ = surveyed(table().drop(columns="y"))
+    bad = table(1).astype({"count": object})
+    bad.loc[7, "count"] = "few"
+    places = [bad.columns.get_loc(name) for name in coding.recipe.names]
+    with pytest.raises(InputError, match="X, row 7, column 'count': 'few' is not a number"):
+        values_by(coding.recipe, PandasTable(bad), places, 0, N, lambda row: f"X, row {row}")
+
+
+def test_a_stream_is_read_once(tmp_path, monkeypatch):
+    text = table().to_csv(index=False).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    store = ingest("-", tmp_path / "a.zarr", label="y", format="csv")
+    assert store.column_recipe == ingest(table(), tmp_path / "b.zarr", label="y").column_recipe
+    late = b"code,y\n" + b"1,a\n2,b\n" * 500 + b"x,a\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(late)))
+    with pytest.raises(InputError, match=r"column 'code' holds other .* by categories= \(--category\), or read a file"):
+        ingest("-", tmp_path / "c.zarr", label="y", format="csv", block_bytes=500)
