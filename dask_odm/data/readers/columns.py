@@ -292,15 +292,7 @@ class Coding:
 
     def encode(self, values: Array) -> Array:
         """Return the features (n, d) of the values (n, columns) that the survey returned."""
-        found = np.empty(values.shape)
-        for j, table in enumerate(self.tables):
-            held = values[:, j]
-            if table is None:
-                found[:, j] = held
-            else:
-                known = ~np.isnan(held)
-                found[:, j] = np.where(known, table[np.where(known, held, -1.0).astype(np.intp)], np.nan)
-        return self.recipe.encode(found)
+        return self.recipe.encode(values, self.tables)
 
 
 class Survey:
@@ -421,7 +413,8 @@ class _Facts:
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
-        known = values[~np.isnan(values)]
+        gaps = np.isnan(values)
+        known = values[~gaps] if gaps.any() else values
         self.rows += len(values)
         self.gaps += len(values) - len(known)
         if not len(known):
@@ -542,26 +535,29 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
     wanted = list(columns.items())
     for first in range(0, len(wanted), COUNTED):
         some = wanted[first : first + COUNTED]
-        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some, lambda bits, _: bits >> 16)]
-        lower = _counted(blocks, some, lambda bits, k: bits[bits >> 16 == halves[k][0]] & 0xFFFF)
+        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some)]
+        lower = _counted(blocks, some, [half for half, _ in halves])
         for (_, unit), (half, rank), counts in zip(some, halves, lower, strict=True):
-            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]
+            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]  # of a negative number, the largest first
             bits = np.array([half << 16 | _ranked(counts, order, rank)[0]], np.uint32)
             yield float(bits.view(np.float32)[0]) * unit
 
 
 def _counted(
-    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], of_bits: Callable[[Array, int], Array]
+    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], halves: Sequence[int] | None = None
 ) -> Array:
-    """Count the halves of bits that ``of_bits`` makes of the values in each of the ``columns``, (columns, 65536)."""
+    """Count the upper halves of the bits of each column's values, or the lower ones below these, (columns, 65536)."""
     counts = np.zeros((len(columns), 1 << 16), np.int64)
     for values in blocks():
         for k, (j, unit) in enumerate(columns):
             with np.errstate(over="ignore"):
                 rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
             known = rounded == rounded
-            bits = rounded.view(np.uint32)
-            counts[k] += np.bincount(of_bits(bits if known.all() else bits[known], k), minlength=1 << 16)
+            bits = rounded.view(np.uint32) if known.all() else rounded[known].view(np.uint32)
+            found = bits >> 16
+            if halves is not None:
+                found = bits[found == halves[k]] & 0xFFFF
+            counts[k] += np.bincount(found, minlength=1 << 16)
     return counts
 
 
