@@ -35,6 +35,8 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
+COUNTED = 128  # columns of which medians are found at a time, in 64 MB
+_HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
 GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
@@ -184,7 +186,7 @@ def _moment(word: str, zoned: bool) -> float | None:
 def _kind(column: pd.Series) -> str | None:
     """Return the kind of a column by its type, or if objects tell no type by its values; None for gaps alone."""
     dtype = column.dtype
-    if bool(column.isna().all()):
+    if bool(column.iloc[:1].isna().all() and column.isna().all()):
         return None
     if isinstance(dtype, pd.CategoricalDtype):
         return "words"
@@ -290,15 +292,7 @@ class Coding:
 
     def encode(self, values: Array) -> Array:
         """Return the features (n, d) of the values (n, columns) that the survey returned."""
-        found = np.empty(values.shape)
-        for j, table in enumerate(self.tables):
-            held = values[:, j]
-            if table is None:
-                found[:, j] = held
-            else:
-                known = ~np.isnan(held)
-                found[:, j] = np.where(known, table[np.where(known, held, -1.0).astype(np.intp)], np.nan)
-        return self.recipe.encode(found)
+        return self.recipe.encode(values, self.tables)
 
 
 class Survey:
@@ -419,7 +413,8 @@ class _Facts:
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
-        known = values[~np.isnan(values)]
+        gaps = np.isnan(values)
+        known = values[~gaps] if gaps.any() else values
         self.rows += len(values)
         self.gaps += len(values) - len(known)
         if not len(known):
@@ -537,33 +532,41 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
 
     One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
     """
-    if not columns:
-        return
-    upper = np.zeros((len(columns), 1 << 16), np.int64)
-    lower = np.zeros_like(upper)
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            upper[k] += np.bincount(_ordered(values[:, j] / unit) >> 16, minlength=1 << 16)
-    totals = np.cumsum(upper, axis=1)
-    at = [(total[-1] - 1) // 2 for total in totals]
-    halves = [int(np.searchsorted(total, place, side="right")) for total, place in zip(totals, at, strict=True)]
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            bits = _ordered(values[:, j] / unit)
-            lower[k] += np.bincount(bits[bits >> 16 == halves[k]] & 0xFFFF, minlength=1 << 16)
-    for k, (half, unit) in enumerate(zip(halves, columns.values(), strict=True)):
-        before = totals[k][half] - upper[k][half]
-        low = int(np.searchsorted(np.cumsum(lower[k]), at[k] - before, side="right"))
-        bits = np.array([half << 16 | low], np.uint32)
-        plain = np.where(bits & 0x80000000, bits ^ 0x80000000, ~bits).astype(np.uint32)
-        yield float(plain.view(np.float32)[0]) * unit
+    wanted = list(columns.items())
+    for first in range(0, len(wanted), COUNTED):
+        some = wanted[first : first + COUNTED]
+        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some)]
+        lower = _counted(blocks, some, [half for half, _ in halves])
+        for (_, unit), (half, rank), counts in zip(some, halves, lower, strict=True):
+            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]  # of a negative number, the largest first
+            bits = np.array([half << 16 | _ranked(counts, order, rank)[0]], np.uint32)
+            yield float(bits.view(np.float32)[0]) * unit
 
 
-def _ordered(values: Array) -> Array:
-    """Return the bits of values that are there, rounded to float32, as unsigned integers in the order of the values."""
-    with np.errstate(over="ignore"):
-        bits = values[~np.isnan(values)].astype(np.float32).view(np.uint32)
-    return np.where(bits & 0x80000000, ~bits, bits | 0x80000000).astype(np.uint32)
+def _counted(
+    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], halves: Sequence[int] | None = None
+) -> Array:
+    """Count the upper halves of the bits of each column's values, or the lower ones below these, (columns, 65536)."""
+    counts = np.zeros((len(columns), 1 << 16), np.int64)
+    for values in blocks():
+        for k, (j, unit) in enumerate(columns):
+            with np.errstate(over="ignore"):
+                rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
+            known = rounded == rounded
+            bits = rounded.view(np.uint32) if known.all() else rounded[known].view(np.uint32)
+            found = bits >> 16
+            if halves is not None:
+                found = bits[found == halves[k]] & 0xFFFF
+            counts[k] += np.bincount(found, minlength=1 << 16)
+    return counts
+
+
+def _ranked(counts: Array, order: Array, rank: int | None = None) -> tuple[int, int]:
+    """Return what has a rank, by default that of the lower median, in this order, and its rank among its equals."""
+    total = np.cumsum(counts[order])
+    rank = int(total[-1] - 1) // 2 if rank is None else rank
+    place = int(np.searchsorted(total, rank, side="right"))
+    return int(order[place]), rank - int(total[place] - counts[order[place]])
 
 
 def values_by(

@@ -18,6 +18,7 @@ import numpy as np
 from dask_odm.typing import Array
 
 DAY = 86400.0  # seconds
+TILE_BYTES = 1 << 21  # features that are made at a time, one column after another: they stay in a core's cache
 # What is left out, and why.
 LEFT_OUT = {
     "empty": "no value in any row",
@@ -105,13 +106,16 @@ class Column:
     def encode(self, values: Array, out: Array) -> None:
         """Write the features of ``values`` (n,) into ``out`` (n, features), which is 0."""
         gaps = np.isnan(values)
+        fill = -2.0 if self.kind == "words" else self.fill
+        filled = np.where(gaps, fill, values) if gaps.any() else values
         if self.kind == "words":
-            others = len(self.levels) if self.more_levels else -1
-            place = np.where(gaps, out.shape[1] - 1 if self.tells_gaps else -1, np.where(values < 0, others, values))
+            of_gaps = out.shape[1] - 1 if self.tells_gaps else -1
+            of_others = len(self.levels) if self.more_levels else -1
+            places = np.append(np.arange(len(self.levels)), [of_gaps, of_others])
+            place = places[filled.astype(np.intp)]
             known = np.flatnonzero(place >= 0)
-            out[known, place[known].astype(np.intp)] = 1.0
+            out[known, place[known]] = 1.0
             return
-        filled = np.where(gaps, self.fill, values)
         with np.errstate(over="ignore"):  # readers look for infinity
             out[:, 0] = (filled - self.least) / DAY if self.kind == "date" else filled
         for k, cycle in enumerate(self.cycles):
@@ -181,12 +185,19 @@ class ColumnRecipe:
         """Places of the features that are 0 and 1, which scaling only shortens, see `Scaling`."""
         return tuple(span[k] for column, span in zip(self.columns, self.spans, strict=True) for k in column.marks)
 
-    def encode(self, values: Array) -> Array:
-        """Return the features (n, d) of ``values`` (n, columns)."""
+    def encode(self, values: Array, listed: Sequence[Array | None] | None = None) -> Array:
+        """Return the features (n, d) of ``values`` (n, columns).
+
+        With ``listed``, words are instead indices into the array of their column, which holds their values.
+        """
         out = np.zeros((len(values), self.n_features), self.dtype)
-        for column, span, held in zip(self.columns, self.spans, values.T, strict=True):
-            if span:
-                column.encode(held, out[:, span.start : span.stop])
+        step = max(1, TILE_BYTES // out.strides[0])
+        for rows in (slice(start, start + step) for start in range(0, len(values), step)):
+            for j, (column, span) in enumerate(zip(self.columns, self.spans, strict=True)):
+                table = None if listed is None else listed[j]
+                if span:
+                    held = values[rows, j] if table is None else _of_list(values[rows, j], table)
+                    column.encode(held, out[rows, span.start : span.stop])
         return out
 
     def json(self) -> dict[str, Any]:
@@ -214,6 +225,12 @@ class ColumnRecipe:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return a table for people: of each column its name, how it is read, its range or levels, and its gaps."""
         return [(each.name, *_told(each)) for each in self.columns]
+
+
+def _of_list(held: Array, table: Array) -> Array:
+    """Return the entries of a table at the places ``held``, NaN for gaps."""
+    gaps = np.isnan(held)
+    return np.where(gaps, np.nan, table[np.where(gaps, -1.0, held).astype(np.intp)])
 
 
 def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
