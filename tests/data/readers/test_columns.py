@@ -191,9 +191,9 @@ def test_rare_words_share_a_feature():
 
 def test_columns_that_tell_rows_apart_are_named_or_refused(tmp_path, caplog):
     surveyed(table().drop(columns="y"))
-    assert "column 'name' is different in nearly every row, and left out" in caplog.text
-    assert "column 'note' is texts of many words, and left out; to learn from texts alone" in caplog.text
-    with pytest.raises(InputError, match=r"column 'name' is different .*; leave it out by drop= \(--drop\)"):
+    assert "column 'name' holds another value in nearly every row; left out" in caplog.text
+    assert "column 'note' holds texts of many words; left out; to learn from texts alone" in caplog.text
+    with pytest.raises(InputError, match=r"column 'name' holds another value .*; leave it out by drop= \(--drop\)"):
         ingest(table(), tmp_path / "a.zarr", label="y", ids="error")
 
 
