@@ -24,7 +24,7 @@ from dask_odm.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """The loss of a score by each of d features, named as scikit-learn's `permutation_importance` has it.
+    """The loss of a score by each of d features or columns, named as scikit-learn's `permutation_importance` has it.
 
     ``importances`` are those of every repeat, (d, n_repeats); ``score`` is that of the rows as they are.
     """
@@ -49,6 +49,7 @@ def permutation_importance(
 ) -> Importance:
     """Compute how much the score of a model on a store falls if one feature is taken from random other rows.
 
+    Of a table, whose columns became features by a recipe, all features of a column are taken from the same other row.
     The score is the accuracy, or R² for a regressor. Rows are read and predicted a chunk at a time, on the workers of
     the current client if there is one. The result does not depend on their number. A feature may have a low importance
     because other features hold the same information. Use rows that the model did not learn from. For rows in memory and
@@ -114,8 +115,9 @@ def permutation_importance(
         labels = resolved.classes or ()
         require_common(labels, classes.tolist(), resolved.name)
         codes = np.array(codes_of(labels, classes.tolist()))
+    names, spans = _moved(resolved, steps)
     prepared = model._for_tasks(), steps.of_store(resolved)
-    shared = *prepared, resolved, codes, near, drawn, n_repeats, random_state, share
+    shared = *prepared, resolved, codes, near, drawn, spans, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -125,8 +127,17 @@ def permutation_importance(
     if not of_mean > 0:
         raise InputError(f"no row of {resolved.name} has a weight, or all targets are the same.")
     scores = 1.0 - losses / of_mean
-    names = resolved.feature_names or steps.names or [str(j) for j in range(resolved.features)]
-    return Importance(list(map(str, names)), float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+    return Importance(names, float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+
+
+def _moved(store: Any, steps: Steps) -> tuple[list[str], list[range]]:
+    """Return the names of what is taken from other rows, columns of a table or features, and the places of each."""
+    recipe = store.column_recipe
+    if recipe is not None:
+        found = [(name, span) for name, span in zip(recipe.names, recipe.spans, strict=True) if span]
+        return [name for name, _ in found], [span for _, span in found]
+    names = store.feature_names or steps.names or range(store.features)
+    return list(map(str, names)), [range(j, j + 1) for j in range(store.features)]
 
 
 def importance_in_memory(
@@ -147,14 +158,16 @@ def chunk_losses(
     codes: Array | None,
     near: float,
     drawn: Array,
+    spans: list[range],
     n_repeats: int,
     seed: int,
     share: float,
     chunk: int,
 ) -> tuple[Array, Array]:
-    """Return losses (1 + d · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y and y². A task.
+    """Return losses (1 + spans · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y, y². A task.
 
-    ``codes`` are the places of the store's labels among the model's classes, or None of real targets.
+    ``codes`` are the places of the store's labels among the model's classes, or None of real targets. ``spans`` are the
+    places of the features that are taken from other rows together.
 
     The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first loss is of the rows
     as they are. Sums of real targets are of what these have above ``near``, so that no digits are lost.
@@ -176,11 +189,12 @@ def chunk_losses(
 
     found = [loss(X)]
     others = [np.random.default_rng([seed, r, chunk]).integers(len(drawn), size=len(X)) for r in range(n_repeats)]
-    for j in range(X.shape[1]):
-        own = X[:, j].copy()
+    for span in spans:
+        moved = slice(span.start, span.stop)
+        own = X[:, moved].copy()
         for rows in others:
-            X[:, j] = drawn[rows, j]
+            X[:, moved] = drawn[rows, moved]
             found.append(loss(X))
-        X[:, j] = own
+        X[:, moved] = own
     real = np.zeros(len(y)) if codes is not None else y.astype(np.float64) - near
     return np.array(found), np.array([weight.sum(), (weight * real).sum(), (weight * real**2).sum()])

@@ -11,22 +11,26 @@ import pandas as pd
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import FLOATS, input_errors
+from dask_odm.estimators.inputs.frames import rows_by
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
 
-    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame.
+    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame. By the
+    ``recipe`` the last step makes features of the columns of a prepared frame.
     """
 
     transformers: tuple[Any, ...] = ()
     names: tuple[str, ...] | None = None
+    recipe: ColumnRecipe | None = None
 
     def __bool__(self) -> bool:
         return bool(self.transformers)
@@ -42,6 +46,8 @@ class Steps:
         rows = self.named(X)
         for each in self.transformers:
             rows = each.transform(rows)
+        if self.recipe is not None and isinstance(rows, pd.DataFrame):
+            return rows_by(rows, self.recipe)
         return check_array(rows, dtype=FLOATS, accept_sparse="csr")
 
     def named(self, X: Any) -> Any:
@@ -92,7 +98,8 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
             )
     check_is_fitted(model)
     names = getattr(given, "feature_names_in_", None)
-    return Steps(tuple(transformers), None if names is None else tuple(names)), model
+    recipe = getattr(model, "column_recipe_", None)
+    return Steps(tuple(transformers), None if names is None else tuple(names), recipe), model
 
 
 def _named(given: Any, last: Any) -> str:

@@ -16,6 +16,7 @@ import dask_odm as odm
 from cli.running import run, run_json
 from dask_odm.errors import InputError
 from small_stores import store_of
+from small_tables import made_table
 
 NAMES = ["height", "weight", "noise"]
 
@@ -58,6 +59,23 @@ def test_of_some_rows_it_is_about_that_of_all(model, store):
     assert found.score != expected.score
     with pytest.raises(InputError, match=r"max_samples must be at least 1, or None. Got 0 instead"):
         odm.permutation_importance(model, store, max_samples=0)
+
+
+def test_of_a_table_whole_columns_are_moved(tmp_path):
+    table = made_table(300)
+    X, y = table.drop(columns="kind"), table["kind"]
+    model = odm.ODMClassifier("linear").fit(X, y)
+    columns = model.column_recipe_
+    names = {}
+    for name, given in (("whole", X), ("fewer", X.assign(smoker=None))):
+        store = odm.ingest((given, y), tmp_path / f"{name}.zarr", columns=columns if name == "whole" else None)
+        names[name] = odm.permutation_importance(model if name == "whole" else model.fit(store), store).feature_names
+    assert names == {"whole": list(X.columns), "fewer": ["age", "job", "when"]}
+    model.fit(X, y)
+    found = odm.permutation_importance(model, tmp_path / "whole.zarr", n_repeats=20)
+    expected = of_scikit_learn(model, X, y, n_repeats=20, random_state=0)
+    np.testing.assert_allclose(found.importances_mean, expected.importances_mean, atol=0.03)
+    assert found.importances_mean[1] > 0.15, "a job is all of its levels"
 
 
 def test_of_a_linear_regression_it_is_twice_the_share_of_the_variance(tmp_path):

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.html import table
 from dask_odm.typing import Array
 
 DAY = 86400.0  # seconds
@@ -25,6 +26,7 @@ LEFT_OUT = {
     "id": "another value in nearly every row",
     "texts": "texts of many words",
 }
+HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for people
 KINDS = ("number", "boolean", "words", "date", *LEFT_OUT)
 
 
@@ -225,6 +227,9 @@ class ColumnRecipe:
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return a table for people: of each column its name, how it is read, its range or levels, and its gaps."""
         return [(each.name, *_told(each)) for each in self.columns]
+
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.rows())
 
 
 def _of_list(held: Array, table: Array) -> Array:

@@ -119,7 +119,8 @@ class Store(SealedFolder):
             ("Source", self.source or None),
         ]
         classes = list(zip(map(short, self.classes or ()), self.class_counts or (), strict=True))
-        return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []))
+        tables = [] if self.column_recipe is None else [self.column_recipe._repr_html_()]
+        return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []), *tables)
 
     @property
     def rows(self) -> int:
