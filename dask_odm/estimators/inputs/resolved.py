@@ -257,7 +257,7 @@ def schema_of_cube(labelled: LabelledCube, missing: int) -> CubeSchema:
     return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
 
-def named(rows: Any, names: Array | None) -> Any:
+def named(rows: Any, names: Sequence[Any] | Array | None) -> Any:
     """Return rows in memory as a frame if their features have names; sparse rows have none in memory."""
     return rows if names is None or issparse(rows) else pd.DataFrame(rows, columns=names, copy=False)
 

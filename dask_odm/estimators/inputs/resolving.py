@@ -32,7 +32,7 @@ class StoreInput(InputKind):
         if hasattr(beside.model, "text_recipe_") and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
             raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
         beside.refuse("a store")
-        return StoredRows(X if isinstance(X, Store) else Store.open(X))
+        return beside.of_store(X if isinstance(X, Store) else Store.open(X))
 
 
 class ArrowFrame(InputKind):
