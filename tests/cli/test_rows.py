@@ -109,6 +109,15 @@ def test_errors_name_the_file_and_what_it_lacks(rows, tmp_path):
     frame.to_csv(missing, index=False)
     assert run("predict", model, missing, "-", status=2).stderr.endswith("fill them in, or leave those rows out.\n")
     assert run("evaluate", model, bare, status=2).stderr == f"dask-odm: '{bare}' has no labels to compare with.\n"
+    for given in (("predict", model, bare, "-", "--drop"), ("evaluate", model, folder / "labelled.csv", "--label")):
+        assert "column 'first' is a feature of the model: --label" in run(*given, "first", status=2).stderr
+    frame.iloc[0, 0] = 1e39
+    frame.to_csv(missing, index=False)
+    assert run("predict", model, missing, "-", status=2).stderr.endswith("float32; ingest with --dtype float64.\n")
+    frame.assign(word="x").to_csv(missing, index=False, header=False)  # and there is no label to choose
+    line = run("predict", model, missing, "-", status=2).stderr
+    assert "column 2: 'x' is not a number; leave it out with --drop, or encode it" in line
+    assert "--label" not in line
     line = run("predict", model, labels, "-", status=2).stderr
     assert line == f"dask-odm: '{labels}' does not exist; check the path.\n"
 

@@ -380,9 +380,10 @@ class Store(SealedFolder):
     def require_classes(self, purpose: str = "fit") -> None:
         """Raise InputError, with the way out, unless rows have class labels, which ``purpose`` needs."""
         if self.y_kind == "real":
+            regressor = "learn them by a regressor, such as MDDKernelRidge (--estimator mdd-kernel-ridge of fit), or "
             raise InputError(
-                f"{self.name} holds real targets, not the labels of classes; ingest the data again with "
-                "target='classes' (--target classes)."
+                f"{self.name} holds real targets, not the labels of classes; {regressor if purpose == 'fit' else ''}"
+                "ingest the data again with target='classes' (--target classes)."
             )
         if self.y_kind is None:
             raise InputError(f"{self.name} has no labels; {purpose} needs them.")

@@ -176,6 +176,11 @@ class LazyArrays(_Blocks):
     def dtype(self) -> str:
         return self.X.dtype.name if self.X.dtype in (np.float32, np.float64) else "float64"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense rows in memory: a model learns of numbers of 4 or 8 bytes, even if these take less."""
+        return int(self.X.size) * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize)
+
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Compute rows, labels and weights, or None, one block at a time."""
         for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):

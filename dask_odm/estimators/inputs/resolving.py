@@ -149,7 +149,7 @@ def resolve_training(
         if resolved.y is None and needs_labels:
             raise InputError("fit needs labels, but y is None.")
         lazy = resolved if needs_labels else with_zeros(resolved)
-        if lazy.X.nbytes > read_limit():
+        if lazy.nbytes > read_limit():
             return lazy
         held, labels, *weight = in_memory(lazy)
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)

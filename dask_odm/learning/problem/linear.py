@@ -20,10 +20,9 @@ from scipy.sparse import issparse
 
 from dask_odm.learning.problem.features import EntryRows, EntryScores, EntrySums, FeatureMap
 from dask_odm.learning.problem.group_sums import GroupQuery, leave_groups_out
-from dask_odm.learning.problem.linear_loops import MOST_FEATURES, double_sums, gather_active, small_sums
-from dask_odm.learning.problem.losses import BandLoss, Loss
+from dask_odm.learning.problem.linear_loops import gather_active
+from dask_odm.learning.problem.losses import Loss
 from dask_odm.learning.problem.sparse_linear import is_thin
-from dask_odm.linalg.jit import frozen
 from dask_odm.linalg.row_passes import PassBytes, Passes, RowBlock, ThreadPasses, rows_between
 from dask_odm.typing import Array
 
@@ -78,8 +77,8 @@ def block_rows(d: int, X: Any) -> int:
         return int(max(SPARSE_ROWS, min(n // 2 + 1, 4 * d * d * n // max(1, X.nnz))))
     if d > EXACT_FEATURES:  # fewer calls, of rows that are long
         return max(64, 4 * BLOCK_BYTES // (d * X.dtype.itemsize))
-    rows = max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize))
-    return rows if d <= MOST_FEATURES else max(rows, d // 2)  # a sum of d² entries costs as much as the rows of a block
+    # a sum of d² entries costs as much as the rows of a block
+    return max(64, BLOCK_BYTES // max(1, d * X.dtype.itemsize), d // 2)
 
 
 def block_bytes(d: int, X: Any) -> int:
@@ -123,8 +122,8 @@ class Query:
     def sums(self, blocks: Iterable[RowBlock], curvature: str, hessian_stride: int = 1) -> PrimalSums:
         """Sum loss, dual image and ``curvature`` ("full", "diagonal" or "none") over the blocks.
 
-        With "none", ODM's loss is summed over dense rows in float64 for rows of any dtype, and also as predicted. With
-        few features, its full curvature may be that of one block of rows in ``hessian_stride``, scaled up.
+        With "none", the loss is summed over dense rows in float64 for rows of any dtype, and also as predicted. The
+        full curvature may be that of one row in ``hessian_stride``, scaled up.
         """
         found: PrimalSums | None = None
         entries: EntrySums | None = None
@@ -149,14 +148,18 @@ class Query:
         return found
 
     def _piece_sums(self, X: Any, y: Array, weight: Array, curvature: str, hessian_stride: int) -> PrimalSums:
-        fuses = curvature == "none" or (curvature == "full" and self.features.k <= MOST_FEATURES)
-        if fuses and isinstance(self.loss, BandLoss) and not issparse(X):
-            return self._fused_sums(self.loss.terms, X, y, weight, curvature == "full", hessian_stride)
-        value, dual, c = self.loss.evaluate(self.features.scores(X, self.w), y, weight)
+        dtype = X.dtype
+        if curvature == "none" and not issparse(X):
+            X = X.astype(np.float64, copy=False)
+        scores = self.features.scores(X, self.w)
+        value, dual, c = self.loss.evaluate(scores, y, weight)
+        predicted = value
+        if X.dtype != dtype:
+            predicted = self.loss.evaluate(scores.astype(dtype).astype(np.float64), y, weight)[0]
         second = np.zeros(0)
         if curvature != "none":
-            second = self._second(X, c) if curvature == "full" else self.features.squares(X, c)
-        return PrimalSums(value, self.features.weighted_sum(X, dual), second)
+            second = self._second(X, c, hessian_stride) if curvature == "full" else self.features.squares(X, c)
+        return PrimalSums(value, self.features.weighted_sum(X, dual), second, predicted)
 
     def curvatures(self, blocks: Iterable[RowBlock]) -> list[list[Array]]:
         """Return the curvature c of every row at w, in the pieces of `product`; in a list, so that groups add up."""
@@ -245,21 +248,17 @@ class Query:
 
         ``losses_alone`` says that no curvature is summed. With ``by_entry``, sparse rows come as `EntryRows`.
         """
-        unscaled = self.features.scaling is None and isinstance(self.loss, BandLoss)
         for block in blocks:
             n = len(block.y)
             if by_entry and issparse(block.X):
                 for rows, X in EntryRows.of(block.X).pieces():
                     yield X, block.y[rows], block.weight[rows]
                 continue
-            by_loop = unscaled and not issparse(block.X)
-            # the loop for losses alone sums rows of any dtype in float64
-            widens = self.double_precision and not (by_loop and losses_alone)
+            # losses alone are summed in float64 in any case, and predicted in the dtype of unscaled rows
+            widens = self.double_precision and not (losses_alone and self.features.scaling is None)
             # loops over entries sum in float64 in any case; a Hessian may be summed by BLAS
             widens &= not issparse(block.X) or self.features.k <= EXACT_FEATURES
-            # compiled loops cut unscaled rows into blocks by themselves, so these come in one piece
-            whole = by_loop and not widens and self.features.d <= MOST_FEATURES
-            step = n if whole else block_rows(self.features.d, block.X)
+            step = block_rows(self.features.d, block.X)
             for start in range(0, n, step):
                 rows = slice(start, min(n, start + step))
                 X = block.X if n <= step else rows_between(block.X, rows.start, rows.stop)
@@ -267,35 +266,20 @@ class Query:
                     X = X.astype(np.float64)
                 yield self.features.block(X), block.y[rows], block.weight[rows]
 
-    def _second(self, X: Any, c: Array) -> Array:
-        """Return Σ c φφᵀ, (k, k): by BLAS over the active rows, or entry by entry if sparse rows have few."""
+    def _second(self, X: Any, c: Array, stride: int = 1) -> Array:
+        """Return Σ c φφᵀ, (k, k): by BLAS over the active rows, or entry by entry if sparse rows have few.
+
+        It may be summed over one row in ``stride``, and scaled up.
+        """
+        if stride > 1:
+            some = slice(None, None, stride)
+            return len(c) / len(c[some]) * self._second(X[some], c[some])
         if issparse(X) and is_thin(X) and X.has_sorted_indices:
             return self.features.products(X, c)
-        X = self.features.dense(X)
+        X = np.ascontiguousarray(self.features.dense(X))
         active = np.empty((len(X), self.features.k), X.dtype)
         count = gather_active(X, c, self.features.constant, active)
         return (active[:count].T @ active[:count]).astype(np.float64)
-
-    def _fused_sums(
-        self, terms: Array, X: Array, y: Array, weight: Array, full: bool, hessian_stride: int
-    ) -> PrimalSums:
-        """Return the sums of dense rows by one compiled loop, in float64 without the ``full`` curvature."""
-        k = self.features.k
-        d = self.features.d
-        u, b = self.features.plain_weights(self.w)
-        dual_image = np.zeros(d + 1)
-        second = np.zeros((d + 1, d + 1) if full else (0, 0))
-        rows = frozen(np.ascontiguousarray(X)), y, frozen(weight), u, b, terms
-        predicted = np.nan
-        if full:
-            total = small_sums(*rows, dual_image, second, hessian_stride)
-        else:
-            total, predicted = double_sums(*rows, dual_image)
-        if k > d:
-            dual_image[d] *= self.features.constant
-            second[d:] *= self.features.constant
-            second[:, d:] *= self.features.constant
-        return PrimalSums(float(total), dual_image[:k], second[:k, :k] if full else np.zeros(0), float(predicted))
 
 
 class PrimalProblem:

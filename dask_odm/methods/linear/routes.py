@@ -27,7 +27,6 @@ from dask_odm.learning.machines import joined, joined_attributes
 from dask_odm.learning.newton import PrimalSolution
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import EXACT_FEATURES, PrimalProblem, row_groups
-from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.learning.problem.sparse_linear import GramPrimal, SparsePrimal, as_sparse, is_thin
 from dask_odm.learning.training.memory_data import MemoryData
@@ -48,10 +47,12 @@ from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
+FEW_FEATURES = 64  # of dense rows, however many are zeros: a Hessian of so few costs little
+
 
 def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
     """Return the data as sparse rows if they are in memory, mostly zeros, and have more than a few features."""
-    if fit.loo or not isinstance(data, MemoryData) or data.features <= MOST_FEATURES:
+    if fit.loo or not isinstance(data, MemoryData) or data.features <= FEW_FEATURES:
         return data
     return data if issparse(data.X) or not is_thin(data.X) else replace(data, X=as_sparse(data.X, CPU_COUNT))
 
@@ -59,7 +60,7 @@ def read_sparsely(data: TrainingData, fit: ODMFit) -> TrainingData:
 def forms_hessian(data: TrainingData, fit: ODMFit) -> bool | None:
     """Return whether Newton forms the Hessian of mostly-zero rows, by its cost; None leaves it to the solver."""
     X = data.X
-    if fit.loo or data.features <= MOST_FEATURES or not issparse(X) or not is_thin(X):
+    if fit.loo or data.features <= FEW_FEATURES or not issparse(X) or not is_thin(X):
         return None
     entries = X.nnz
     # 75 multiplications of a factorisation take as long as one entry in a pass

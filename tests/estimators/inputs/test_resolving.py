@@ -302,6 +302,19 @@ def test_features_in_another_order_are_refused(tmp_path):
         model.predict(swapped)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_lazy_rows_count_as_what_a_model_makes_of_them(rows, monkeypatch, dtype):
+    """Bytes and bits become numbers of 8 bytes: an array just below the limit would take eight times as much."""
+    X, y = da.from_array((rows[0] > 0).astype(dtype), chunks=(17, 3)), da.from_array(rows[1], chunks=17)
+    learned = np.dtype(dtype if dtype == "float32" else "float64")
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize - 1})
+    assert isinstance(inputs.resolve_training(X, y, None), inputs.LazyArrays)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize})
+    found = inputs.resolve_training(X, y, None)
+    assert found.X.dtype == learned, "read as they are learned, since another copy would take as much again"
+    np.testing.assert_array_equal(found.X, rows[0] > 0)
+
+
 @pytest.mark.parametrize("kind", ["plain", "wider", "sparse", "masked", "masked later"])
 def test_lazy_rows_are_read_as_dask_puts_blocks_together(rows, kind):
     X, y = da.from_array(rows[0], chunks=(17, 3)), da.from_array(rows[1], chunks=17)

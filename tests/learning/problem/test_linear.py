@@ -17,7 +17,6 @@ from dask_odm.data.rows.scaling import Scaling
 from dask_odm.learning.problem import linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, hessian_stride, row_groups
-from dask_odm.learning.problem.linear_loops import MOST_FEATURES
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.models.models import LinearModel
@@ -26,8 +25,7 @@ from small_problems import SETTINGS
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 EVERY_FORM = pytest.mark.parametrize("form", ["dense", "csr"])
 EVERY_CURVATURE = pytest.mark.parametrize("curvature", ["full", "diagonal", "none"])
-# both loops, with and without what is left of squares of four; and BLAS
-WIDTHS = pytest.mark.parametrize("d", [1, 3, 4, 18, MOST_FEATURES, MOST_FEATURES + 10])
+WIDTHS = pytest.mark.parametrize("d", [1, 3, 18, 74])
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +258,7 @@ def test_the_gap_is_half_the_squared_gradient(setting, form, bias):
 
 
 @EVERY_FORM
-@pytest.mark.parametrize("d", [4, MOST_FEATURES + 10])
+@pytest.mark.parametrize("d", [4, 74])
 def test_rows_without_a_label_are_as_if_they_were_not_there(form, d):
     c = case(d=d, form=form, unknown=True, weighted=True)
     kept = c.codes >= 0
@@ -306,7 +304,7 @@ def small_blocks(monkeypatch):
 @pytest.mark.usefixtures("small_blocks")
 @EVERY_FORM
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("d", [5, MOST_FEATURES + 10])
+@pytest.mark.parametrize("d", [5, 74])
 def test_threads_change_no_bit(form, dtype, d):
     c = case(64 * (2 * linear.MOST_GROUPS) + 9, d, form=form, dtype=dtype, scaled=True, weighted=True)
     w, v, steps = somewhere(c), somewhere(c, 1), np.linspace(0, 1, 5)
@@ -358,7 +356,7 @@ def test_a_block_is_bounded_and_so_are_the_partial_sums():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n", [255, 10_000, 70_001])
+@pytest.mark.parametrize("n", [2100, 10_000, 70_001])
 def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype, n):
     rng = np.random.default_rng(n)
     X, codes = rng.normal(size=(n, 5)).astype(dtype), rng.integers(0, 2, n).astype(np.int8)
@@ -373,7 +371,7 @@ def test_a_sampled_hessian_is_near_the_whole_and_leaves_the_gradient_exact(dtype
         sampled.dual_image, whole.dual_image, rtol=0, atol=tolerance * np.abs(whole.dual_image).max()
     )
     size = np.abs(whole.curvature).max()
-    np.testing.assert_allclose(sampled.curvature, whole.curvature, rtol=0, atol=5 * size / np.sqrt(max(n / 8, 256)))
+    np.testing.assert_allclose(sampled.curvature, whole.curvature, rtol=0, atol=5 * size / np.sqrt(n / 8))
     if n > 10_000:
         assert not np.allclose(sampled.curvature, whole.curvature, rtol=1e-9)
 
