@@ -64,8 +64,9 @@ class Sides(NamedTuple):
 
     def within(self, rows: slice, columns: slice) -> Sides:
         """Return views of the parts that belong to some ``rows`` and ``columns`` of the tile."""
-        places = (columns, rows, rows, columns)
-        return Sides(*(None if x is None else x[where] for x, where in zip(self, places, strict=True)))
+        v, by_row, u, by_column = self
+        back = (None if u is None else u[rows], None if by_column is None else by_column[columns])
+        return Sides(v[columns], by_row[rows], *back)
 
 
 @dataclass(frozen=True)
