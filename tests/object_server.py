@@ -27,7 +27,6 @@ import pytest
 BUCKET = "rows"
 KEY, SECRET = "AKIDFORTESTS", "secret-that-nobody-may-see"
 NEEDED = ("obstore", "moto", "flask", "flask_cors")
-START_SECONDS = 60
 
 
 @dataclass(frozen=True)

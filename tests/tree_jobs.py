@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from dask_odm.data.rows.memory import MemoryPartitions
@@ -48,7 +46,3 @@ def part_of(p: SmallProblem, job: TreeJob, first: int, last: int) -> SmallProble
     """The problem of partitions ``first:last`` alone."""
     rows = job.partitions.row_numbers(first, last)
     return SmallProblem(p.kernel, p.X[rows], p.y[rows], p.weight[rows], p.lam, p.upsilon, p.theta)
-
-
-def with_tol(job: TreeJob, tol: float) -> TreeJob:
-    return replace(job, solver=replace(job.solver, tol=tol))

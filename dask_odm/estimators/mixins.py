@@ -174,33 +174,32 @@ class StoreClassifier(ClassifierMixin, StoreEstimator):
 
     def _count_right(self, resolved: Resolved) -> tuple[float, float]:
         """Return the weight of rows that are predicted right, and of all rows with a label."""
-        counts = [self._count_part(part) for part in resolved.parts()]
-        return math.fsum(right for right, _ in counts), math.fsum(total for _, total in counts)
-
-    def _count_part(self, resolved: Resolved) -> tuple[float, float]:
-        """Return the two weights of one part of the rows, whose predictions can be had at once."""
         if isinstance(resolved, StoredRows) and resolved.source.y_kind is not None:
             return self._count_store(resolved.source)
+        found = sum(map(self._count_part, resolved.parts()), RightCount(0.0, 0.0, False, ()))
+        found.require_common(self.classes_.tolist())
+        return found.right, found.total
+
+    def _count_part(self, resolved: Resolved) -> RightCount:
+        """Return what `count_right` does of one part of the rows, whose predictions can be had at once."""
         y, weight = resolved.y, resolved.weight
         if y is None:
             raise InputError("score needs labels, but there are none; pass y.")
         predicted = self._labels(resolved, np.arange(len(self.classes_)))
         classes = self.classes_.tolist()
         if isinstance(resolved, Given):
-            found = as_input_error(lambda: _count_in_memory(predicted, y, weight, classes))
-        else:
-            counts = predicted.map_blocks(
-                count_block,
-                *[each for each in (y, weight) if each is not None],
-                classes=classes,
-                chunks=(1,),
-                dtype=object,
-                meta=np.empty(0, object),
-                token="score",
-            )
-            found = reduce(add, computed(counts)[0])
-        found.require_common(classes)
-        return found.right, found.total
+            found: RightCount = as_input_error(lambda: _count_in_memory(predicted, y, weight, classes))
+            return found
+        counts = predicted.map_blocks(
+            count_block,
+            *[each for each in (y, weight) if each is not None],
+            classes=classes,
+            chunks=(1,),
+            dtype=object,
+            meta=np.empty(0, object),
+            token="score",
+        )
+        return reduce(add, computed(counts)[0])
 
     def _count_store(self, store: Store) -> tuple[float, float]:
         """Count the rows of a store that are predicted right, by threads of this process or by a client's workers."""

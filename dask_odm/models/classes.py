@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
@@ -40,15 +41,15 @@ def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
     return [code(label) for label in labels]
 
 
-def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str, *, always: bool = True) -> None:
+def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) -> None:
     """Raise InputError if none of some distinct labels is one of ``classes``.
 
-    Unless ``always``, only labels that all are of other types are an error.
+    A single label may be that of a class without a row in the fit, unless it is of another type than all classes.
     """
     known = [label for label in labels if not _is_missing(label)]
     if not known or max(codes_of(known, classes)) >= 0:
         return
-    if always or not set(map(_kind, known)) & set(map(_kind, classes)):
+    if len(known) > 1 or not set(map(_kind, known)) & set(map(_kind, classes)):
         raise InputError(
             f"none of the labels of {where}, {_listed(known)}, is the model's: {_listed(classes)}; name the labels as "
             "for the fit, or fit with labels such as these."
@@ -72,9 +73,9 @@ class RightCount:
         return RightCount(self.right + other.right, self.total + other.total, self.matched or other.matched, others)
 
     def require_common(self, classes: Sequence[Any]) -> None:
-        """Raise InputError if all labels are of other types than the classes."""
+        """Raise InputError if no label is one of the classes, as the function of this name does."""
         if not self.matched:
-            require_common(self.others, classes, "y", always=False)
+            require_common(self.others, classes, "y")
 
 
 def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | None = None) -> RightCount:
@@ -88,7 +89,10 @@ def count_right(classes: Sequence[Any], codes: Array, y: Array, weight: Array | 
 
 def count_block(codes: Array, y: Array, weight: Array | None = None, *, classes: Sequence[Any]) -> Array:
     """Return the result of `count_right` as an array of one item: a task of lazy scores."""
-    return np.array([count_right(classes, codes, y, weight)], dtype=object)
+    try:
+        return np.array([count_right(classes, codes, y, weight)], dtype=object)
+    except InputError as error:
+        raise InputError(f"in a block of rows, {error}") from error
 
 
 def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
@@ -97,7 +101,10 @@ def codes_of_rows(y: Array, classes: Sequence[Any]) -> Array:
 
 
 def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int]]:
-    """Return the code of each row's label, and the distinct labels with their codes."""
+    """Return the code of each row's label, and the distinct labels with their codes.
+
+    Raises InputError, with the first row, for a label that is no text: no model has such a class.
+    """
     y = unmasked(y, labels=True)
     if y.dtype.kind in "mM":  # of which `tolist` would make numbers
         days = y.astype(str).astype(object)
@@ -111,6 +118,9 @@ def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int
         of = np.array([place.setdefault(label, len(place)) for label in y.tolist()], dtype=np.int64)
         labels = list(place)
     codes = codes_of(labels, classes)
+    for i, label in enumerate(labels):
+        if not is_text(label):
+            raise InputError(f"y, row {int(np.argmax(of == i))}: {not_text(label)}")
     return np.array(codes, dtype=np.int64)[of], labels, codes
 
 

@@ -31,7 +31,7 @@ from dask_odm import (
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
-from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, Cascade, Cells, DiP, Landmark, Saddle
+from dask_odm.solvers import CSVRG, DC, DSVRG, MNP, SODM, SVRG, Cascade, Cells, DiP, Landmark, Saddle
 from small_problems import blobs
 from small_stores import store_of
 
@@ -199,7 +199,7 @@ CASES = [
     odm("landmark, many", settings={"solver": Landmark(200), "multi_class": "ovr", **kernel}, rows=three_classes),
     odm("newton, pairs", settings={"solver": "newton", "multi_class": "ovo", **linear}, rows=three_classes),
     odm("dsvrg", settings={"solver": DSVRG(n_partitions=4), **linear}, tol=1e-3),
-    odm("svrg", settings={"solver": "svrg", **linear}, tol=1e-3, without=MEMORY),
+    odm("svrg", settings={"solver": SVRG("bb"), **linear}, tol=1e-3, without=MEMORY),
     Case("nearest point", SaddleSVC, "saddle", settings={"tol": 1e-9}, other={"alpha": 0.95}, rows=apart, tol=1e-3),
     Case(
         "hulls over landmarks",

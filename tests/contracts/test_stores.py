@@ -15,7 +15,6 @@ from dask.base import tokenize
 from dask_odm.data.store.interchange import to_dataset
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
-from dask_odm.errors import StoreError
 
 ROWS, FEATURES, CHUNK = 23, 3, 5
 Y = {
@@ -113,18 +112,3 @@ def test_it_travels_small_and_compares_by_content(made):
     assert tokenize(again) == tokenize(store) == tokenize(Store.open(store.path))
     assert len(pickle.dumps(store)) < 3000
     assert store.verify() > ROWS * FEATURES * store.dtype.itemsize
-
-
-def test_a_chunk_that_is_gone_or_changed_is_named(made, tmp_path):
-    content, _ = made
-    store = content.write(tmp_path / "b.zarr")
-    path = Path(store.path, "X", "c", "1", "0")
-    data = bytearray(path.read_bytes())
-    data[3] ^= 4
-    path.write_bytes(data)
-    with pytest.raises(StoreError, match=r"b\.zarr', array 'X', chunk 1"):
-        store.read(1)
-    path.unlink()
-    for read in (lambda: store.read(1), lambda: Store.open(store.path)):
-        with pytest.raises(StoreError, match=r"b\.zarr', array 'X', chunk 1/0: missing"):
-            read()

@@ -131,8 +131,8 @@ def test_labels_of_arrays(tmp_path, labels):
     [
         ([1.0, np.nan], r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
         (np.array(["a", None], dtype=object), r"X: missing values in the label, y \(1 row\), first at row 1; fill"),
-        (np.array([1.0, np.inf]), "X, row 1: .*inf.* is not a label"),
-        (np.array([(1,), 2], dtype=object), r"X, row 0: \(1,\) is not a label"),
+        (np.array([1.0, np.inf]), "^y, row 1: .*inf.* is not a label"),
+        (np.array([(1,), 2], dtype=object), r"^y, row 0: \(1,\) is not a label"),
         (np.array(["a", 1], dtype=object), "all be numbers, all strings or all booleans"),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_number_that_text_already_rounded_is_told_as_what_it_became(tmp_path, 
 def test_bytes_that_are_no_text_are_no_label(tmp_path):
     """A replacement character would make them one class."""
     labels = np.array([b"x", b"\xfe", b"\xff"], dtype=object)
-    with pytest.raises(InputError, match=r"X, row 1: the label b'\\xfe' is bytes that are no UTF-8 .* label\.hex\(\)"):
+    with pytest.raises(InputError, match=r"^y, row 1: the label b'\\xfe' is bytes that are no UTF-8 .* label\.hex\(\)"):
         ingest((np.zeros((3, 1)), labels), tmp_path / "a.zarr")
     store = ingest((np.zeros((3, 1)), [label.hex() for label in labels]), tmp_path / "a.zarr")
     assert store.classes == ("78", "fe", "ff")
@@ -236,7 +236,7 @@ def test_bytes_that_are_no_text_are_no_label(tmp_path):
 @pytest.mark.parametrize("nul", ["\0", b"\0"])
 @pytest.mark.parametrize("door", [list, lambda y: np.array(y, dtype=object), pd.Series])
 def test_labels_that_numpy_would_merge_are_refused(tmp_path, door, nul):
-    with pytest.raises(InputError, match=r"row 1: the label b?'\\x00' ends in a NUL .* label\.rstrip\(b?'\\x00'\)"):
+    with pytest.raises(InputError, match=r"^y, row 1: the label b?'\\x00' ends in a NUL .* label\.rstrip\(b?'\\x00'\)"):
         ingest((np.zeros((3, 1)), door([nul[:0], nul, nul])), tmp_path / "a.zarr")
 
 

@@ -37,7 +37,7 @@ from dask_odm.engine.watch import Watch, warn_of_settings
 from dask_odm.errors import ClusterError, MemoryLimitError
 from dask_odm.estimators import base, prediction
 from dask_odm.estimators.inputs import dask_inputs, resolving
-from dask_odm.events import LevelFinished, PartitionSolved, Progress, listen
+from dask_odm.events import PartitionSolved, Progress, listen
 from dask_odm.kernels import from_parameters
 from dask_odm.learning.problem.losses import ODMSettings
 from dask_odm.learning.solution import SolverSettings
@@ -96,16 +96,8 @@ def test_same_bits_on_any_number_of_workers(in_process, path, rows, client, scal
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "when",
-    [
-        pytest.param(lambda e: isinstance(e, Progress) and e.phase == "shuffle" and e.done > 0, id="shuffle"),
-        pytest.param(lambda e: isinstance(e, PartitionSolved), id="leaves"),
-        pytest.param(lambda e: isinstance(e, LevelFinished) and e.partitions == 4, id="between levels"),
-    ],
-)
-def test_a_killed_worker_changes_no_bit(in_process, path, rows, client, killer, when):
-    kill = killer(client, when)
+def test_a_worker_killed_in_the_shuffle_changes_no_bit(in_process, path, rows, client, killer):
+    kill = killer(client, lambda event: isinstance(event, Progress) and event.phase == "shuffle" and event.done > 0)
     model = ODMClassifier(**SETTINGS, callbacks=[kill]).fit(path)
     assert kill.killed
     assert bits(model, rows[0]) == in_process

@@ -187,14 +187,6 @@ def test_few_rows_are_drawn_once_however_many_sums_there_are(store):
     assert all_rows - none == pytest.approx(4 * 1000 * store.rows, rel=1e-3)
 
 
-def test_labelling_drops_unknown_labels(store):
-    model = ODMClassifier("linear", **SETTINGS).fit(store.path)
-    whole = store.read_rows(np.arange(store.rows))
-    keep, y, weight = TwoClasses()(whole)
-    same = ODMClassifier("linear", **SETTINGS).fit(whole.X[keep], y[keep], weight[keep])
-    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-4, atol=1e-6)
-
-
 def test_fits_at_the_same_time_do_not_share_tasks(store, client):
     """Every fit starts at w = 0: a task is of one fit all the same."""
     lams = [1.0, 100.0, 1e4]

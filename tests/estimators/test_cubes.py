@@ -206,13 +206,6 @@ def test_a_cube_is_learned_and_mapped_as_its_plain_rows(shape):
     assert model.score(cube, labels) == pytest.approx(right)
 
 
-def test_the_words_of_the_classes():
-    found = ODMClassifier(**SETTINGS).fit(scene(), labels_of("words")[0]).predict(scene())
-    assert found.name == "prediction"
-    assert found.attrs["flag_meanings"] == "dry_land water"
-    assert found.attrs["flag_values"].tolist() == [0, 1]
-
-
 def test_zeros_on_most_pixels_may_mean_no_label():
     labels = labels_of("codes")[0].drop_attrs()
     with pytest.warns(UserWarning, match=r"y is 0 on 6\d% of the rows, which is learned as a class\. If it means"):
@@ -285,6 +278,7 @@ OTHER_FORMS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("form", OTHER_FORMS)
 @pytest.mark.parametrize("chunks", [None, {"y": 4}])
 def test_features_are_found_by_their_names(fitted, form, chunks):
@@ -400,16 +394,6 @@ def test_many_classes_and_probabilities():
         np.testing.assert_array_equal(chosen, model.predict(given, decode=True))
 
 
-def test_pairs_of_classes_have_probabilities_too():
-    labels = labels_of("floats")[0] + (scene().x > 350)
-    model = ODMClassifier(**{**SETTINGS, **SMOOTH}, loo=True, multi_class="ovo").fit(scene(), labels)
-    lazy = model.predict_proba(scene().chunk(y=3))
-    complete = plain_rows().complete
-    np.testing.assert_allclose(lazy, model.predict_proba(scene()), atol=1e-10)
-    np.testing.assert_allclose(lazy.sum("class").values[complete], 1.0)
-    assert np.isnan(lazy.values[~complete]).all()
-
-
 def test_a_saved_model_knows_the_cube(fitted, tmp_path):
     seasonal = ODMClassifier(**SETTINGS).fit(seasons().drop_vars("band"), labels_of("floats")[0])
     seasonal.save(tmp_path / "model.zarr")
@@ -487,25 +471,6 @@ def test_groups_are_beside_the_rows(form, tmp_path):
         search.fit(scene().chunk(y=2) if form == "lazy" else scene(), labels, groups=groups)
     np.testing.assert_array_equal(search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"])
     assert search.best_params_ == expected.best_params_
-
-
-def test_groups_that_are_refused():
-    X, y = plain_rows().training
-    with pytest.raises(
-        InputError, match=r"groups are for cv=None, or a splitter as cv such as GroupKFold\(5\). Got cv=4"
-    ):
-        ODMClassifierCV(cv=4).fit(X, y, groups=y)
-    with pytest.raises(InputError, match=r"groups must have shape \(\d+,\) as X has rows. Got \(3,\) instead"):
-        ODMClassifierCV(cv=GroupKFold(2)).fit(X, y, groups=y[:3])
-    with pytest.raises(InputError, match="groups has the dimension 'band', along which X has no rows"):
-        ODMClassifierCV(cv=GroupKFold(2)).fit(scene(), labels_of("floats")[0], groups=scene())
-    with pytest.raises(InputError, match="groups must be a DataArray over the dimensions of X"):
-        ODMClassifierCV(cv=GroupKFold(2)).fit(scene(), labels_of("floats")[0], groups=y)
-    with (
-        dask.config.set({"dask_odm.read-into-memory": 100}),
-        pytest.raises(InputError, match="groups are for labelled rows that are read into memory"),
-    ):
-        ODMClassifierCV(cv=GroupKFold(2)).fit(scene().chunk(), labels_of("floats")[0], groups=labels_of("codes")[0])
 
 
 def wide(chunks: dict[str, int]) -> xr.DataArray:
@@ -603,6 +568,7 @@ BAD_TO_PREDICT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("what", BAD_TO_PREDICT)
 def test_what_predict_refuses(fitted, what):
     make, message = BAD_TO_PREDICT[what]

@@ -14,8 +14,6 @@ from dask_odm import InputError, MDDKernelRidge, ODMClassifier, ODMClassifierCV,
 from dask_odm.datasets import make_shells
 from dask_odm.solvers import SODM
 
-GRID = {"lam": [1e2, 1e4]}
-
 
 @pytest.fixture(scope="module")
 def rows(make_rings):

@@ -16,7 +16,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 
 from dask_odm import ODMClassifier, ODMClassifierCV, SaddleSVC, Store
 from dask_odm.diagnostics.evaluation import evaluate, scores_of
-from dask_odm.errors import InputError, StoreError
+from dask_odm.errors import InputError
 from dask_odm.kernels.sparse_tiles import SkippingTiles, tiles_of
 from dask_odm.learning.machines import require_few
 from dask_odm.methods.auto_limits import AutoLimits
@@ -138,20 +138,6 @@ def test_machines_share_one_set_of_landmarks(rows, tmp_path):
     assert stored(LANDMARK | {"solver": Landmark(20)}, path).dual_coef_.shape == (6, 20)
 
 
-def test_sparse_rows_are_learned_as_dense_ones(rows):
-    X, y = rows
-    X = np.where(np.abs(X) < 0.5, 0.0, X)
-    X[4], y = X[2], np.where(np.arange(len(y)) == 4, y[2], y)  # equal rows
-    weight = np.where(np.arange(len(y)) == 7, 0.0, 1.0)  # and one that does not take part
-    for settings in SETTINGS:
-        dense = ODMClassifier(**settings).fit(X, y, weight)
-        sparse = ODMClassifier(**settings).fit(csr_array(X), y, weight)
-        np.testing.assert_allclose(sparse.decision_function(csr_array(X)), dense.decision_function(X), atol=1e-4)
-        if settings is EXACT:
-            np.testing.assert_array_equal(sparse.support_, dense.support_)
-            np.testing.assert_array_equal(sparse.support_vectors_.toarray(), X[sparse.support_])
-
-
 def test_descent_over_wide_sparse_rows_agrees_with_newton(rows):
     """Columns of zeros make them wide; dense, the same rows go another way."""
     X, y = rows
@@ -240,26 +226,6 @@ def test_a_precomputed_kernel(rows):
     plain = ODMClassifier("linear", multi_class="ovo", fit_intercept=True, scale=None, tol=1e-10).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X @ X.T), plain.decision_function(X), atol=1e-3)
     assert model.dual_coef_.shape == (6, len(model.support_))
-
-
-def test_it_goes_on_from_the_machine_that_was_lost(rows, tmp_path):
-    path, fits = str(tmp_path / "c.zarr"), []
-
-    def stop(event):
-        fits.append(event)
-        if len(fits) == 9:
-            raise KeyError
-
-    def fit(**more):
-        return ODMClassifier(**LINEAR, multi_class="ovo", checkpoint=path, **more).fit(*rows)
-
-    fit(random_state=1)
-    with pytest.raises(KeyError):
-        fit(callbacks=[stop], random_state=2)
-    model = fit(resume=True, random_state=2)
-    np.testing.assert_array_equal(model.coef_, ODMClassifier(**LINEAR, multi_class="ovo").fit(*rows).coef_)
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(**LINEAR | {"lam": 7.0}, multi_class="ovo", checkpoint=path).fit(*rows)
 
 
 def test_a_path_of_lams_and_a_warm_start(rows):

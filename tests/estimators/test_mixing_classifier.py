@@ -199,17 +199,6 @@ def test_bad_input_is_named(told, store, what, place, over_passes):
         mixed(**changes).fit(*data, **given)
 
 
-@pytest.mark.parametrize("place", ["memory", "store"])
-def test_a_sender_without_a_row_that_counts_is_named(told, tmp_path, place, over_passes):
-    X, y, sender = told[:3]
-    weight = np.where(sender == NAMES[4], 0.0, 1.0)
-    data: tuple = (X, y, weight)
-    if place == "store":
-        data = (store_of(tmp_path / "w.zarr", X, y, weight=weight),)
-    with pytest.raises(InputError, match="shard 'sender 04' has no row with a label and a positive weight"):
-        mixed().fit(*data, shard=sender)
-
-
 def test_a_feature_of_many_values_names_no_sender():
     X = np.random.default_rng(0).random((70_000, 2))
     with pytest.raises(InputError, match="in 70000 shards, more than 65536: name a column that says who sent a row"):

@@ -21,7 +21,6 @@ from dask_odm.methods.search import samples as search_samples
 from dask_odm.methods.search import trials
 from dask_odm.methods.search.trials import Splits, TrialRows
 from dask_odm.solvers import Landmark
-from small_problems import blobs
 from small_stores import store_of
 
 GRID = {"gammas": [0.1, 1.0, 10.0], "lams": [100.0, 1e3], "upsilons": [0.2], "thetas": [0.1, 0.3]}
@@ -147,19 +146,6 @@ def test_splits_may_be_made_by_a_splitter(stored, tmp_path):
     assert load_model(tmp_path / "model.zarr").best_params_ == given.best_params_
     with pytest.raises(InputError, match="'groups' parameter should not be None"):
         search_of(cv=GroupKFold(3), **settings).fit(*rows)
-
-
-def test_defaults_suit_the_data():
-    found = ODMClassifierCV(random_state=0, thetas=[0.3], upsilons=[0.2], lams=GRID["lams"]).fit(X, Y)
-    assert found.score(*rings(2000, seed=1)) > 0.95
-
-
-def test_store_gives_what_memory_gives(model, tmp_path):
-    store = store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
-    with dask.config.set({"dask_odm.read-into-memory": 0}):
-        streamed = search_of().fit(store)
-    assert streamed.best_params_ == pytest.approx(model.best_params_)
-    np.testing.assert_allclose(streamed.cv_results_["mean_test_score"], model.cv_results_["mean_test_score"], atol=0.01)
 
 
 def octaves(n=300, seed=0):
@@ -289,16 +275,6 @@ def test_the_kernel_found_says_how_many_classes_are_learned():
     assert found.best_params_["kernel"] == "rbf"
     plain = ODMClassifier(scale="minmax", random_state=0, **found.best_params_).fit(Z, z)  # pairs, as "linear" has not
     np.testing.assert_array_equal(found.decision_function(Z), plain.decision_function(Z))
-
-
-def test_many_classes_are_searched_for_together():
-    Z, y = blobs(150, 2, seed=3)
-    labels = np.where(np.arange(150) % 3 == 0, "c", np.where(y > 0, "b", "a"))
-    Z = Z + 4.0 * (labels == "c")[:, None] * [1.0, -1.0]
-    found = search_of(class_weight="balanced").fit(Z, labels)
-    assert found.best_score_ > 0.8
-    assert found.score(Z, labels) > 0.8
-    assert found.decision_function(Z).shape == (150, 3)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 from scipy.sparse import coo_array, csc_matrix, csr_array, csr_matrix, issparse
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
 
 from dask_odm import ODMClassifier, load_model
 from dask_odm.errors import InputError
@@ -155,26 +153,6 @@ SCALES = (None, "minmax", "standard")  # of which the last shifts no sparse rows
 ALIKE = [(kernel, scale) for kernel in NAMED for scale in SCALES if (kernel, scale) != ("linear", "standard")]
 
 
-@SOLVERS
-@pytest.mark.parametrize(("kernel", "scale"), ALIKE)
-def test_sparse_rows_give_the_model_of_dense_rows(rows, new, kernel, scale, solver):
-    X, y, new = thinned(rows[0]), rows[1], thinned(new)
-    weight = np.random.default_rng(0).integers(0, 4, 90).astype(float)
-    settings = {**SETTINGS, "scale": scale, "solver": solver, "random_state": 0, "tol": 1e-11}
-    dense, sparse = (ODMClassifier(kernel, **settings).fit(given, y, weight) for given in (X, csr_array(X)))
-    expected = dense.decision_function(new)
-    for model, given in ((sparse, new), (sparse, csr_array(new)), (dense, csr_matrix(new)), (sparse, csc_matrix(new))):
-        found = model.decision_function(given)
-        assert type(found) is np.ndarray
-        assert found.shape == (40,)
-        np.testing.assert_allclose(found, expected, atol=1e-7 * max(1.0, np.abs(expected).max()))
-        np.testing.assert_array_equal(model.predict(given), np.where(expected > 0, 1.0, -1.0))
-    if kernel != "linear":
-        np.testing.assert_array_equal(sparse.support_, dense.support_)
-    np.testing.assert_allclose(sparse.intercept_, dense.intercept_, atol=1e-6)
-    assert sparse.score(csr_array(X), y) == dense.score(X, y)
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "laplacian", "poly"])
 def test_support_vectors_of_sparse_rows_are_sparse(rows, kernel):
     X = thinned(rows[0])
@@ -239,13 +217,6 @@ def test_sparse_values_that_are_not_finite_have_a_place(rows, value, what):
 def test_callables_take_dense_rows(rows):
     with pytest.raises(InputError, match=r"[Ss]parse"):
         ODMClassifier(gaussian).fit(csr_array(rows[0]), rows[1])
-
-
-def test_sparse_rows_in_a_pipeline_and_a_search(rows):
-    X = csr_matrix(thinned(rows[0]))
-    model = make_pipeline(MaxAbsScaler(), ODMClassifier())
-    search = GridSearchCV(model, {"odmclassifier__kernel": ["linear", "rbf"]}, cv=3).fit(X, rows[1])
-    assert search.best_score_ > 0.7
 
 
 # The dtype to compute in --------------------------------------------------------------------------------------

@@ -20,36 +20,15 @@ def test_resume_without_a_fixed_seed(rows, tmp_path, random_state):
     np.testing.assert_array_equal(again.support_, first.support_)
 
 
-MODELS = {
-    "rbf": {"gamma": 0.5, "scale": "minmax"},
-    "linear": {"kernel": "linear", "scale": "standard"},
-    "poly": {"kernel": "poly", "degree": 2, "coef0": 0.5},
-    "averaged": {"solver": SODM(4, stop_at=4), "random_state": 1},
-}
-
-
-@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("labels", LABELS[::2], ids=lambda a: a.dtype.str)
-def test_save_and_load(rows, tmp_path, kind, labels):
+def test_an_average_and_types_of_labels_come_back_twice(rows, tmp_path, labels):
     X, y = rows[0], labels[(rows[1] > 0).astype(int)]
-    model = ODMClassifier(**MODELS[kind]).fit(X, y)
+    model = ODMClassifier(solver=SODM(4, stop_at=4), random_state=1).fit(X, y)
     model.save(tmp_path / "m.zarr")
-    again = load_model(tmp_path / "m.zarr")
-    assert type(again) is ODMClassifier
-    assert again.get_params() == model.get_params()
+    load_model(tmp_path / "m.zarr").save(tmp_path / "again.zarr")
+    again = load_model(tmp_path / "again.zarr")
     assert again.decision_function(X).tobytes() == model.decision_function(X).tobytes()
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    assert again.predict(X).dtype == y.dtype
-    assert again.history_ == model.history_
-    for name in sorted(set(vars(model)) - {"_predictor"}):
-        if name.endswith("_"):
-            np.testing.assert_array_equal(getattr(again, name), getattr(model, name), err_msg=name)
-    files = [p for p in (tmp_path / "m.zarr").rglob("*") if p.is_file()]
-    for path in files:
-        assert b"sklearn" not in path.read_bytes()
-        assert not path.name.endswith((".pkl", ".pickle", ".joblib"))
-    again.save(tmp_path / "again.zarr")
-    assert load_model(tmp_path / "again.zarr").decision_function(X).tobytes() == model.decision_function(X).tobytes()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X), strict=True)
 
 
 @pytest.mark.parametrize(

@@ -108,14 +108,6 @@ def test_leaving_out_warns_where_it_is_too_hopeful():
         OneClassODM(gamma=50.0, lam=1e6).fit(ROWS)
 
 
-def test_rows_of_weight_zero_take_no_part():
-    weight = np.r_[np.ones(300), np.zeros(20)]
-    model = OneClassODM(gamma=0.5).fit(np.concatenate([ROWS, 9.0 + ROWS[:20]]), sample_weight=weight)
-    expected = OneClassODM(gamma=0.5).fit(ROWS)
-    np.testing.assert_allclose(model.decision_function(FRESH), expected.decision_function(FRESH), atol=1e-6)
-    assert np.isnan(model.loo_decision_function_[300:]).all()
-
-
 def test_score_is_the_share_of_rows_that_are_told_apart():
     X, y = load_breast_cancer(return_X_y=True)
     model = OneClassODM(0.05, scale="standard").fit(X[y == 1])

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import TunedThresholdClassifierCV
 
-from dask_odm import ODMClassifier, SaddleSVC, load_model
+from dask_odm import ODMClassifier, SaddleSVC
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.models.probabilities import coupled
@@ -68,12 +68,6 @@ def test_every_kind_of_rows_has_the_same(model, tmp_path):
     assert labelled.sample.values[0] == 7
     np.testing.assert_array_equal(labelled.values, expected)
     np.testing.assert_array_equal(model.predict_log_proba(pd.DataFrame(X)), model.predict_log_proba(X))
-
-
-def test_a_file_keeps_them(model, tmp_path):
-    model.save(tmp_path / "model.zarr")
-    loaded = load_model(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
 def test_without_leave_one_out_the_error_says_how():

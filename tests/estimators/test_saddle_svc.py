@@ -15,7 +15,6 @@ from sklearn.svm import SVC, NuSVC
 from dask_odm import SaddleSVC
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.events import IterationFinished
 from dask_odm.papers.saddle.recipes import HULL_RECIPES
 from dask_odm.solvers import Gilbert, Saddle
 from small_problems import blobs
@@ -173,36 +172,6 @@ def test_a_row_of_each_class_is_enough(solver, alpha):
     np.testing.assert_allclose(model.intercept_, [-2.0], atol=1e-12)
 
 
-@FORMS
-def test_float32_rows_are_summed_in_float64(rows, form):
-    X, y = rows[0].astype(np.float32), rows[1]
-    one, other = SaddleSVC(tol=1e-9).fit(form(X), y), SaddleSVC(tol=1e-9).fit(form(X.astype(np.float64)), y)
-    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
-    assert one.decision_function(form(X)).dtype == np.float32
-
-
-def gone_on(path, X, y, **settings):
-    """A whole fit, and one that was stopped half way and went on to the same bits."""
-    whole = SaddleSVC(**settings).fit(X, y)
-
-    def stop(event):
-        if isinstance(event, IterationFinished) and event.iteration == len(whole.history_) // 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        SaddleSVC(**settings, checkpoint=path, callbacks=[stop]).fit(X, y)
-    again = SaddleSVC(**settings, checkpoint=path, resume=True).fit(X, y)
-    np.testing.assert_array_equal(again.coef_, whole.coef_)
-    assert again.n_iter_ == whole.n_iter_
-    return whole, again
-
-
-@pytest.mark.parametrize("solver", [Saddle(), Saddle(2), Saddle(n_clients=3), Saddle(2, n_clients=3)], ids=str)
-def test_steps_of_saddle_go_on_whatever_they_move_and_who_has_the_rows(rows, tmp_path, solver):
-    _, again = gone_on(tmp_path / "c.zarr", *rows, solver=solver, tol=1e-4, random_state=0)
-    assert again.dual_gap_ <= 1e-4
-
-
 # Clients -----------------------------------------------------------------------------------------------------------
 
 
@@ -235,16 +204,6 @@ def test_clients_take_sparse_rows(rows, way):
         dense, sparse = (SaddleSVC(0.8, **settings).fit(form(X), rows[1]) for form in (np.asarray, csr_array))
     np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-9)
     assert sparse.history_[-1]["floats"] == dense.history_[-1]["floats"]
-
-
-@pytest.mark.parametrize("solver", [Saddle, Gilbert])
-def test_clients_are_told_at_once_that_hulls_overlap(rows, solver):
-    X, y = rows
-    mixed = np.where(np.random.default_rng(0).uniform(size=len(y)) < 0.3, -y, y)
-    with pytest.warns(UserWarning, match=r"overlap.* They are apart for alpha=0\.\d\d\."):
-        model = SaddleSVC(0.3, solver=solver(n_clients=3), max_iter=5000).fit(X, mixed)
-    assert model.n_iter_ <= 16
-    assert np.isfinite(model.decision_function(X)).all()
 
 
 def test_clients_that_cannot_be_are_refused(rows):

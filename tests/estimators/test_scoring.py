@@ -20,7 +20,6 @@ from small_stores import store_of
 
 SETTING = {"gamma": 1.0, "lam": 200.0, "upsilon": 0.3, "theta": 0.3}
 AXES = {f"{name}s": [value] for name, value in SETTING.items()}
-NAMES = ["balanced_accuracy", "roc_auc", "average_precision", "f1", "matthews_corrcoef"]
 COSTS = np.array([[0.0, 1.0], [7.0, 0.5]])
 
 

@@ -149,21 +149,6 @@ def test_any_number_of_workers_gives_the_same_bits(stores, client, scale_workers
     scale_workers(client, 2)
 
 
-def test_many_classes(stores):
-    sparse, dense = stores(200, 4)
-    model = ODMClassifier(**SETTINGS).fit(sparse)
-    other = ODMClassifier(**SETTINGS).fit(dense)
-    found = np.asarray(model.decision_function(sparse))
-    np.testing.assert_allclose(found, np.asarray(other.decision_function(dense)), atol=1e-4)
-    np.testing.assert_array_equal(np.asarray(model.predict(sparse)), found.argmax(axis=1))
-
-
-def test_a_dataset_is_its_store(stores):
-    sparse, _ = stores(200)
-    expected = ODMClassifier(**SETTINGS).fit(sparse)
-    assert bits(ODMClassifier(**SETTINGS).fit(open_store(sparse))) == bits(expected)
-
-
 def test_dask_arrays_of_csr_blocks_are_spooled_to_a_sparse_store(stores):
     sparse, _ = stores(2100)
     dataset = open_store(sparse)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from dask_odm import ODMClassifier, load_model, solvers
+from dask_odm import ODMClassifier, solvers
 from dask_odm.data.rows.memory import SparseRows
 from dask_odm.linalg.csr_rows import CSRRows
 
@@ -58,19 +58,6 @@ def test_models_and_predictions_are_those_of_dense_rows(solver, kernel, scale, c
     np.testing.assert_array_equal(model.support_, support)
     tolerance = 2e-5 * np.abs(expected).max()
     np.testing.assert_allclose(model.decision_function(csr_array(new)), expected, atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_saved_model_predicts_sparse_rows_alike(dtype, tmp_path):
-    X, new = thin(240).astype(dtype), csr_array(thin(70, seed=1).astype(dtype))
-    model = ODMClassifier(**SETTINGS | {"scale": "standard"}).fit(csr_array(X), labels(X, 2))
-    expected = model.decision_function(new)
-    model.save(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(load_model(tmp_path / "model.zarr").decision_function(new), expected)
-    one_by_one = np.concatenate([model.decision_function(new[[i]]) for i in range(5)])
-    np.testing.assert_array_equal(one_by_one, expected[:5])
-    dense = model.decision_function(new.toarray())
-    np.testing.assert_allclose(dense, expected, atol=(1e-3 if dtype == np.float32 else 1e-9) * np.abs(expected).max())
 
 
 def test_a_feature_far_from_zero_costs_no_digits():

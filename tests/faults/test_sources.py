@@ -119,6 +119,7 @@ FAULTS = [
     Fault("Empty file", **of_file("a.csv", "")),
     Fault("Empty file", **of_file("a.svm", ""), note="LIBSVM"),
     Fault("Empty file", **of_file("a.csv", "\n\n"), note="blank lines"),
+    Fault("Empty file", **of_file("a.zip", zipped()), note="an archive"),
     Fault("No rows", **csv()),
     Fault("Damaged compressed file", **of_file("a.csv.gz", GOOD["a.csv.gz"][:-12])),
     Fault("Not compressed", **of_file("a.csv.gz", "u,v,label\n1,2,a\n3,4,b\n")),

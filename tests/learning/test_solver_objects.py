@@ -20,7 +20,6 @@ from dask_odm.solvers import DSVRG, MNP, SODM, SVRG, DiP, Exact, Gilbert, Landma
 from small_problems import blobs
 from small_stores import store_of
 
-CLASSES = {name: getattr(solvers, name) for name in solvers.__all__}
 FAMILIES = {ODMClassifier: ODMClassifier._solvers, SaddleSVC: SaddleSVC._solvers}
 OWNERS = {solver: family for family, classes in FAMILIES.items() for solver in classes}
 # Another value of every parameter; not the default of any solver that has it.
@@ -62,11 +61,6 @@ def test_a_search_reaches_the_parameters_of_a_solver(rows, solver):
     assert len(found.support_) == found.solver.n_landmarks
     assert found.solver.choice == getattr(solver, "choice", "support")
     assert str(clf.solver) == str(solver), "the estimator that was given is as it was"
-
-
-def test_a_search_chooses_among_solvers(rows):
-    search = GridSearchCV(ODMClassifier(random_state=0), {"solver": ["exact", Landmark(2), SODM(2)]}, cv=3).fit(*rows)
-    assert str(search.best_params_["solver"]) in ("exact", "Landmark(n_landmarks=2)", "SODM(n_partitions=2)")
 
 
 def test_a_clone_has_a_solver_of_its_own():
@@ -242,17 +236,6 @@ def test_words_name_one_solver_each():
 
 
 # The command line ---------------------------------------------------------------------------------------------------
-
-
-def test_options_make_the_object(store, tmp_path):
-    options = ("--solver", "landmark", "--n-landmarks", 30, "--choice", "uniform", "--certify", "--random-state", 0)
-    shown = json.loads(run("fit", store, tmp_path / "m.zarr", *options, "--json"))
-    assert shown["parameters"]["solver"] == "Landmark(certify=True, choice='uniform', n_landmarks=30)"
-    model = load_model(tmp_path / "m.zarr")
-    expected = ODMClassifier(solver=Landmark(30, choice="uniform", certify=True), random_state=0).fit(store)
-    np.testing.assert_array_equal(model.dual_coef_, expected.dual_coef_)
-    assert model.dual_gap_ == expected.dual_gap_
-    assert "Landmark(certify=True" in run("info", tmp_path / "m.zarr")
 
 
 def test_a_word_alone_stays_a_word(store, tmp_path):

@@ -72,11 +72,12 @@ def test_labels_of_other_types_are_matched_at_every_door(of_fit, of_test, tmp_pa
     assert model.score(frame, dd.from_pandas(pd.Series(labels), npartitions=3)) == expected
 
 
-def test_labels_of_another_type_that_match_nothing_are_refused(tmp_path):
-    model = ODMClassifier().fit(X, Y.astype(int))
+@pytest.mark.parametrize("of_fit", ["0 and 1", "'0' and '1'"])
+def test_labels_that_match_nothing_are_refused(of_fit, tmp_path):
+    model = ODMClassifier().fit(X, TYPES[of_fit](Y))
     words = np.where(Y, "yes", "no")
     store = ingest((X, words), tmp_path / "a.zarr")
-    message = r"none of the labels of .*, \['(no|yes)', '(no|yes)'\], is the model's: \[0, 1\]; name the labels as for"
+    message = r"none of the labels of .*, \['(no|yes)', '(no|yes)'\], is the model's: \[.*\]; name the labels as for"
     for call in (
         lambda: model.score(X, words),
         lambda: model.score(da.from_array(X, chunks=(20, 3)), words),
@@ -95,10 +96,39 @@ def test_dates_are_no_numbers_that_a_model_might_lack():
         model.score(X, days)
 
 
-def test_rows_of_classes_that_the_model_lacks_count_as_wrong():
+def test_rows_of_classes_that_the_model_lacks_count_as_wrong(tmp_path):
     model = ODMClassifier().fit(X, Y.astype(int))
-    assert model.score(X, np.full(len(X), 7)) == 0.0  # as for a fold that leaves out all rows of a rare class
+    one = np.full(len(X), 7)
+    assert model.score(X, one) == 0.0  # as for a fold that leaves out all rows of a rare class
+    assert model.score(ingest((X, one), tmp_path / "a.zarr")) == 0.0
     mixed = np.where(np.arange(len(X)) % 2, "other", np.where(model.predict(X), "1", "0"))
     assert model.score(X, mixed) == 0.5
     gaps = np.where(np.arange(len(X)) % 2, None, model.predict(X).astype(object))
     assert model.score(X, gaps) == 1.0
+
+
+FORMS = {
+    "list": list,
+    "objects": lambda y: np.array(y, dtype=object),
+    "strings": lambda y: np.array(y, dtype=np.dtypes.StringDType()),
+    "series": lambda y: pd.Series(y, dtype=object),
+    "dask": lambda y: da.from_array(np.array(y, dtype=object), chunks=20),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "label"), [*((form, "b\0") for form in FORMS), ("objects", "\ud800"), ("dask", "\ud800")]
+)
+def test_a_label_that_is_no_text_is_refused_as_in_a_fit(form, label):
+    model = ODMClassifier().fit(X, np.where(Y, "a", "b"))
+    labels = FORMS[form](["a", "b", label] * 20)
+    for call in (model.fit, model.score, model.calibrate):
+        with pytest.raises(InputError, match=r"^y, row 2: the label '.*' (ends in a NUL|has half of a)"):
+            call(X, labels)
+    with pytest.raises(InputError, match=r"y, row 2: the label"):
+        model.score(da.from_array(X, chunks=(30, 3)), labels)
+
+
+def test_groups_that_are_no_text_are_named_so():
+    with pytest.raises(InputError, match=r"^groups, row 1: the label"):
+        ODMClassifier(loo=True).fit(X, Y, groups=["a", "b\0", "a"] * 20)

@@ -104,8 +104,8 @@ class CompleteRows:
 def _without(block: SourceBlock, missing: npt.NDArray[np.bool_]) -> SourceBlock:
     """Return a block without its ``missing`` rows."""
     kept = np.flatnonzero(~missing)
-    place = block.place
+    place, of_label = ((lambda row, each=each: each(int(kept[row]))) for each in (block.place, block.label_place))
     beside = (block.y, block.weight, block.coordinates)
     y, weight, coordinates = (None if each is None else each[kept] for each in beside)
     X = block.X[kept]
-    return replace(block, X=X, y=y, weight=weight, coordinates=coordinates, place=lambda row: place(int(kept[row])))
+    return replace(block, X=X, y=y, weight=weight, coordinates=coordinates, place=place, label_place=of_label)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dask_odm.data.store.layout import Label
-from dask_odm.data.store.statistics import as_numbers
+from dask_odm.data.store.statistics import as_numbers, is_text, not_text
 from dask_odm.errors import InputError
 from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
@@ -78,7 +78,7 @@ class LabelEncoder:
                 row = int(np.argmax(local == i))
                 raise InputError(
                     f"{place(row)}: more than {MAX_LABELS} different labels; is the label column a measurement or a "
-                    "row number? Choose another with label= (--label), or keep numbers as they are with target='real' "
+                    "row number? Choose another with label= (--label), or ingest them as numbers, with target='real' "
                     "(--target real)."
                 )
         return table[local]
@@ -107,7 +107,7 @@ class LabelEncoder:
             why = "labels so far are real targets, and " if self._auto else ""
             raise InputError(
                 f"{place(row)}: {why}{_shown(labels[row])} is no finite number; choose another column with label= "
-                "(--label), or make classes of the labels with target='classes' (--target classes)."
+                "(--label), or ingest the labels as classes, with target='classes' (--target classes)."
             )
         return values
 
@@ -119,53 +119,18 @@ class LabelEncoder:
         return tuple(text_values(labels) if self._text else labels)
 
 
-def is_text(label: Any) -> bool:
-    """Return whether a label is a number or text that UTF-8 and NumPy can hold.
-
-    UTF-8 cannot write half of a surrogate pair, and NumPy drops NUL characters at the end.
-    """
-    if _ends_in_nul(label):
-        return False
-    if not isinstance(label, str) or label.isascii():
-        return True
-    try:
-        label.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def not_text(label: Any) -> str:
-    """Return the message for a label that is no text, after the place where it is."""
-    if _ends_in_nul(label):
-        return (
-            f"the label {quoted(label)} ends in a NUL character, which NumPy drops; strip it, as by "
-            f"label.rstrip({label[-1:]!r})."
-        )
-    if isinstance(label, bytes):
-        return f"the label {quoted(label)} is bytes that are no UTF-8 text; make text of the labels, as by label.hex()."
-    return (
-        f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
-        "as by label.encode(errors='replace').decode()."
-    )
-
-
-def _ends_in_nul(label: Any) -> bool:
-    return isinstance(label, str | bytes) and label[-1:] in ("\0", b"\0")
-
-
-def plain_labels(y: Any) -> npt.NDArray[Any]:
+def plain_labels(y: Any, what: str = "y") -> npt.NDArray[Any]:
     """Return labels of any array-like as an array of its shape. Missing ones are None, NaN or NA.
 
-    Raises InputError for lists of strings that NumPy would change.
+    Raises InputError, which calls them ``what``, for lists of strings that NumPy would change.
     """
     if isinstance(y, pd.Series) and isinstance(y.dtype, pd.api.extensions.ExtensionDtype):
         y = y.to_numpy(dtype=object)
     values = np.asarray(unmasked(y, labels=True))
     if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
         for row, label in enumerate(np.asarray(y, dtype=object).flat):
-            if _ends_in_nul(label):
-                raise InputError(f"y, row {row}: {not_text(label)}")
+            if not is_text(label):
+                raise InputError(f"{what}, row {row}: {not_text(label)}")
     return values.astype(object) if values.dtype.kind == "T" else values  # NumPy's strings of any length
 
 

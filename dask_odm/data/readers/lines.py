@@ -24,7 +24,7 @@ from dask_odm.data.storage.locations import open_source, source_size
 from dask_odm.errors import DaskODMError, InputError
 
 LARGE_TIMES = 200  # times the bytes of a text that what is made of it may take, or `TEXT_BYTES`, unless asked for
-ZIP = b"PK\x03\x04"  # first bytes of a zip archive
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # first bytes of a zip archive, and of one without files
 _LOOK = tarfile.BLOCKSIZE  # bytes of the beginning that tell how a file is packed: the header of a tar archive
 _FIRST_LINE = 1 << 16  # bytes of the beginning that are looked at for what ends lines, and for the first ones
 
@@ -85,12 +85,14 @@ def _is_file(name: str) -> bool:
 
 def _not_one(files: Sequence[str]) -> _PackedError:
     """Return the error for an archive that does not hold one file."""
+    if not files:
+        return _PackedError("the archive holds no file.")
     held = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
-    return _PackedError(f"holds {len(files)} files{f', {held}' if held else ''}; unpack it, and name those to read.")
+    return _PackedError(f"holds {len(files)} files, {held}; unpack it, and name those to read.")
 
 
 # suffix: name, first bytes, and what opens it
-COMPRESSIONS: dict[str, tuple[str, bytes, Callable[..., Any]]] = {
+COMPRESSIONS: dict[str, tuple[str, bytes | tuple[bytes, ...], Callable[..., Any]]] = {
     ".gz": ("gzip", b"\x1f\x8b", gzip.open),
     ".bz2": ("bzip2", b"BZh", bz2.open),
     ".xz": ("xz", b"\xfd7zXZ\x00", lzma.open),

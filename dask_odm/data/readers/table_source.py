@@ -64,7 +64,8 @@ class TableSource:
     """Rows that can be read once, in order, in bounded memory. Every reader returns them so: ``batches`` yields tables.
 
     ``size`` is in the unit of the batches' ends, 0 if unknown. ``label_name`` names labels that are not a column, and
-    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused.
+    ``namesake`` is the column of the same name, if there is one: labels that also are a feature are refused. Messages
+    about labels name ``labels_in`` in place of where the rows are.
     ``reading.n_features`` is only checked. One block is held at a time, besides the batch itself.
     """
 
@@ -83,6 +84,7 @@ class TableSource:
         size: int = 0,
         label_name: str | None = None,
         namesake: int | None = None,
+        labels_in: str | None = None,
     ) -> None:
         self.description = description
         self.size = size
@@ -94,6 +96,7 @@ class TableSource:
         self.feature_names = columns.feature_names
         self._called = columns.called
         self._namesake = namesake
+        self._labels_in = labels_in
         if reading.text is not None:
             if columns.text is None:
                 raise InputError(f"{description}: text names a column of texts, and these rows have numbers only.")
@@ -205,7 +208,8 @@ class TableSource:
                 _check_weight(weights, place)
             position = begin + (batch.end - begin) * stop // rows
             coordinates = None if batch.coordinates is None else batch.coordinates[start:stop]
-            yield SourceBlock(X, labels, weights, place, position, coordinates)
+            of_label = place if self._labels_in is None else partial(_place, self._labels_in, batch.first + start, None)
+            yield SourceBlock(X, labels, weights, place, of_label, position, coordinates)
 
     def _sparse(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> Any:
         """Return rows of a batch as CSR rows."""
@@ -279,8 +283,9 @@ def table_of(
     held = [] if called is None else list(names or ())
     namesake = held.index(called) if called in held else None
     return TableSource(
-        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake
-    )
+        where, columns, partial(batches, plain, weights), reading, label_name=name, size=size, namesake=namesake,
+        labels_in="y" if y is not None and label_name is None else None,
+    )  # fmt: skip
 
 
 def in_memory(y: Any, reading: Reading) -> tuple[Any, Reading]:

@@ -30,12 +30,12 @@ from dask_odm.printing import quoted
 _HINTS = {
     "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
     "categories, as by {encode}, columns=[{names}], dtype=float)",
-    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'float32'))",
+    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'Float32'))",  # knows NA
     "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
     "tz='UTC')) / pandas.Timedelta('1D')",
     "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",
-    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str), errors='coerce') / "
-    "pandas.Timedelta('1D')",
+    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str)"
+    ".str.replace('[+-].*', '', regex=True), errors='coerce') / pandas.Timedelta('1D')",  # without the zone
     "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
     "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
     "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
@@ -108,7 +108,7 @@ class PandasTable:
         held = [i for i in wanted if self.rows and not self._plain[i]]
         names = self._frame.columns.tolist() if held else []
         kinds = [(f"column {quoted(names[i])}", *pandas_kind(self._frame.iloc[:, i])) for i in held]
-        refuse_kinds(where, kinds, library=self._library)
+        refuse_kinds(where, kinds, columns.other_label, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
@@ -156,7 +156,7 @@ def pandas_kind(column: Any) -> tuple[str, str]:
 def refuse_kinds(
     where: str,
     columns: Sequence[tuple[str, str, str]],
-    otherwise: str = "; or name the label by label= (--label)",
+    otherwise: str,
     most: int = 5,
     library: str = "pandas",
 ) -> None:

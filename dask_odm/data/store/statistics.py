@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dask_odm.data.store.layout import REAL_TYPE, Label, Layout
 from dask_odm.errors import InputError, StoreError
 from dask_odm.linalg.jit import compiled, frozen
+from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
 
@@ -299,3 +300,38 @@ def class_sums(codes: Array, weight: Array, classes: int) -> npt.NDArray[np.floa
     """Sum the weights of each class over rows, (classes,). Rows of code -1 belong to no class."""
     known = codes >= 0
     return np.bincount(codes[known], weights=weight[known], minlength=classes).astype(np.float64, copy=False)
+
+
+def is_text(label: Any) -> bool:
+    """Return whether a label is a number or text that UTF-8 and NumPy can hold.
+
+    UTF-8 cannot write half of a surrogate pair, and NumPy drops NUL characters at the end.
+    """
+    if _ends_in_nul(label):
+        return False
+    if not isinstance(label, str) or label.isascii():
+        return True
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def not_text(label: Any) -> str:
+    """Return the message for a label that is no text, after the place where it is."""
+    if _ends_in_nul(label):
+        return (
+            f"the label {quoted(label)} ends in a NUL character, which NumPy drops; strip it, as by "
+            f"label.rstrip({label[-1:]!r})."
+        )
+    if isinstance(label, bytes):
+        return f"the label {quoted(label)} is bytes that are no UTF-8 text; make text of the labels, as by label.hex()."
+    return (
+        f"the label {quoted(label)} has half of a surrogate pair, which is no text and cannot be stored; replace it, "
+        "as by label.encode(errors='replace').decode()."
+    )
+
+
+def _ends_in_nul(label: Any) -> bool:
+    return isinstance(label, str | bytes) and label[-1:] in ("\0", b"\0")

@@ -27,8 +27,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from dask_odm.data.readers.labels import is_text, not_text
 from dask_odm.data.rows.memory import describe_not_finite
+from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
@@ -209,10 +209,13 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
 
 @input_errors()
 def check_features(estimator: Any, source: Any) -> None:
-    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
+    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number.
+
+    If only the fit's have names, warn as scikit-learn does of arrays: features are taken by their places.
+    """
     names = source.feature_names
-    if names is not None and hasattr(estimator, "feature_names_in_"):
-        _check_names(estimator, pd.DataFrame(columns=list(map(str, names))))
+    if hasattr(estimator, "feature_names_in_"):
+        _check_names(estimator, np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names))))
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(
@@ -240,7 +243,7 @@ def _check_names(estimator: Any, rows: Any) -> None:
 
 def checked_groups(groups: Any) -> Array:
     """Return the group of every row, (n,), which may be named by anything; raise InputError if one is missing."""
-    found = _held(groups)
+    found = _held(groups, "groups")
     if found.ndim != 1 or bool(pd.isna(found).any()):
         raise InputError(f"groups must be one for each row, none of them missing. Got shape {found.shape}.")
     return found
@@ -250,7 +253,7 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     """Return what `distinct` finds in the senders of rows, or None; raise InputError unless each row has one."""
     if shard is None:
         return None
-    labels = _held(shard)
+    labels = _held(shard, "shard")
     if labels.ndim != 1 or labels.dtype.kind not in "biufUO":
         raise InputError(
             f"shard must hold one label for every row: numbers or words. Got shape {labels.shape} of {labels.dtype}."
@@ -263,9 +266,10 @@ def check_senders(shard: Any) -> tuple[Array, Array] | None:
     return values, codes
 
 
-def _held(labels: Any) -> Array:
-    """Return labels, which may be lazy, as an array in memory."""
-    return as_input_error(lambda: labels_of(*computed(labels)) if is_dask_collection(labels) else labels_of(labels))
+def _held(labels: Any, what: str) -> Array:
+    """Return labels, which may be lazy, and are called ``what``, as an array in memory."""
+    held = computed(labels)[0] if is_dask_collection(labels) else labels
+    return as_input_error(lambda: labels_of(held, what))
 
 
 def require_finite(X: Any, names: Any = None, first: int = 0) -> None:

@@ -80,11 +80,14 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
 
 
-def labels_of(y: Any) -> Array | None:
-    """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None."""
+def labels_of(y: Any, what: str = "y") -> Array | None:
+    """Return labels in memory as an ndarray, of dtype object only if they need it; None stays None.
+
+    Messages call them ``what``.
+    """
     if y is None:
         return None
-    values = plain_labels(y)
+    values = plain_labels(y, what)
     if values.dtype.kind != "O":
         return values
     held = types.infer_dtype(values.reshape(-1), skipna=False)
@@ -115,7 +118,7 @@ def require_labels(y: Array | None) -> None:
         count = int(missing.sum())
         raise InputError(
             f"y holds missing labels (NaN or None) in {count} row{'s' if count > 1 else ''}, first in row {row}; drop "
-            "these rows."
+            "these rows of X and y."
         )
 
 

@@ -127,7 +127,7 @@ def test_a_folder_is_one_data_set(tmp_path, kind):
     [
         (pa.array(["p", "q"]), r"column 'x' \(string\) holds no numbers; .*get_dummies\(frame.*, columns=\['x'\], "),
         (pa.array(["p", "q"]).dictionary_encode(), r"column 'x' \(dictionary, that is categorical\) holds no numbers"),
-        (pa.array([True, None]), r"column 'x' \(bool\) .*astype\(dict.*\['x'\], 'float32'"),
+        (pa.array([True, None]), r"column 'x' \(bool\) .*astype\(dict.*\['x'\], 'Float32'"),
         (pa.array([datetime.date(2020, 1, 1)] * 2), r"column 'x' \(date32\[day\]\) .*make dates numbers"),
         (pa.array([[1], [2]]), r"column 'x' \(list<.*>\) .*leave them out"),
         (pa.array([1, None]), r"missing values in column 'x' \(1 row\), first at row 1;"),

@@ -73,9 +73,11 @@ def test_text_in_archives(tmp_path, name, block_bytes):
     ("name", "data", "message"),
     [
         ("a.zip", zipped({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
-        ("a.zip", zipped({".x": b"", "y/": b""}), "holds 0 files; unpack it"),
+        ("a.zip", zipped({".x": b"", "y/": b""}), "the archive holds no file"),
         ("a.tar", tarred({"a.csv": CSV, "b.csv": CSV}), r"holds 2 files, a\.csv, b\.csv; unpack it, and name those"),
-        ("a.tgz", tarred({".x": b""}, "w:gz"), "holds 0 files; unpack it"),
+        ("a.tgz", tarred({".x": b""}, "w:gz"), "the archive holds no file"),
+        ("a.zip", zipped({}), "the archive holds no file"),
+        ("a.csv.zip", zipped({}), "the archive holds no file"),
         ("a.zip", zipped({"a.parquet": b"PAR1"}), "only text is read from a packed file, not parquet; unpack it first"),
         ("a.parquet.gz", gzip.compress(b"PAR1"), "only text is read from a packed file, not parquet; unpack it first"),
         ("a.csv.7z", b"7z\xbc\xaf\x27\x1c" + CSV, r"unpack it first; only \.gz, \.bz2, \.xz, \.zst, \.zip and"),

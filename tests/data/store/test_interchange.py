@@ -123,11 +123,6 @@ def test_unknown_labels(tmp_path, classes, expected):
     np.testing.assert_array_equal(y.values, np.array(expected))
 
 
-def test_what_is_no_store(tmp_path):
-    with pytest.raises(StoreError, match="does not exist"):
-        open_store(tmp_path / "nothing")
-
-
 def test_tasks_import_nothing_heavy(store):
     """A worker that runs a chunk's task needs neither xarray nor pandas nor dask.array."""
     (lazy,) = dask.optimize(open_store(store.path)["X"].data)

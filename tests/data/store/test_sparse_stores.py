@@ -74,14 +74,6 @@ def test_rows_are_what_went_in_and_chunks_have_few_entries(tmp_path, dtype, comp
     np.testing.assert_array_equal(store.read_rows(wanted).weight, weight[wanted])
 
 
-def test_statistics_are_those_of_dense_rows(tmp_path):
-    X, y = sparse_rows()
-    found = ingest((X, y), tmp_path / "sparse.zarr", dtype="float64").statistics
-    expected = ingest((X, y), tmp_path / "dense.zarr", dtype="float64", sparse=False).statistics
-    for name, values in vars(expected).items():
-        np.testing.assert_allclose(getattr(found, name), values, atol=1e-15, err_msg=name)
-
-
 def test_libsvm_text_is_what_scikit_learn_reads(tmp_path):
     X, y = sparse_rows()
     path = tmp_path / "a.svm"
@@ -177,15 +169,6 @@ def test_what_cannot_be_stored_is_named(tmp_path, rows, message):
     with pytest.raises(InputError, match=message):
         ingest((rows, np.arange(rows.shape[0])), tmp_path / "a.zarr", sparse=True)
     assert not list(tmp_path.iterdir())
-
-
-def test_rows_that_miss_a_value_are_dropped(tmp_path):
-    X, y = sparse_rows()
-    X.data[[3, 50]] = np.nan
-    bad = np.unique(np.searchsorted(X.indptr, [3, 50], side="right") - 1)
-    store = ingest((X, y), tmp_path / "a.zarr", dtype="float64", drop_missing=True)
-    kept = np.setdiff1d(np.arange(ROWS), bad)
-    assert same(rows_of(store), X[kept])
 
 
 def test_rows_are_sparse_for_all_or_none(tmp_path):

@@ -140,20 +140,6 @@ def test_overwriting_replaces_only_when_complete(tmp_path):
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 
-@pytest.mark.parametrize("content", [{"thesis.tex": "years of work"}, {"sub/zarr.json": "{}"}])
-def test_a_folder_that_is_no_store_is_never_replaced(tmp_path, content):
-    for name, text in content.items():
-        path = tmp_path / "mine" / name
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    with (
-        pytest.raises(InputError, match="not a zarr store; remove it yourself"),
-        StoreWriter(tmp_path / "mine", overwrite=True),
-    ):
-        pass
-    assert all((tmp_path / "mine" / name).exists() for name in content)
-
-
 def test_a_full_disk_is_named_where_the_library_names_nothing(tmp_path, monkeypatch):
     """Some of NumPy's writing raises an OSError that has no number."""
 
@@ -204,22 +190,6 @@ def test_stores_that_belong_together_appear_together(tmp_path, monkeypatch):
     with ExitStack() as stack:
         stores = publish_all([prepared(stack, "a.zarr"), prepared(stack, "b.zarr")])
     assert [store.verify() > 0 for store in stores] == [True, True]
-
-
-def test_a_failed_replacement_puts_the_old_store_back(tmp_path, monkeypatch):
-    old = write_store(tmp_path / "a.zarr")
-    rename = os.rename
-
-    def second_fails(source, target):
-        if target == old.path and not source.endswith(".old"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", second_fails)
-    with pytest.raises(StoreError, match="Input/output error"):
-        write_store(tmp_path / "a.zarr", seed=1, overwrite=True)
-    assert Store.open(old.path) == old
-    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 def test_the_manifest_comes_last_and_after_everything_was_synced(tmp_path, monkeypatch):

@@ -127,6 +127,7 @@ def test_encoding_as_the_message_says_helps(frame, rows):
 
 
 MOMENTS = [datetime.datetime(2020, 1, 1, 6) + datetime.timedelta(days=i) for i in range(90)]
+ZONE = datetime.timezone(-datetime.timedelta(hours=3, minutes=30))
 TIMES = {
     "dates": [each.date() for each in MOMENTS],
     "moments": pd.Series(MOMENTS),
@@ -135,6 +136,7 @@ TIMES = {
     "spans": pd.Series(MOMENTS) - MOMENTS[0],
     "spans as objects": pd.Series([each - MOMENTS[0] for each in MOMENTS], dtype=object),
     "times": [each.time() for each in MOMENTS],
+    "times with a zone": [each.time().replace(tzinfo=ZONE) for each in MOMENTS],
 }
 
 
@@ -148,12 +150,12 @@ def test_what_the_message_says_makes_numbers_of_times(frame, rows, tmp_path, kin
     for frame, source in ((whole, whole), (pd.read_parquet(tmp_path / "a.parquet"), tmp_path / "a.parquet")):
         with pytest.raises(InputError, match=r"column 'odd' .* numbers, as by ") as error:
             ingest(source, tmp_path / "a.zarr")
-        way_out = r"as by (.*?)(, with frame = pandas\.read_parquet\(path\); .*--drop\))?; or name"
+        way_out = r"as by (.*?)(, with frame = pandas\.read_parquet\(path\); .*--drop\))?; or choose"
         hint = re.search(way_out, str(error.value))
         assert (hint[2] is None) == (source is whole)
         numbers = eval(hint[1], {"pandas": pd, "frame": frame})
         assert np.isnan(numbers[0]) == missing
-        np.testing.assert_allclose(np.diff(numbers[1:5]), 0.0 if kind == "times" else 1.0)
+        np.testing.assert_allclose(np.diff(numbers[1:5]), 0.0 if "times" in kind else 1.0)
 
 
 def test_numbers_held_as_objects_are_numbers(frame, rows):

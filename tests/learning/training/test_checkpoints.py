@@ -65,6 +65,10 @@ def test_a_state_comes_back_as_it_was(tmp_path, known):
         assert one.tobytes() == other.tobytes()
     for name in ("known", "steps", "double", "history"):
         assert getattr(found, name) == getattr(state, name)
+    for other, data, seed in (("other", "rows", 0), ("toy", "others", 0), ("toy", "rows", 1)):
+        asked = ToyFit(FitRun(seed, checkpoint=path, resume=True))
+        with pytest.raises(StoreError, match="is of another fit"):
+            open_steps(other, lambda data=data: data, asked, ToyState)
 
 
 def test_a_state_of_other_fields_is_named_and_so_is_the_way_out(tmp_path):

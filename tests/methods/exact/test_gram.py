@@ -20,7 +20,7 @@ from dask_odm.methods.exact.memory import ExactMemory, solve_bytes
 from dask_odm.methods.exact.solver import solve_exact, solve_gram
 from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import ExactLimits, GramSystem
-from small_problems import SETTINGS, SmallProblem, any_dual, matrix, small_problem
+from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 
 KERNELS = [RBF(1.0, 0.5), Laplacian(1.0, 0.5), Polynomial(1.0, 0.2, 1.0, 3)]
 N = 600  # rows that have a start from some of them
@@ -63,29 +63,6 @@ def test_the_matrix_that_is_given_is_what_counts():
     found = solve_gram(p.losses, p.K, SolverSettings(1e-8), start=np.zeros(N))
     assert found.converged
     assert p.gap(p.y * found.coefficients) <= 2e-8
-
-
-def test_threads_change_no_bit():
-    p = small_problem(1700, (1e5, 0.3, 0.1), dtype="float32")
-    assert len({solve(p, threads=threads).coefficients.tobytes() for threads in (1, 2, 3)}) == 1
-
-
-@pytest.mark.parametrize("scale", [0.0, 1e-3, 1e3])
-def test_from_any_start(scale):
-    p = small_problem(N, SETTINGS[1])
-    assert_certified(p, solve(p, start=p.y * any_dual(p, 1, scale)), 1e-3)
-
-
-def test_from_the_optimum_nothing_is_left_to_do():
-    p = small_problem(N, SETTINGS[1])
-    np.testing.assert_array_equal(solve(p, start=p.coefficients).coefficients, p.coefficients)
-
-
-@pytest.mark.parametrize("positive", [0, 1, 5])
-def test_few_rows_of_a_class(positive):
-    p = small_problem(N, SETTINGS[1])
-    p = replace(p, y=np.where(np.arange(N) < positive, 1.0, -1.0))
-    assert_certified(p, solve(p), 1e-3)
 
 
 def test_what_has_too_few_digits_says_so():

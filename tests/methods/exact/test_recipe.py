@@ -25,17 +25,6 @@ def bits(model: ODMClassifier) -> list[bytes]:
     return [np.asarray(getattr(model, name)).tobytes() for name in ("dual_coef_", "support_", "intercept_")]
 
 
-def test_a_precomputed_kernel_is_that_of_the_rows():
-    X, y = rings(1200)
-    settings = SETTINGS | {"tol": 1e-10}
-    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
-    given = ODMClassifier("precomputed", **settings).fit(K, y)
-    rows = ODMClassifier(**settings).fit(X, y)
-    np.testing.assert_allclose(given.decision_function(K), rows.decision_function(X), rtol=0, atol=1e-4)
-    called = ODMClassifier(lambda A, B: np.exp(-0.5 * ((A[:, None] - B) ** 2).sum(axis=2)), **settings).fit(X, y)
-    np.testing.assert_allclose(called.decision_function(X), rows.decision_function(X), rtol=0, atol=1e-4)
-
-
 def test_memory_changes_no_bit():
     X, y = rings()
     assert bits(ODMClassifier(**SETTINGS, memory_limit="70MB").fit(X, y)) == bits(ODMClassifier(**SETTINGS).fit(X, y))

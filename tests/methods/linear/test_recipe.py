@@ -19,36 +19,6 @@ FORMS = pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "
 
 
 @FORMS
-@pytest.mark.parametrize("scale", [None, "minmax", "standard"])
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("lam", [1e-3, 100.0, 1e5])
-def test_newton_and_the_tree_find_one_model(rows, form, scale, fit_intercept, lam):
-    X, y = rows
-    own = np.random.default_rng(1).uniform(0.5, 2.0, 90)
-    settings = {
-        **ODM,
-        "lam": lam,
-        "scale": scale,
-        "fit_intercept": fit_intercept,
-        "class_weight": {-1.0: 0.5, 1.0: 2.0},
-    }
-    tree = ODMClassifier("linear", solver="sodm", **settings).fit(form(X), y, own)
-    newton = ODMClassifier("linear", solver="newton", tol=1e-12, **settings).fit(form(X), y, own)
-    size = np.abs(tree.coef_).max()
-    np.testing.assert_allclose(newton.coef_, tree.coef_, atol=1e-5 * size)
-    np.testing.assert_allclose(newton.intercept_, tree.intercept_, atol=1e-5 * size)
-    assert 0 <= newton.dual_gap_ <= 1e-12
-    assert newton.history_[-1]["objective"] == pytest.approx(tree.history_[-1]["objective"], rel=1e-8)
-
-
-def test_newton_is_the_default_for_the_linear_kernel_only(rows):
-    auto, newton = (ODMClassifier("linear", solver=solver).fit(*rows) for solver in ("auto", "newton"))
-    np.testing.assert_array_equal(auto.coef_, newton.coef_)
-    assert auto.history_[0]["solver"] == "newton"
-    assert ODMClassifier().fit(*rows).history_[0]["solver"] == "exact"
-
-
-@FORMS
 def test_narrow_rows_reach_any_tolerance(form):
     X, y = blobs(3000, 5, seed=3)
     X = X.astype(np.float32)
@@ -85,15 +55,6 @@ def test_attributes(rows):
     told = [vars(event) for event in heard if isinstance(event, IterationFinished)]
     figures = ("iteration", "gap", "objective", "passes", "seconds")
     assert [[r[f] for f in figures] for r in told] == [[r[f] for f in figures] for r in model.history_]
-
-
-@FORMS
-def test_constant_features_get_no_weight(rows, form):
-    X = np.column_stack([rows[0], np.full(90, 7.0), np.zeros(90)])
-    model = ODMClassifier("linear", **ODM | {"scale": "standard"}, tol=1e-12).fit(form(X), rows[1])
-    np.testing.assert_array_equal(model.coef_[0, 3:], 0.0)
-    without = ODMClassifier("linear", **ODM | {"scale": "standard"}, tol=1e-12).fit(form(rows[0]), rows[1])
-    np.testing.assert_allclose(model.coef_[0, :3], without.coef_[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])

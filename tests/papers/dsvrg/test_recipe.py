@@ -11,10 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference
 from dask_odm import ODMClassifier
-from dask_odm.errors import InputError, MemoryLimitError, StoreError
+from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import IterationFinished
 from dask_odm.learning.parameters import SolverObject
-from dask_odm.solvers import CSVRG, DSVRG, SVRG
+from dask_odm.solvers import CSVRG, DSVRG
 from small_problems import blobs
 from small_stores import store_of
 
@@ -94,59 +94,6 @@ def test_starts_from_the_last_fit(rows, solver):
     assert first > 2
     assert len(model.history_) == 1
     np.testing.assert_allclose(model.coef_, coef, rtol=1e-12)
-
-
-class InterruptError(Exception):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("solver", "kind"),
-    [(SVRG("bb"), "arrays"), (DSVRG("bb", stage_steps=40), "store"), (CSVRG("bb", coreset_size=400), "arrays")],
-    ids=str,
-)
-def test_resume_with_steps_of_barzilai_and_borwein_gives_the_same_bits(rows, tmp_path, solver, kind):
-    settings = {"scale": "minmax", "tol": 1e-5}
-    data = rows if kind == "arrays" else (store_of(tmp_path / "a.zarr", *rows, chunk_rows=64).path,)
-    whole = made(solver, **settings).fit(*data)
-    path, stop = str(tmp_path / "checkpoint.zarr"), 3
-
-    def interrupt(event):
-        if isinstance(event, IterationFinished) and event.iteration == stop:
-            raise InterruptError
-
-    with pytest.raises(InterruptError):
-        made(solver, **settings, checkpoint=path, callbacks=[interrupt]).fit(*data)
-    heard: list = []
-    resumed = made(solver, **settings, checkpoint=path, resume=True, callbacks=[heard.append]).fit(*data)
-    assert next(e.iteration for e in heard if isinstance(e, IterationFinished)) == stop
-    for name in ("coef_", "intercept_", "n_iter_", "dual_gap_"):
-        np.testing.assert_array_equal(getattr(resumed, name), getattr(whole, name))
-    figures = ("iteration", "gap", "objective", "passes", "hops")
-    assert [[r[f] for f in figures] for r in resumed.history_] == [[r[f] for f in figures] for r in whole.history_]
-    seconds = [r["seconds"] for r in resumed.history_]
-    assert seconds == sorted(seconds)
-    # the end of a fit is an epoch to go on from too
-    again = made(solver, **settings, checkpoint=path, resume=True).fit(*data)
-    np.testing.assert_array_equal(again.coef_, whole.coef_)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"lam": 50.0},
-        {"random_state": 1},
-        *({"solver": other} for other in (DSVRG("bb"), "svrg", DSVRG(n_partitions=3))),
-    ],
-    ids=str,
-)
-def test_a_checkpoint_of_another_fit_is_refused(rows, tmp_path, change):
-    settings = {**SETTINGS, "solver": "dsvrg", "scale": "minmax", "checkpoint": str(tmp_path / "c.zarr")}
-    ODMClassifier(**settings).fit(*rows)
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(**{**settings, **change, "resume": True}).fit(*rows)
-    with pytest.raises(StoreError, match="is of another fit"):
-        ODMClassifier(**{**settings, **change, "solver": "sodm", "resume": True}).fit(*rows)
 
 
 # What is refused ---------------------------------------------------------------------------------------------

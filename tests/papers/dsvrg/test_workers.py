@@ -20,7 +20,6 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import RandomPartitioner, StratifiedPartitioner
 from dask_odm.engine.shuffle import Shuffle, partition_arrays
 from dask_odm.errors import InputError, MemoryLimitError
-from dask_odm.events import IterationFinished
 from dask_odm.kernels.named import Linear
 from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings, RowLosses
@@ -199,22 +198,6 @@ def in_process(store, without_workers):
         model = ODMClassifier("linear", **SETTINGS).fit(store.path)
     assert len(model.history_) > 4
     return bits(model)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="kills by a POSIX signal")
-@pytest.mark.parametrize("moment", ["last hop", "gradient"])
-def test_same_bits_though_a_worker_is_killed(in_process, store, client, tmp_path, monkeypatch, moment):
-    if moment == "gradient":
-        monkeypatch.setattr(ring, "sum_partition", ring_jobs.DeadlySum(str(tmp_path), 3))
-    else:
-        monkeypatch.setattr(ring, "walk_partition", ring_jobs.DeadlyHop(str(tmp_path), 2, 7))
-    heard: list = []
-    model = ODMClassifier("linear", **SETTINGS, callbacks=[heard.append]).fit(store.path)
-    assert len(list(tmp_path.iterdir())) == 1, "no worker was killed"
-    assert bits(model) == in_process
-    assert [e.iteration for e in heard if isinstance(e, IterationFinished)] == list(range(len(model.history_)))
-    client.wait_for_workers(2, timeout=60)
 
 
 def test_hops_go_round_the_workers(client):

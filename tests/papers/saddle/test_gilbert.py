@@ -45,15 +45,6 @@ def test_clients_take_the_steps_of_one_process(alpha):
             assert found.history[-1]["rounds"] == len(found.history)
 
 
-def test_a_run_goes_on_from_its_state_to_the_same_bits():
-    X, y = apart(200)
-    states: list[CorralState] = []
-    whole = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, on_state=states.append)
-    again = solve_gilbert(hulls(X, y, 0.5), tol=1e-4, max_iter=2000, resume=states[len(states) // 2])
-    np.testing.assert_array_equal(again.points, whole.points)
-    assert [r["passes"] for r in again.history] == [r["passes"] for r in whole.history]
-
-
 def test_hulls_that_overlap_are_found_out_by_a_run_that_goes_on_too():
     X, y = np.random.default_rng(0).standard_normal((100, 4)), apart(100)[1]
     states: list[CorralState] = []

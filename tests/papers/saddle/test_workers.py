@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dask
 import numpy as np
 import pytest
 
-from dask_odm import SaddleSVC
 from dask_odm.data.store.store import Store, StoreBlock
 from dask_odm.engine.cluster import Cluster
-from dask_odm.events import IterationFinished
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.papers.saddle.client_hulls import ClientHulls
 from dask_odm.papers.saddle.client_rows import Preparation, tell_facts
 from dask_odm.papers.saddle.workers import StoreRange, groups_of, row_ranges
-from dask_odm.solvers import Gilbert
 from hull_problems import hulls
 from small_problems import blobs
 from small_stores import store_of
@@ -54,24 +50,3 @@ def test_answers_come_client_by_client_whoever_shares_a_task():
         found.append((counts, clients.rounds, clients.floats))
     assert all(each == found[0] for each in found)
     assert found[0][1:] == (1, 5 * 3)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # three looks at the bounds are enough
-def test_the_same_bits_by_three_workers_of_which_one_is_killed(tmp_path, monkeypatch, start_workers, killer):
-    """By steps that `Saddle`, which the contracts have on workers, does not take."""
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-    X, y = blobs(900, 6, seed=0, distance=3.0)
-    path = store_of(tmp_path / "a.zarr", X.astype(np.float32), y, chunk_rows=100).path
-
-    def fitted(**more):
-        return SaddleSVC(0.9, tol=1e-4, solver=Gilbert(n_clients=7), max_iter=6, random_state=0, **more).fit(path)
-
-    expected = fitted()
-    with start_workers(3) as client:
-        kill = killer(client, lambda event: isinstance(event, IterationFinished))
-        found = fitted(callbacks=[kill])
-    assert kill.killed
-    np.testing.assert_array_equal(found.coef_, expected.coef_)
-    np.testing.assert_array_equal(found.intercept_, expected.intercept_)
-    assert found.history_[-1]["floats"] == expected.history_[-1]["floats"]

@@ -92,14 +92,6 @@ def test_a_converged_start_passes_through_unsolved():
     assert again.start == again.point
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_memory_and_threads_change_no_bit(dtype):
-    p = small_problem(1600, (1e5, 0.3, 0.1), dtype=dtype, kernel=RBF(1.0, 1.0))
-    ways = ((0, 1), (0, 3), (1 << 30, 1), (1 << 30, 2))
-    solutions = [solve(p, memory=memory, threads=threads).dual.tobytes() for memory, threads in ways]
-    assert len(set(solutions)) == 1
-
-
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_tiny_partitions(n):
     p = SmallProblem(RBF(1.0, 1.0), np.arange(2.0 * n).reshape(n, 2), np.ones(n), np.ones(n), *SETTINGS[1])

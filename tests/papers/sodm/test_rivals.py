@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
-from dask_odm import InputError, ODMClassifier, StoreError, load_model
+from dask_odm import InputError, ODMClassifier, load_model
 from dask_odm.engine.partitioners import ClusterPartitioner, RandomPartitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.kernels import RBF, Linear
@@ -176,28 +176,6 @@ def test_a_large_root_of_dc_is_newton_s(rows, monkeypatch):
     node = fit("dc", *rows)
     np.testing.assert_allclose(model.decision_function(rows[0]), node.decision_function(rows[0]), atol=1e-2)
     assert [r["partitions"] for r in model.history_] == [r["partitions"] for r in node.history_]
-
-
-class StoppedError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("solver", RIVALS)
-def test_checkpoints_are_of_one_method(rows, solver, tmp_path):
-    path = str(tmp_path / "c.zarr")
-
-    def stop(event: object) -> None:
-        if getattr(event, "level", None) == 1 and hasattr(event, "partitions"):
-            raise StoppedError
-
-    whole = fit(solver, *rows)
-    with pytest.raises(StoppedError):
-        fit(solver, *rows, checkpoint=path, callbacks=[stop])
-    with pytest.raises(StoreError, match="another fit"):
-        fit("sodm", *rows, checkpoint=path, resume=True)
-    again = fit(solver, *rows, checkpoint=path, resume=True)
-    assert again.dual_coef_.tobytes() == whole.dual_coef_.tobytes()
-    assert again.dual_gap_ == whole.dual_gap_
 
 
 def test_clusters_of_features_need_features():
