@@ -19,7 +19,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, hessian_stride, row_groups
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 from small_problems import SETTINGS
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
