@@ -36,7 +36,7 @@ for _command in (fit, search, predict, evaluate, report, curve, importance, cali
 
 
 @main.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SRC...")
+@click.argument("sources", nargs=-1, metavar="SRC...")
 @click.argument("store")
 @row_options
 @cube_options
@@ -80,6 +80,8 @@ def ingest(
     """
     from dask_odm.diagnostics.summaries import listing, store_facts
 
+    if not sources:  # click takes the last argument for the store
+        raise click.UsageError("Missing argument 'STORE', the folder to write.")
     source: Any = sources[0] if len(sources) == 1 else list(sources)
     if cube.labels is not None:
         if len(sources) > 1:

@@ -48,7 +48,14 @@ class CubeOptions:
 
         Raises InputError if xarray cannot open one, or if there is no such variable or band.
         """
+        from dask_odm.data.storage.locations import is_address
+
         assert self.labels is not None
+        if not is_address(path) and os.path.exists(path) and not is_cube(path):
+            raise InputError(
+                f"'{path}' is not a cube, zarr or NetCDF as xarray writes them, which --labels is for; of files with "
+                "columns, --label of ingest names that of the labels."
+            )
         where, colon, name = self.labels.rpartition(":")
         if not colon or not (is_cube(where) or _is_csv(where)):  # there is no name
             where, name = self.labels, ""

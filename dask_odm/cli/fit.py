@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
+from secrets import randbelow
 from typing import Any
 
 import click
@@ -76,7 +77,7 @@ def search(**given: Any) -> None:
     With --labels, STORE is a cube, as for fit.
 
     Settings are tried on samples of the rows, and judged by rows that were left out; see ODMClassifierCV. Samples are
-    drawn: with --random-state every run finds the same.
+    drawn: with the --random-state that a run says, another finds the same.
     """
     _learn(estimator=SEARCHER, **given)
 
@@ -96,7 +97,6 @@ def _learn(
 ) -> None:
     """Fit an estimator to a store or a cube and save the model; ``given`` are the values of the estimator's options."""
     from dask_odm.diagnostics.summaries import model_facts, search_facts, search_text
-    from dask_odm.learning.training.checkpoints import is_checkpoint_there
     from dask_odm.progress import format_history
 
     target = Target(model, overwrite=overwrite, resume=bool(given.get("resume")))
@@ -109,6 +109,7 @@ def _learn(
         learner = _started(start, learner)
     more = {} if groups is blocks is None else {"groups": _groups(groups, blocks, source, learner)}
     target.prepare(learner)
+    seed = _drawn_seed(learner, target, given)
     try:
         with progress_shown() as seconds, runs_on.opened(), listen(target):
             learner.fit(*source, **more)
@@ -120,13 +121,15 @@ def _learn(
         emit(as_json, facts, f"{printable(model)} is done: this very fit made it. --overwrite makes it anew.")
         return
     except KeyboardInterrupt as error:
-        if not given.get("checkpoint") or not is_checkpoint_there(given["checkpoint"]):
+        if not _has_checkpoint(given):
             raise
         raise KeyboardInterrupt("interrupted; run again with --resume to go on") from error
     facts = {**model_facts(learner, model), **search_facts(learner), "rows": rows, "seconds": taken}
     shown = sys.stdout.isatty() and sys.stderr.isatty()  # the levels were shown as they came
     text = f"{format_history(facts['history'])}\n\n" if facts["history"] and not shown else ""
-    text += search_text(facts, drawn=given.get("random_state") is None)
+    text += search_text(facts)
+    if seed is not None:
+        text += f"seed {seed}; --random-state {seed} repeats this fit\n"
     gap = facts["dual_gap"]
     if gap is not None:
         text += f"gap {f'{gap:.1e}' if math.isfinite(gap) else _unknown(facts['history'])}, "
@@ -135,6 +138,26 @@ def _learn(
     if given.get("solver") == "auto" and facts["solver"] is not None:
         say(f"--solver auto took {facts['solver']}")
     emit(as_json, facts, f"{text}{taken:.2f} s, model written to {printable(model)}")
+
+
+def _drawn_seed(learner: Any, target: Target, given: Mapping[str, Any]) -> int | None:
+    """Give a learner without a seed one, and return it; None if it has one, needs none, or goes on with that of a fit.
+
+    The model then keeps it as its parameter, so that the fit can be repeated.
+    """
+    goes_on = bool(given.get("resume")) and (target.is_there or _has_checkpoint(given))
+    if goes_on or learner.get_params(deep=False).get("random_state", 0) is not None:
+        return None
+    seed = randbelow(1_000_000)
+    learner.set_params(random_state=seed)
+    return seed
+
+
+def _has_checkpoint(given: Mapping[str, Any]) -> bool:
+    """Return whether the options of a fit name a checkpoint that is there."""
+    from dask_odm.learning.training.checkpoints import is_checkpoint_there
+
+    return bool(given.get("checkpoint")) and is_checkpoint_there(given["checkpoint"])
 
 
 def _unknown(history: Sequence[Mapping[str, Any]]) -> str:
@@ -243,6 +266,11 @@ class Target:
         from dask_odm.data.store.records import check_target
 
         check_target(self.path, "model", overwrite=self.overwrite)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the model is there already."""
+        return self._made is not None
 
     def prepare(self, learner: Any) -> None:
         """Give a fit without a seed that of the existing model, which is used if no checkpoint has it."""

@@ -30,7 +30,7 @@ class EstimatorCommand(click.Command):
     """A command with options for the parameters of an estimator, which ``--estimator`` names.
 
     The command ``search`` has the options of the estimator that searches. For an option that only other packages have,
-    the error names its replacement.
+    the error names its replacement; for one of ``ingest``, this command.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -46,6 +46,9 @@ class EstimatorCommand(click.Command):
         except click.NoSuchOption as error:
             flag = error.option_name
             known = estimator.hints()
+            of_store = getattr(ctx.find_root().command, "commands", {}).get("ingest", self).params
+            if any(flag in each.opts for each in of_store):
+                known = {flag.lstrip("-"): "it is one of 'dask-odm ingest', which writes the STORE."} | known
             instead = known.get(flag.lstrip("-"), known.get(flag.lstrip("-").upper()))
             if instead is None:
                 raise

@@ -117,6 +117,11 @@ class RowOptions:
         named = False if self.no_label else self.label
         features = list(map(str, getattr(model, "feature_names_in_", ())))
         known = set(features)
+        taken = next((name for name in (self.label, self.weight, *self.drop) if name in known), None)
+        if taken is not None:
+            raise InputError(
+                f"column {taken!r} is a feature of the model: --label, --weight and --drop are for other columns."
+            )
         if "label" not in FORMATS[reading["format"]].options:
             return (named if wanted else False), list(self.drop)
         if named is None and wanted and str(files[0]).endswith(".npz"):

@@ -45,6 +45,8 @@ _SETTING = re.compile(
 )
 _SOLVER = re.compile(r"\bsolver=(?:dask_odm\.solvers\.)?([A-Z]\w*)\(([^()]*)\)")  # solver=SODM(stop_at=4)
 _FUNCTION = re.compile(r"\bdask_odm\.(ingest|demo)\b(?!\.\w)")
+# commands by what others call them
+_MEANT = {"score": "evaluate", "test": "evaluate", "train": "fit", "convert": "ingest", "import": "ingest"}
 
 
 class Commands(click.Group):
@@ -65,7 +67,12 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0] not in _MEANT:
+                raise
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?", ctx) from error
         if self.is_process and name in _HEAVY and not {"-h", "--help"} & set(rest):
             load_libraries()
         return name, command, rest
@@ -75,15 +82,23 @@ class Commands(click.Group):
             command = self.commands.get(ctx.invoked_subcommand or "")
             return shell_words(text, () if command is None else {str(each.name) for each in command.get_params(ctx)})
 
+        shown = set()
+
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            if str(message) not in shown:
+                shown.add(str(message))
+                say(words(str(message)))
+
         with warnings.catch_warnings(), _logged(words):
-            warnings.showwarning = lambda message, *_, **__: say(words(str(message)))
+            warnings.showwarning = show
             try:
                 return super().invoke(ctx)
             except DaskODMError as error:
                 say(words(str(error)))
-            except click.ClickException as error:  # it names what was given, such as files of a pattern
-                vars(error)["message"] = printable(error.message, MESSAGE_LETTERS)
-                raise
+            except click.ClickException as error:
+                context = getattr(error, "ctx", None)
+                usage = "" if context is None else f" {context.get_usage()}; see {context.command_path} --help."
+                say(f"{error.format_message()}{usage}")
             except BrokenPipeError:
                 raise  # click ends quietly
             except OSError as error:

@@ -177,6 +177,7 @@ def ingest(
                 weighted = weighted_counts(counted, recipe, dtype=dtype, block_bytes=block_bytes, sparse=sparse)
                 weighted.description = rows.description
                 _fill([writer], CompleteRows(weighted), None, "auto", "weigh")
+        _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
     return stores[0] if test_size is None else (stores[0], stores[1])
@@ -220,7 +221,6 @@ def _fill(
     if not all(written):
         raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
     _say_what_y_is(rows, encoder, target)
-    _say_what_was_rounded(rows)
     for writer in writers:
         writer.prepare(
             encoder.classes() or None,

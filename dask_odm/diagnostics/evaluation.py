@@ -58,7 +58,7 @@ def _evaluated(model: Any, store: Store, *, keep_margins: bool) -> Evaluation:
     if not hasattr(model, "classes_"):
         raise InputError("evaluate is for classifiers; score and dask_odm.report tell how good a regressor is.")
     if store.y_kind == "real":
-        store.require_classes()
+        store.require_classes("evaluate")
     if not store.known_rows:
         raise InputError(f"{store.name} has no labels to compare with.")
     _require_scores(model, store)

@@ -98,6 +98,7 @@ def permutation_importance(
     else:
         resolved.require_classes("permutation_importance")
     if not steps:
+        resolved = resolved.of_features(map(str, getattr(model, "feature_names_in_", ())))
         check_features(model, resolved)
     if resolved.is_sparse:
         raise InputError(

@@ -45,8 +45,10 @@ def check_file(path: str, *, overwrite: bool) -> None:
     """Raise InputError if a file may not be written or replaced."""
     if not os.path.isdir(os.path.dirname(path)):
         raise InputError(f"cannot write '{path}': there is no folder '{os.path.dirname(path)}'.")
-    if os.path.isdir(path) or (os.path.lexists(path) and not overwrite):
-        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it if it is a file.")
+    if os.path.isdir(path):
+        raise InputError(f"'{path}' is a folder; choose another name for the file.")
+    if os.path.lexists(path) and not overwrite:
+        raise InputError(f"'{path}' exists; pass overwrite=True (--overwrite) to replace it.")
 
 
 @contextmanager

@@ -93,25 +93,19 @@ def search_facts(model: Any) -> dict[str, Any]:
     return {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
 
 
-def search_text(facts: Mapping[str, Any], *, drawn: bool) -> str:
-    """Return lines on what a search found; if the seed was ``drawn`` and had an effect, they say so.
-
-    ``facts`` are those of `search_facts`, and ``rows``. Without the former the text is empty.
-    """
+def search_text(facts: Mapping[str, Any]) -> str:
+    """Return a line on what a search found, by `search_facts`; without these the text is empty."""
     if "best_params" not in facts:
         return ""
     best = ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in facts["best_params"].items()
     )
-    tried = facts["cv_results"]
-    text = (
-        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {len(tried['params'])} trials "
+    trials = len(facts["cv_results"]["params"])
+    return (
+        f"found {best}: {facts['best_score']:.4f} of left-out rows right, the best of {trials} trials "
         f"(nested score {facts['nested_score']:.4f})\n"
     )
-    if not drawn or min(tried["n_resources"]) == facts["rows"]:
-        return text
-    return f"{text}Rows to try them on were drawn: another run may find others, one with --random-state the same.\n"
 
 
 def set_lines(sets: Mapping[str, Mapping[str, float]]) -> dict[str, str]:

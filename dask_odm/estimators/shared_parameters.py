@@ -63,7 +63,8 @@ class RunParameters(BaseEstimator):
     }
     _solvers: ClassVar[SolverClasses] = ()  # classes of solver objects that `solver` accepts
     _instead: ClassVar[dict[str, str]] = {
-        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch)."
+        "scratch": "Dask's configuration names the folder, dask.config.set({'temporary-directory': …}) (--scratch).",
+        "seed": "random_state (--random-state) is the seed.",
     }
 
     _: KW_ONLY

@@ -125,8 +125,7 @@ def predicting_bytes(shape: Shape, support: int) -> int:
     some = min(support, 4096, max(1, PANEL_BYTES // (shape.d * shape.itemsize)))
     rows = min(shape.n, most_rows(shape.d), 4 * PREDICTED_ROWS)
     scaled = (12 if single else 8) * shape.d
-    tile = 0 if shape.kernel.makes_panels(shape.d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
-    left = rows * (scaled + 8 * (shape.d + 10)) + tile
+    left = rows * (scaled + 8 * (shape.d + 10)) + 8 * min(some, BLOCK) * min(rows, BLOCK)
     return shape.packed(some, 8) + max(some * scaled, shape.threads * left)
 
 

@@ -26,6 +26,7 @@ from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
@@ -111,6 +112,21 @@ def test_info_and_verify(made):
         assert (found["sound"], found["path"]) == (True, str(made / name))
         assert found["bytes"] > 1000
         assert "sound" in run("verify", made / name).stdout
+
+
+@pytest.mark.parametrize(("command", "options"), [("fit", ("--n-landmarks", 9)), ("search", ("--gammas", "0.5,1"))])
+def test_the_seed_that_is_said_makes_the_fit_again(made, tmp_path, command, options):
+    if command == "fit":
+        options = ("--solver", "landmark", *options)
+    said = run(command, made / "train.zarr", tmp_path / "a.zarr", *options).stdout
+    (seed,) = re.findall(r"^seed (\d+); --random-state \1 repeats this fit$", said, re.MULTILINE)
+    given = ("--random-state", seed)
+    assert "repeats" not in run(command, made / "train.zarr", tmp_path / "b.zarr", *options, *given).stdout
+    first, again = (run_json("info", tmp_path / name) for name in ("a.zarr", "b.zarr"))
+    assert first["parameters"]["random_state"] == int(seed)
+    assert first["history"][-1]["objective"] == again["history"][-1]["objective"]
+    found = run_json(command, made / "train.zarr", tmp_path / "c.zarr", *options)["parameters"]["random_state"]
+    assert isinstance(found, int)
 
 
 def test_fit_says_which_solver_was_taken(made, tmp_path):
@@ -211,7 +227,30 @@ def test_other_errors_of_the_system_are_one_line(made, monkeypatch):
     ],
 )
 def test_wrong_usage(arguments):
-    assert "Error: " in run(*arguments, status=2).stderr
+    assert refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("score", "m.zarr", "a.csv"), "No such command 'score'. Did you mean 'evaluate'? Usage: "),
+        (("train", "a.zarr"), "Did you mean 'fit'?"),
+        (("test",), "Did you mean 'evaluate'?"),
+        (("convert",), "Did you mean 'ingest'?"),
+        (("import",), "Did you mean 'ingest'?"),
+        (("ingest", "a.csv"), "Missing argument 'STORE', the folder to write."),
+        (("fit", "a", "b", "--label", "y"), "No option --label: it is one of 'dask-odm ingest', which writes the ST"),
+        (("fit", "a", "b", "--seed", 1), "No option --seed: --random-state is the seed."),
+    ],
+)
+def test_wrong_usage_is_led_on(arguments, said):
+    assert said in refused(*arguments)
+
+
+def test_labels_of_cubes_are_for_cubes(source, made, tmp_path):
+    for where in (source, made / "train.zarr"):
+        assert f"'{where}' is not a cube" in refused("fit", where, tmp_path / "m.zarr", "--labels", "kind")
+    assert "which --labels is for" in refused("ingest", source, tmp_path / "a.zarr", "--labels", "kind")
 
 
 def test_a_warning_is_one_line_on_stderr(made, tmp_path):
@@ -221,6 +260,21 @@ def test_a_warning_is_one_line_on_stderr(made, tmp_path):
         result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
     json.loads(result.stdout)
     assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
+
+
+def test_a_warning_is_shown_once(monkeypatch):
+    """A model may be asked several times by one command."""
+
+    def warn(*_, **__):
+        for _ in range(2):
+            warnings.warn("said twice", stacklevel=1)
+        raise InputError("the end")
+
+    monkeypatch.setattr(dask_odm, "ingest", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        stderr = run("ingest", "a.csv", "a.zarr", status=2).stderr
+    assert stderr.splitlines() == ["dask-odm: said twice", "dask-odm: the end"]
 
 
 @pytest.mark.parametrize("left", [True, False])

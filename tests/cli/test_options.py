@@ -144,7 +144,7 @@ def test_values_reach_the_estimator(toy, store, tmp_path):
         "fit", "--overwrite", "--estimator", "toy", store, tmp_path / "m", *options, "--twice", "--no-thrice", "--json"
     )
     default, chosen = (each.get_params() for each in toy)
-    assert default == ToyEstimator().get_params()
+    assert default == ToyEstimator(random_state=default["random_state"]).get_params()  # a seed is drawn
     expected = {
         "shrink": 2.0, "steps": 3, "metric": "far", "width": 0.25, "budget": "2GB", "name_of_it": "x", "place": "y",
         "twice": True, "thrice": False, "class_weight": {-1: 0.5}, "random_state": 7,

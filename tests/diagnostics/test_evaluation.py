@@ -228,7 +228,7 @@ def test_what_a_model_does_not_give(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("p.txt", "must end in .csv or .zarr"), ("no/p.csv", "there is no folder"), ("d.csv", "if it is a file"),
+    [("p.txt", "must end in .csv or .zarr"), ("no/p.csv", "there is no folder"), ("d.csv", "is a folder; choose"),
      ("a.zarr", "is not a prediction; remove")],
 )  # fmt: skip
 def test_an_output_that_cannot_be(tmp_path, name, message):

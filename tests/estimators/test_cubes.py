@@ -278,6 +278,7 @@ OTHER_FORMS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("form", OTHER_FORMS)
 @pytest.mark.parametrize("chunks", [None, {"y": 4}])
 def test_features_are_found_by_their_names(fitted, form, chunks):
@@ -567,6 +568,7 @@ BAD_TO_PREDICT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("what", BAD_TO_PREDICT)
 def test_what_predict_refuses(fitted, what):
     make, message = BAD_TO_PREDICT[what]

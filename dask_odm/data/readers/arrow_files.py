@@ -37,12 +37,12 @@ class ArrowTable:
     def __init__(self, batch: Any, library: str = "pandas", otherwise: str = "") -> None:
         self._batch = batch
         self._library = library
-        self._otherwise = f"{otherwise}; or name the label by label= (--label)"
+        self._otherwise = otherwise
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         kinds = [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted]
-        refuse_kinds(where, kinds, self._otherwise, library=self._library)
+        refuse_kinds(where, kinds, f"{self._otherwise}{columns.other_label}", library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))

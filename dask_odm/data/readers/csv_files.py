@@ -39,8 +39,8 @@ _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 _UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
 _ENCODE = (
-    "choose the label with label= (--label), leave the column out with drop= (--drop), or encode it as numbers: words "
-    "as by pandas.get_dummies(…, dtype=int), booleans as 0 and 1."
+    "leave {0} out with drop= (--drop), or encode {0} as numbers: words as by pandas.get_dummies(…, dtype=int), "
+    "booleans as 0 and 1{1}."
 )
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
@@ -197,13 +197,15 @@ class CsvSource(TableSource):
         """Return what is wrong with a line, naming at most ``most`` columns that are not numbers; None if all are."""
         columns = self._columns
         if len(fields) != self._count:
-            return f"{len(fields)} fields, but there are {self._count} columns."
+            return f"{len(fields)} field{'s' * (len(fields) > 1)}, but there are {self._count} columns."
         bad = [i for i, field in enumerate(fields) if i not in columns.texts and not self._is_number_or_missing(field)]
         if not bad:
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        way_out = _COMMA if all(_COMMAS.fullmatch(fields[i]) for i in bad) else _ENCODE
+        way_out = _ENCODE.format("it" if len(bad) == 1 else "them", columns.other_label)
+        if all(_COMMAS.fullmatch(fields[i]) for i in bad):
+            way_out = _COMMA
         if self._decimal == "," and all(is_number(fields[i]) for i in bad):
             way_out = "other numbers have a decimal comma; write all of them alike."
         return f"{', '.join(named)}{more} {'is not a number' if len(bad) == 1 else 'are not numbers'}; {way_out}"

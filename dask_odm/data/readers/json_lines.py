@@ -74,8 +74,8 @@ class JsonTable:
             for row, value in enumerate(self._values[i]):
                 if value is not None and type(value) not in (int, float):
                     raise InputError(
-                        f"{self._place(row)}, {columns.name(i)}: {shown(str(value))} is not a number; choose the label "
-                        "with label= (--label), texts with text= (--text), or leave the column out with drop= (--drop)."
+                        f"{self._place(row)}, {columns.name(i)}: {shown(str(value))} is not a number; leave the column "
+                        f"out with drop= (--drop), or choose it as texts with text= (--text){columns.other_label}."
                     )
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:

@@ -78,7 +78,7 @@ class LabelEncoder:
                 row = int(np.argmax(local == i))
                 raise InputError(
                     f"{place(row)}: more than {MAX_LABELS} different labels; is the label column a measurement or a "
-                    "row number? Choose another with label= (--label), or keep numbers as they are with target='real' "
+                    "row number? Choose another with label= (--label), or ingest them as numbers, with target='real' "
                     "(--target real)."
                 )
         return table[local]
@@ -107,7 +107,7 @@ class LabelEncoder:
             why = "labels so far are real targets, and " if self._auto else ""
             raise InputError(
                 f"{place(row)}: {why}{_shown(labels[row])} is no finite number; choose another column with label= "
-                "(--label), or make classes of the labels with target='classes' (--target classes)."
+                "(--label), or ingest the labels as classes, with target='classes' (--target classes)."
             )
         return values
 

@@ -217,7 +217,10 @@ def _complaint(line: bytes, n_features: int) -> str | None:
         if number <= last:
             return f"index {_digits(number)} after {_digits(last)}; indices must ascend."
         if number > n_features:
-            return f"index {_digits(number)}, but n_features is {n_features}; give a larger n_features (--n-features)."
+            return (
+                f"index {_digits(number)} is beyond the {n_features} features of n_features (--n-features) or of the "
+                "model; mend it, or ingest with more features."
+            )
         if not is_number(value):
             return f"value {shown(value)} of index {_digits(number)} is not a number."
         last = number

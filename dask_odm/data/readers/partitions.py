@@ -88,8 +88,8 @@ class _WithFolders:
             if i >= self._begin and not self._is_number(i):
                 raise InputError(
                     f"{where}: {columns.name(i)} (names of folders) holds no numbers, but "
-                    f"{shown(self._values[i - self._begin] or '')}; choose the label with label= (--label), or leave "
-                    "the column out with drop= (--drop)."
+                    f"{shown(self._values[i - self._begin] or '')}; leave the column out with drop= (--drop)"
+                    f"{columns.other_label}."
                 )
 
     def _is_number(self, column: int) -> bool:

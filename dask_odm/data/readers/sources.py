@@ -149,7 +149,9 @@ def not_finite(place: str, column: str, value: Any, dtype: str) -> InputError:
     """Return the error for a number that cannot be stored."""
     if np.isinf(value):
         return InputError(f"{place}, {column}: infinity; only finite numbers can be learned from.")
-    return InputError(f"{place}, {column}: {value} is too large for {dtype}; use dtype='float64' (--dtype float64).")
+    return InputError(
+        f"{place}, {column}: {value} is too large for {dtype}; ingest with dtype='float64' (--dtype float64)."
+    )
 
 
 def column_name(column: int, names: Sequence[str | int] | None) -> str:
@@ -191,6 +193,7 @@ class Columns:
     dropped: tuple[int, ...] = ()
     text: int | None = None  # of texts, which become all the features; all columns without a role are dropped
     numbers: tuple[int, ...] | None = None  # names of a frame's columns if all are numbers, which a store does not keep
+    label_is_open: bool = False  # the user has not said which column has the labels, or that there are none
 
     @property
     def features(self) -> Sequence[int]:
@@ -222,6 +225,14 @@ class Columns:
     def name(self, i: int) -> str:
         """Return a column's name in messages."""
         return column_name(i, self.names or self.numbers)
+
+    @property
+    def other_label(self) -> str:
+        """The end of a message on columns without numbers: how to choose the label, unless the user did."""
+        if not self.label_is_open:
+            return ""
+        taken = "" if self.label is None else f", which now are those of {self.name(self.label)}"
+        return f"; or choose the labels by label= (--label){taken}"
 
 
 def choose_columns(
@@ -281,7 +292,7 @@ def choose_columns(
             raise InputError(f"{where}: the column of texts cannot be that of the labels or weights, or be dropped.")
         dropped = tuple(i for i in range(count) if i not in (at_label, at_weight, at_text))
     numbers = None if texts is not None or names is None else tuple(map(index, names))
-    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers)
+    columns = Columns(texts, count, at_label, at_weight, guessed, dropped, at_text, numbers, label is None)
     _check(where, columns)
     return columns
 

@@ -108,7 +108,7 @@ class PandasTable:
         held = [i for i in wanted if self.rows and not self._plain[i]]
         names = self._frame.columns.tolist() if held else []
         kinds = [(f"column {quoted(names[i])}", *pandas_kind(self._frame.iloc[:, i])) for i in held]
-        refuse_kinds(where, kinds, library=self._library)
+        refuse_kinds(where, kinds, columns.other_label, library=self._library)
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
@@ -156,7 +156,7 @@ def pandas_kind(column: Any) -> tuple[str, str]:
 def refuse_kinds(
     where: str,
     columns: Sequence[tuple[str, str, str]],
-    otherwise: str = "; or name the label by label= (--label)",
+    otherwise: str,
     most: int = 5,
     library: str = "pandas",
 ) -> None:

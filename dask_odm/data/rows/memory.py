@@ -186,13 +186,15 @@ def describe_not_finite(X: Any, names: Sequence[Any] | Array | None = None, firs
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(X.sum(dtype=np.float64)):
             return None
-    fill_in = "drop these rows (dropna), or fill the values in (fillna, scikit-learn's SimpleImputer)"
-    replace = "drop these rows, or put numbers in its place"
-    kinds = (("missing values (NaN)", np.isnan, fill_in), ("infinity", np.isinf, replace))
-    for what, is_bad, way_out in kinds:
+    kinds = (
+        ("missing values (NaN)", np.isnan, "fill the values in (fillna, scikit-learn's SimpleImputer)"),
+        ("infinity", np.isinf, "put numbers in its place"),
+    )
+    for what, is_bad, otherwise in kinds:
         bad = is_bad(X)
         if bad.any():
-            return f"X holds {what} in {_places(bad, names, first)}; {way_out}."
+            drop = "drop these rows, and their labels if they have any"
+            return f"X holds {what} in {_places(bad, names, first)}; {drop}, or {otherwise}."
     return None
 
 

@@ -267,6 +267,8 @@ def _what_is_there(root: str, kind: str) -> str:
     if kind != "store":
         if not there:
             return f"{kind} '{root}' does not exist; check the path."
+        if os.path.isfile(root):
+            return f"'{root}' is a file, not a {kind}; check the path."
         return f"'{root}' has no manifest: it is unfinished or no {kind} of dask_odm."
     zarr = other_zarr(root)
     if zarr is not None:

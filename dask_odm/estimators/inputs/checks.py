@@ -209,10 +209,13 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
 
 @input_errors()
 def check_features(estimator: Any, source: Any) -> None:
-    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
+    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number.
+
+    If only the fit's have names, warn as scikit-learn does of arrays: features are taken by their places.
+    """
     names = source.feature_names
-    if names is not None and hasattr(estimator, "feature_names_in_"):
-        _check_names(estimator, pd.DataFrame(columns=list(map(str, names))))
+    if hasattr(estimator, "feature_names_in_"):
+        _check_names(estimator, np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names))))
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(

@@ -119,7 +119,8 @@ def in_memory(lazy: LazyArrays) -> list[Any]:
         for column in blocks:
             column.append(next(values))
         if first == 0 and type(blocks[0][0]) is np.ndarray:
-            rows = np.empty(lazy.X.shape, blocks[0][0].dtype)
+            own = blocks[0][0].dtype
+            rows = np.empty(lazy.X.shape, np.result_type(own, lazy.dtype) if own.kind in "biuf" else own)
         if rows is not None:
             X = blocks[0].pop()
             if type(X) is np.ndarray:

@@ -118,7 +118,7 @@ def require_labels(y: Array | None) -> None:
         count = int(missing.sum())
         raise InputError(
             f"y holds missing labels (NaN or None) in {count} row{'s' if count > 1 else ''}, first in row {row}; drop "
-            "these rows."
+            "these rows of X and y."
         )
 
 

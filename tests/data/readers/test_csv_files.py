@@ -50,7 +50,7 @@ COMMA = (
     r"write numbers with a decimal point, or pass the frame of pandas\.read_csv, to which decimal=',' or thousands=','"
 )
 CSV_ERRORS = [
-    ("1,2,a\n3,x,b\n", "line 2: column 1: 'x' is not a number; choose the label"),
+    ("1,2,a\n3,x,b\n", r"line 2: column 1: 'x' is not a number; .*; or .* labels by .*, which now are .* column 2\.$"),
     ("p,q,y\n1,2,a\n3,x,b\n", "line 3: column 'q': 'x' is not a number"),
     ("1,2,a\n\n3,4,b,5\n", "line 3: 4 fields, but there are 3 columns"),
     ("p,q,y\n1,2,a,\n", "line 2: 4 fields, but there are 3 columns"),
@@ -65,7 +65,7 @@ CSV_ERRORS = [
     ("p,q,y\n1,-4e38,a\n", r"line 2, column 'q': -4e\+38 is too large for float32"),
     (
         "town,p,color,y\nRome,2,red,1\n",
-        "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; choose the label",
+        "line 2: column 'town': 'Rome', column 'color': 'red' are not numbers; leave them out with drop=",
     ),
     ("p,q,r,s,t,u,v,y\na,b,c,d,e,f,g,1\n", "line 2: .*column 'r': 'c' and 4 more columns are not numbers"),
     ("1,2,a\n3,True,b\n", "line 2: column 1: 'True' is not a number"),
@@ -73,7 +73,7 @@ CSV_ERRORS = [
     ('1,2,a\n3,4,"b\n5,6"\n', "line 2: .*a field may not hold a line break"),
     ("1,2,a\n3,4,b\r5,6,c\n", "line 2: .*a field may not hold a line break"),
     ("1,2,a\n\ufeff3,4,b\n", "line 2: a byte order mark; were files joined"),
-    ("1,2,a\n\x0c\n", "line 2: 1 fields, but there are 3 columns"),
+    ("1,2,a\n\x0c\n", "line 2: 1 field, but there are 3 columns"),
     ("1,2,a\n3\xa0,4,b\n", "line 2: column 0: '3.*' is not a number"),
     (b"1,2,a\n3,4,\xff\n", "line 2: not UTF-8"),
     ("1,2\x00,a\n", "line 1: "),
@@ -101,6 +101,13 @@ def test_csv_errors_name_file_and_line(tmp_path, text, message, block_bytes):
     path = write_file(tmp_path / "train.csv", text)
     with pytest.raises(InputError, match=rf"train\.csv, {message}"):
         read_all(path, block_bytes=block_bytes)
+
+
+@pytest.mark.parametrize("label", ["y", False])
+def test_csv_who_chose_the_labels_is_not_told_to(tmp_path, label):
+    path = write_file(tmp_path / "a.csv", "p,y\nx,1\n")
+    with pytest.raises(InputError, match=r"column 'p': 'x' is not a number; leave .*, booleans as 0 and 1\.$"):
+        read_all(path, label=label)
 
 
 @pytest.mark.parametrize("word", ['"a, b, c, d"e "" f', pytest.param(f'"{"," * 200_000}"', id="long")])

@@ -27,7 +27,10 @@ def test_the_content_tells_the_format_and_keys_any_order(tmp_path):
         ('{"a": 1, "y"', "line 2: not a JSON object .*; each line must hold one"),
         ("[1, 2]", r"line 2: not a JSON object but '\[1, 2\]'"),
         ("[" * 100_000, "line 2: not a JSON object"),
-        ('{"a": "x", "y": 0}', "line 2, column 'a': 'x' is not a number; choose the label"),
+        (
+            '{"a": "x", "y": 0}',
+            r"column 'a': 'x' is not a number; .* or choose the labels by .*, which now are those of column 'y'\.$",
+        ),
         ('{"a": true, "y": 0}', "line 2, column 'a': 'True' is not a number"),
         ('{"a": [1], "y": 0}', "line 2, column 'a': .* is not a number"),
         ('{"a": Infinity, "y": 0}', "line 2, column 'a': infinity"),

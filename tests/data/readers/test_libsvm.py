@@ -37,8 +37,8 @@ LIBSVM_ERRORS = [
     ("1 -3:1\n", "line 1: index -3; LIBSVM indices begin at 1"),
     ("1 1:1\n1 3:1 2:1\n", "line 2: index 2 after 3; indices must ascend"),
     ("1 2:1 2:1\n", "line 1: index 2 after 2; indices must ascend"),
-    ("1 1:1 9:1\n", "line 1: index 9, but n_features is 8; give a larger n_features"),
-    ("1 1:1 99999999999999999999:1\n", "line 1: index 99999999999999999999, but n_features is 8"),
+    ("1 1:1 9:1\n", "line 1: index 9 is beyond the 8 features of n_features .* or of the model; mend it"),
+    ("1 1:1 99999999999999999999:1\n", "line 1: index 99999999999999999999 is beyond the 8 features"),
     ("1 1:1\n1:1 2:1\n", "line 2: the label is missing; the line begins with '1:1'"),
     ("1 qid 1:1\n", "line 1: 'qid' is not qid:number"),
     ("1 1:1\n1 2:3\xa0\n", "line 2: value '3.*' of index 2 is not a number"),
@@ -50,11 +50,11 @@ LIBSVM_ERRORS = [
     ("1_0 1:1\n", "line 1: label '1_0' is not a number"),
     ("1 1_0:1\n", "line 1: '1_0:1' is not index:value"),
     pytest.param("1 1:" + "x" * 70 + "\n", rf"line 1: value '{'x' * 60}'… \(70 characters\) of index 1", id="long"),
-    pytest.param(f"1 {'9' * 99}:1\n", f"line 1: index {'9' * 30}…, but n_features is 8", id="huge"),
+    pytest.param(f"1 {'9' * 99}:1\n", f"line 1: index {'9' * 30}… is beyond the 8 features", id="huge"),
     ("1 a:1\n", "line 1: 'a:1' is not index:value"),
     ("1 1:\n", "line 1: value '' of index 1 is not a number"),
     ("1 1:1\n\n1 2:-inf\n", "line 3, index 2: infinity"),
-    ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; use dtype='float64'"),
+    ("1 1:1\n1 2:1e39\n", r"line 2, index 2: 1e\+39 is too large for float32; ingest with dtype='float64'"),
     ("1 1:1e999\n", "line 1, index 1: infinity"),
     ("\xff 1:1\n", "line 1: label .* is not a number"),
     pytest.param("1 1:1" + " 2:1" * 100 + " # 1:1\n", "line 1: index 2 after 2; indices must ascend", id="more pairs"),
@@ -127,7 +127,7 @@ def test_an_index_that_makes_far_more_of_the_text_than_it_can_mean(tmp_path, mon
     (block,) = read_blocks(path, sparse=True)
     assert block.X.shape == (21, 50000)
     assert block.X.nnz == 21
-    with pytest.raises(InputError, match="line 23: index 50000, but n_features is 5"):
+    with pytest.raises(InputError, match="line 23: index 50000 is beyond the 5 features"):
         read_all(path, n_features=5)
 
 

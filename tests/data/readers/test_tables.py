@@ -100,7 +100,7 @@ WORDS = pd.DataFrame(
         ),
         (["kind"], r"column 'kind' \(category\) holds no numbers; leave labels out, .*strings or categories"),
         (["name"], r"column 'name' \(object, string\) .*columns=\['name'\]"),
-        (["flag"], r"column 'flag' \(bool\) .*frame\.astype\(dict.*\['flag'\], 'Float32'\)\);"),
+        (["flag"], r"column 'flag' \(bool\) .*frame\.astype\(dict.*\['flag'\], 'Float32'\)\)\.$"),
         (["maybe"], r"column 'maybe' \(object, boolean\) .*astype"),
         (["day"], r"column 'day' \(datetime64.*\) .*pandas.Timedelta"),
         (["span"], r"column 'span' \(timedelta.*\) .*make time spans numbers"),
@@ -115,8 +115,11 @@ WORDS = pd.DataFrame(
 )
 def test_columns_without_numbers(columns, message):
     frame = WORDS[[*columns, "x"]]
-    with pytest.raises(InputError, match=f"^the DataFrame: .*{message}.*name the label by label="):
+    with pytest.raises(InputError, match=f"^the DataFrame: .*{message}") as found:
         read_all((frame, [0, 1]))
+    assert "label=" not in str(found.value), "the labels are given"
+    with pytest.raises(InputError, match=r"or choose the labels by label= \(--label\), which now are .* 'x'\.$"):
+        read_all(frame)
 
 
 @pytest.mark.parametrize("missing", [None, pd.NA])
@@ -125,7 +128,7 @@ def test_what_the_message_says_makes_numbers_of_booleans(missing, dtype):
     frame = pd.DataFrame({"flag": pd.Series([True, missing, False], dtype=dtype)})
     with pytest.raises(InputError, match="make booleans 0 and 1, as by ") as error:
         read_all((frame, [0, 1, 0]))
-    numbers = eval(str(error.value).partition("as by ")[2].partition("; or name")[0], {"frame": frame})
+    numbers = eval(str(error.value).partition("as by ")[2].rstrip("."), {"frame": frame})
     np.testing.assert_array_equal(numbers["flag"].to_numpy(float, na_value=np.nan), [1.0, np.nan, 0.0])
     read_all((numbers.fillna(0.0), [0, 1, 0]))
 

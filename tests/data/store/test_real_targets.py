@@ -46,7 +46,7 @@ def test_codes_that_turn_out_to_be_numbers(tmp_path):
 
 
 def test_a_store_of_real_targets_has_no_classes(tmp_path):
-    with pytest.raises(InputError, match=r"holds real targets.*target='classes' \(--target classes\)"):
+    with pytest.raises(InputError, match=r"holds real targets.* a regressor, .*target='classes' \(--target classes\)"):
         real_store(tmp_path / "a.zarr").require_classes()
 
 

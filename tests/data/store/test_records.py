@@ -224,9 +224,9 @@ def test_what_is_no_model(path, tmp_path):
     with pytest.raises(StoreError, match=r"model '.*nothing\.zarr' does not exist; check the path"):
         read_record(tmp_path / "nothing.zarr", "model")
     (tmp_path / "thesis").mkdir()
-    for foreign in ("thesis", "file"):
-        (tmp_path / "file").touch()
-        with pytest.raises(StoreError, match=f"'.*{foreign}' has no manifest: it is unfinished or no model"):
+    (tmp_path / "file").touch()
+    for foreign, why in (("thesis", "has no manifest: it is unfinished or no m"), ("file", "is a file, not a model;")):
+        with pytest.raises(StoreError, match=f"'.*{foreign}' {why}"):
             read_record(tmp_path / foreign, "model")
     with pytest.raises(StoreError, match=r"'.*m\.zarr' is a model, not a checkpoint; check the path"):
         read_record(path, "checkpoint")

@@ -147,7 +147,7 @@ def test_what_the_message_says_makes_numbers_of_times(frame, rows, tmp_path, kin
     for frame, source in ((whole, whole), (pd.read_parquet(tmp_path / "a.parquet"), tmp_path / "a.parquet")):
         with pytest.raises(InputError, match=r"column 'odd' .* numbers, as by ") as error:
             ingest(source, tmp_path / "a.zarr")
-        way_out = r"as by (.*?)(, with frame = pandas\.read_parquet\(path\); .*--drop\))?; or name"
+        way_out = r"as by (.*?)(, with frame = pandas\.read_parquet\(path\); .*--drop\))?; or choose"
         hint = re.search(way_out, str(error.value))
         assert (hint[2] is None) == (source is whole)
         numbers = eval(hint[1], {"pandas": pd, "frame": frame})

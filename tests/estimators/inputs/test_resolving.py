@@ -12,8 +12,9 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, Store, open_store
+from dask_odm import ODMClassifier, Store, open_store, permutation_importance
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
@@ -231,12 +232,52 @@ def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
         ODMClassifier().fit(dd.from_pandas(frame, npartitions=4), y)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_features_of_a_store_are_picked_by_name(rows, tmp_path, kernel):
+    X, y = rows
+    own = store_of(tmp_path / "own.zarr", X, y, chunk_rows=25, names=NAMES)
+    other = store_of(tmp_path / "other.zarr", X[:, [2, 0, 1]], y, chunk_rows=25, names=["depth", "length", "width"])
+    model = ODMClassifier(kernel, gamma=0.5).fit(pd.DataFrame(X, columns=NAMES), y)
+    for source in (other, other.path, open_store(other.path)):
+        np.testing.assert_array_equal(model.decision_function(source), np.asarray(model.decision_function(own)))
+        assert model.score(source) == model.score(own)
+    assert evaluate(model, other).facts() == evaluate(model, own).facts()
+    found, expected = (permutation_importance(model, store, n_repeats=2) for store in (other, own))
+    assert found.feature_names == NAMES
+    np.testing.assert_array_equal(found.importances, expected.importances)
+    stranger = store_of(tmp_path / "stranger.zarr", X, y, names=["depth", "length", "height"])
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(stranger)
+
+
+def test_rows_without_names_are_told_as_arrays_are(rows, tmp_path):
+    X, y = rows
+    model = ODMClassifier().fit(pd.DataFrame(X, columns=NAMES), y)
+    store = store_of(tmp_path / "a.zarr", X, y)
+    for source in (X, store, da.from_array(X, chunks=40)):
+        with pytest.warns(UserWarning, match="^X does not have valid feature names, but ODMClassifier was fitted with"):
+            model.predict(source)
+
+
 def test_features_in_another_order_are_refused(tmp_path):
     X, y = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
     model = ODMClassifier().fit(pd.DataFrame(X, columns=["a", "b"]), y)
     swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
     with pytest.raises(InputError, match="feature names should match"):
         model.predict(swapped)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_lazy_rows_count_as_what_a_model_makes_of_them(rows, monkeypatch, dtype):
+    """Bytes and bits become numbers of 8 bytes: an array just below the limit would take eight times as much."""
+    X, y = da.from_array((rows[0] > 0).astype(dtype), chunks=(17, 3)), da.from_array(rows[1], chunks=17)
+    learned = np.dtype(dtype if dtype == "float32" else "float64")
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize - 1})
+    assert isinstance(inputs.resolve_training(X, y, None), inputs.LazyArrays)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize})
+    found = inputs.resolve_training(X, y, None)
+    assert found.X.dtype == learned, "read as they are learned, since another copy would take as much again"
+    np.testing.assert_array_equal(found.X, rows[0] > 0)
 
 
 @pytest.mark.parametrize("kind", ["plain", "wider", "sparse", "masked", "masked later"])
