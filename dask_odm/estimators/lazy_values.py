@@ -15,7 +15,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.futures import FEW_TASKS, spread_task
 from dask_odm.engine.passes import SENT_BYTES
 from dask_odm.estimators.inputs.resolved import LazyArrays
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, chunk_runs, values_of_chunks, values_of_rows
 from dask_odm.typing import Array
 

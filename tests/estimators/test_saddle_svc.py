@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import dask
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -147,12 +146,7 @@ def test_too_few_iterations_are_told(cancer, solver):
 # Sources, files, checkpoints ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def streamed(monkeypatch):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
-
-
-@pytest.mark.usefixtures("streamed")
+@pytest.mark.usefixtures("over_passes")
 def test_all_solvers_take_a_store(tmp_path):
     X, y = blobs(400, 3, seed=2)
     path = tmp_path / "a.zarr"

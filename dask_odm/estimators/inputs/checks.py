@@ -35,7 +35,8 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
 from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
-from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.model import Model
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 

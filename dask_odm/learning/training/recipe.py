@@ -33,7 +33,9 @@ from dask_odm.learning.training.run import KernelChoice, read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.rows import slabs
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
+from dask_odm.models.model import Model
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

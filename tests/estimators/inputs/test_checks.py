@@ -170,12 +170,14 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("size", [1 << 28, 100], ids=["in memory", "spooled"])
+@pytest.mark.parametrize("size", [None, 1 << 28, 100], ids=["arrays", "lazy", "spooled"])
 @pytest.mark.parametrize("what", WEIGHTS)
-def test_weights_that_are_none_beside_lazy_rows(rows, monkeypatch, what, size):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": size})
+def test_weights_that_are_none(rows, monkeypatch, what, size):
     make, message = WEIGHTS[what]
-    X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
+    X, y = rows
+    if size is not None:
+        monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": size})
+        X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
     with pytest.raises(InputError, match=message):
         ODMClassifier().fit(X, y, make(90))
 

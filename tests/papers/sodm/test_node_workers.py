@@ -7,15 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import ClusterPartitioner
-from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
 from dask_odm.papers.sodm.node_workers import Reclustering
 from small_problems import SmallProblem, small_problem
-from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job
 
 NODES = (8, 4, 2, 1)
@@ -53,25 +49,6 @@ def test_the_root_is_all_rows():
     p = small_problem(60)
     job = make_job(p, 8)
     assert regroup(p, job.partitions, job.scaling)(3) is None
-
-
-@pytest.mark.parametrize("workers", [False, True])
-def test_a_store_and_workers_make_the_same_nodes(workers, tmp_path, request):
-    p = small_problem(240, dtype="float32")
-    (tmp_path / "scratch").mkdir()
-    store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
-    if workers:
-        request.getfixturevalue("client")
-    partitioner = ClusterPartitioner(p.kernel, 8, 0)
-    partitions = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_partitioner(partitioner, plain)
-    assert sum(partitions.counts) == 240
-    assert 1 < len(partitions.counts) <= 8
-    found = regroup(p, partitions, plain, Cluster.current() if workers else HERE)(1)
-    again = regroup(p, partitions, plain)(1)
-    assert [a.positions(partitions.counts).tolist() for a in again] == [
-        b.positions(partitions.counts).tolist() for b in found
-    ]
-    assert sum(len(node.positions(partitions.counts)) for node in found) == 240
 
 
 def test_solutions_of_clusters_are_their_optima_and_the_root_is_the_optimum():
