@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
+from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import ClusterPartitioner
+from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import MemoryLimitError
 from dask_odm.papers.sodm.node_workers import Reclustering
 from small_problems import SmallProblem, small_problem
+from small_stores import store_of
 from tree_jobs import HERE, grow, in_row_order, make_job
 
 NODES = (8, 4, 2, 1)
@@ -21,16 +25,22 @@ def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> Reclustering:
     return Reclustering(partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
 
 
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_level_s_nodes_are_clusters_of_all_rows(number):
+def test_a_level_s_nodes_are_clusters_of_all_rows(number, stored, tmp_path):
     """The sample is all rows here, so that a row is in the cluster whose mean is nearest, sums written out."""
     p = small_problem(240)
     job = make_job(p, 8)
+    if stored:
+        store = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50)
+        partitioner = ClusterPartitioner(p.kernel, 8, 0)
+        partitions = Shuffle(store, TwoClasses(), str(tmp_path), HERE).by_partitioner(partitioner, job.scaling)
+        job = replace(job, partitions=partitions)
     nodes = regroup(p, job.partitions, job.scaling)(number)
     positions = [node.positions(job.partitions.counts) for node in nodes]
     assert 1 < len(nodes) <= NODES[number]
     np.testing.assert_array_equal(np.sort(np.concatenate(positions)), np.arange(240))
-    numbers = job.partitions.row_numbers(0, 8)
+    numbers = job.partitions.row_numbers(0, len(job.partitions.counts))
     K = p.K[np.ix_(numbers, numbers)]
     distances = [-2 * K[:, own].mean(axis=1) + K[np.ix_(own, own)].mean() for own in positions]
     nearest = np.argmin(distances, axis=0)
