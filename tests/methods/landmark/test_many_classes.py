@@ -11,7 +11,6 @@ import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
 from dask_odm import MemoryLimitError, ODMClassifier
-from dask_odm.errors import InputError
 from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.landmark import many_classes
@@ -216,5 +215,3 @@ def test_refused(rows):
     X, y = rows
     with pytest.raises(MemoryLimitError):
         model(memory_limit="300 kB").fit(X, y)
-    with pytest.raises(InputError, match="is for kernels other than 'linear'"):
-        model(kernel="linear").fit(X, y)
