@@ -16,16 +16,7 @@ from dask import config
 from dask_odm import ODMClassifier
 from dask_odm.datasets import make_shells
 from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
-from dask_odm.progress import (
-    LEVELS,
-    STEPS,
-    ProgressBars,
-    format_history,
-    header,
-    line,
-    one_a_minute,
-    shown_if_long,
-)
+from dask_odm.progress import LEVELS, STEPS, ProgressBars, format_history, header, line, one_a_minute, shown_if_long
 from dask_odm.solvers import SODM
 from notebooks import new_notebook, run_notebook, shown
 

@@ -315,14 +315,17 @@ class _Filling:
                     survey.require_right(rows.description)
                 if survey.is_wrong:  # it has the right kinds of all columns now
                     continue
-                coding = survey.coding(
-                    lambda kept=kept: (X for X, *_ in kept[0].blocks()), self.reading.dtype, rows.description
-                )
-                rows.columns = None if coding.recipe.is_plain else coding.recipe
-                rows.feature_names = coding.recipe.feature_names
-                self._write(kept, coding.encode, coding.recipe.n_features, "encode")
+                self._encode(survey, kept)
             _prepare(self.writers, rows, encoder)
             return complete
+
+    def _encode(self, survey: Survey, kept: Sequence[KeptRows]) -> None:
+        """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
+        rows = self.rows
+        coding = survey.coding(lambda: (X for X, *_ in kept[0].blocks()), self.reading.dtype, rows.description)
+        rows.columns = None if coding.recipe.is_plain else coding.recipe
+        rows.feature_names = coding.recipe.feature_names
+        self._write(kept, coding.encode, coding.recipe.n_features, "encode")
 
     def _into(self, sinks: Sequence[StoreWriter | KeptRows]) -> tuple[CompleteRows, LabelEncoder]:
         """Append the complete rows to the stores, or keep them."""

@@ -17,7 +17,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.checks import check_features
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.models.classes import codes_of, require_common
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
@@ -99,6 +99,7 @@ def permutation_importance(
     else:
         resolved.require_classes("permutation_importance")
     if not steps:
+        resolved = resolved.of_features(map(str, getattr(model, "feature_names_in_", ())))
         check_features(model, resolved)
     if resolved.is_sparse:
         raise InputError(

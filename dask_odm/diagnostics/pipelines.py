@@ -24,13 +24,15 @@ from dask_odm.estimators.inputs.frames import rows_by
 class Steps:
     """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
 
-    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame. By the
-    ``recipe`` the last step makes features of the columns of a prepared frame.
+    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame, and ``features``
+    those that the last step was fitted on. By the ``recipe`` the last step makes features of the columns of a prepared
+    frame.
     """
 
     transformers: tuple[Any, ...] = ()
     names: tuple[str, ...] | None = None
     recipe: ColumnRecipe | None = None
+    features: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.transformers)
@@ -74,7 +76,7 @@ class Steps:
         with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
             for block in store.blocks():
                 writer.append(prepare(block.X), block.y, block.weight)
-            found = writer.finish(store.classes, source=store.source)
+            found = writer.finish(store.classes, feature_names=self.features, source=store.source)
         return replace(found, title=store.name)
 
 
@@ -97,9 +99,9 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
     check_is_fitted(model)
-    names = getattr(given, "feature_names_in_", None)
-    recipe = getattr(model, "column_recipe_", None)
-    return Steps(tuple(transformers), None if names is None else tuple(names), recipe), model
+    names, features = (getattr(each, "feature_names_in_", None) for each in (given, model))
+    told = [None if each is None else tuple(each) for each in (names, features)]
+    return Steps(tuple(transformers), told[0], getattr(model, "column_recipe_", None), told[1]), model
 
 
 def _named(given: Any, last: Any) -> str:

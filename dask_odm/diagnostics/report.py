@@ -42,7 +42,7 @@ from dask_odm.diagnostics.report_sections import (
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolved import Given, StoredRows
+from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
 from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading
 
@@ -184,8 +184,12 @@ class _Rows:
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
         recipe = resolved.column_recipe
-        X = steps.named(resolved.X) if recipe is None else pd.DataFrame(resolved.X, columns=recipe.feature_names)
-        store = _ingested(model, steps(X), labels_of(resolved.y), folder, resolved.weight)
+        if recipe is None:
+            X = steps.named(resolved.X)
+            rows = named(steps(X), steps.features) if steps else X
+        else:
+            rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
+        store = _ingested(model, rows, labels_of(resolved.y), folder, resolved.weight)
         store = replace(store, title="rows in memory")
         if not steps:
             return cls.of_store(model, store)
