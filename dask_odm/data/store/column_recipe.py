@@ -193,7 +193,7 @@ class ColumnRecipe:
         With ``listed``, words are instead indices into the array of their column, which holds their values.
         """
         out = np.zeros((len(values), self.n_features), self.dtype)
-        step = max(1, TILE_BYTES // out.strides[0])
+        step = max(1, TILE_BYTES // (out.itemsize * self.n_features))
         for rows in (slice(start, start + step) for start in range(0, len(values), step)):
             for j, (column, span) in enumerate(zip(self.columns, self.spans, strict=True)):
                 table = None if listed is None else listed[j]
