@@ -20,7 +20,7 @@ from dask_odm.estimators.inputs.checks import check_features, input_errors
 from dask_odm.estimators.inputs.resolving import stored
 from dask_odm.learning.training.run import drawn
 from dask_odm.models.classes import codes_of, require_common
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
@@ -116,6 +116,7 @@ def permutation_importance(
     else:
         resolved.require_classes("permutation_importance")
     if not steps:
+        resolved = resolved.of_features(map(str, getattr(model, "feature_names_in_", ())))
         check_features(model, resolved)
     if resolved.is_sparse:
         raise InputError(

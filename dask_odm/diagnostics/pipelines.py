@@ -22,11 +22,13 @@ from dask_odm.estimators.inputs.checks import FLOATS, input_errors
 class Steps:
     """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
 
-    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame.
+    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame, and ``features``
+    those that the last step was fitted on.
     """
 
     transformers: tuple[Any, ...] = ()
     names: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.transformers)
@@ -68,7 +70,7 @@ class Steps:
         with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
             for block in store.blocks():
                 writer.append(prepare(block.X), block.y, block.weight)
-            found = writer.finish(store.classes, source=store.source)
+            found = writer.finish(store.classes, feature_names=self.features, source=store.source)
         return replace(found, title=store.name)
 
 
@@ -91,8 +93,8 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
     check_is_fitted(model)
-    names = getattr(given, "feature_names_in_", None)
-    return Steps(tuple(transformers), None if names is None else tuple(names)), model
+    names, features = (getattr(each, "feature_names_in_", None) for each in (given, model))
+    return Steps(tuple(transformers), *(None if each is None else tuple(each) for each in (names, features))), model
 
 
 def _named(given: Any, last: Any) -> str:

@@ -40,7 +40,7 @@ from dask_odm.diagnostics.report_sections import (
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolved import Given, StoredRows
+from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
 from dask_odm.html import heading
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -179,7 +179,8 @@ class _Rows:
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
         X = steps.named(resolved.X)
-        store = _ingested(model, steps(X), labels_of(resolved.y), folder, resolved.weight)
+        rows = named(steps(X), steps.features) if steps else X
+        store = _ingested(model, rows, labels_of(resolved.y), folder, resolved.weight)
         store = replace(store, title="rows in memory")
         if not steps:
             return cls.of_store(model, store)

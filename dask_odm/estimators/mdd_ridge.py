@@ -229,6 +229,7 @@ class MDDRidge(ShardRegressor):
             y = checked.y.reshape(len(checked.y), -1)
             found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, y, checked.weight)])
         else:
+            rows = rows.of_features(map(str, getattr(self, "feature_names_in_", ())))
             check_features(self, rows)
             rows.require_targets("update")
             found = ((block.X, *_targets_of(block)) for block in rows.blocks())

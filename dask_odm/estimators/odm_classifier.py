@@ -34,7 +34,7 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.recipes import ODMFamily, is_linear
 from dask_odm.methods.settings import Landmark
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 

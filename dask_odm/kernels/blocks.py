@@ -211,5 +211,5 @@ class Gram:
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> Sides:
         """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""
-        sides = Sides(v=v, by_row=y) if i == j else Sides(v, v, y, y)
+        sides = Sides(v, y) if i == j else Sides(v, y, v, y)
         return sides.within(slice(*self.tiling.span(i)), slice(*self.tiling.span(j)))

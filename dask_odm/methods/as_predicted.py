@@ -34,7 +34,7 @@ from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel, predicting_bytes
+from dask_odm.models.kernel_model import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check

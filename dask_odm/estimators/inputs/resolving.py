@@ -32,7 +32,7 @@ class StoreInput(InputKind):
         if hasattr(beside.model, "text_recipe_") and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
             raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
         beside.refuse("a store")
-        return StoredRows(X if isinstance(X, Store) else Store.open(X))
+        return beside.of_store(X if isinstance(X, Store) else Store.open(X))
 
 
 class ArrowFrame(InputKind):
@@ -149,7 +149,7 @@ def resolve_training(
         if resolved.y is None and needs_labels:
             raise InputError("fit needs labels, but y is None.")
         lazy = resolved if needs_labels else with_zeros(resolved)
-        if lazy.X.nbytes > read_limit():
+        if lazy.nbytes > read_limit():
             return lazy
         held, labels, *weight = in_memory(lazy)
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)

@@ -42,7 +42,7 @@ class SearchRecipe(Recipe[SearchFit]):
         found = train_search(data, fit)
         advice = found.advice
         if advice is not None:  # λ was searched for, and features may still hide others
-            advice = None if advice.crowding is None else replace(advice, nothing=False)
+            advice = replace(advice, nothing=False) if advice.crowding else None
         return replace(found, advice=advice)
 
 

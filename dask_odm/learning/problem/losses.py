@@ -37,7 +37,7 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
-    from dask_odm.models.models import Model
+    from dask_odm.models.model import Model
 
 L = TypeVar("L", bound="Loss")
 

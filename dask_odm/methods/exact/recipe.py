@@ -27,7 +27,7 @@ from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import predicting_bytes
+from dask_odm.models.kernel_model import predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")

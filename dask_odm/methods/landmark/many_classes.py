@@ -60,7 +60,7 @@ from dask_odm.methods.landmark.recipe import (
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.typing import Array
 
 

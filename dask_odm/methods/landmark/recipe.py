@@ -46,7 +46,7 @@ from dask_odm.methods.landmark.solver import (
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel, predicting_bytes
+from dask_odm.models.kernel_model import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
