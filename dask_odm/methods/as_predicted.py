@@ -110,7 +110,8 @@ def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) ->
         needed = predicting_bytes(Shape(kernel, data.rows, data.features, data.raw_dtype.itemsize, 1), data.rows)
     if data.cluster.client is not None:
         needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
-    data.require_pass(PassBytes(8, 3 * 8, needed), f"Predicting by a model of up to {data.rows} rows")
+    what = f"Predicting by a model of up to {data.rows} rows"
+    data.require_pass(PassBytes(8, 3 * 8, needed), what, ("solver='landmark'", "fewer rows"))
 
 
 def weights_as_predicted(

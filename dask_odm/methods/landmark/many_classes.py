@@ -47,6 +47,7 @@ from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery
 from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
+    FEWER,
     first_landmarks,
     landmark_count,
     landmarks_of_last,
@@ -245,6 +246,6 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
         if _descends(data, r):
             needed = max(needed, data.held_bytes() + memory.descent(width))
     else:
-        data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
+        data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))
     return here.memory - needed
