@@ -27,7 +27,8 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells
-from dask_odm.methods.exact.recipe import fit_bytes, train_exact
+from dask_odm.methods.exact.memory import fit_bytes
+from dask_odm.methods.exact.recipe import train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out

@@ -29,7 +29,7 @@ from dask_odm.methods.cells import workers
 from dask_odm.methods.cells.memory import CellMemory, grown_row_bytes
 from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_bin, solve_stored_bin
 from dask_odm.methods.exact import solver as exact_solver
-from dask_odm.methods.exact.recipe import fit_bytes, most_fit_bytes
+from dask_odm.methods.exact.memory import fit_bytes, most_fit_bytes
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
