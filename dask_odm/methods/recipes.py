@@ -19,7 +19,7 @@ from dask_odm.learning.training.recipe import (
     Machines,
     Recipe,
     Trained,
-    crowding_feature,
+    crowding_features,
     learned_nothing,
 )
 from dask_odm.learning.training.training_data import TrainingData
@@ -27,8 +27,7 @@ from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.auto_limits import AUTO
 from dask_odm.methods.cells.choosing import are_possible, gain_of_cells
 from dask_odm.methods.cells.recipe import train_cells
-from dask_odm.methods.exact.memory import fit_bytes
-from dask_odm.methods.exact.recipe import train_exact
+from dask_odm.methods.exact.recipe import fit_bytes, train_exact
 from dask_odm.methods.landmark.many_classes import train_machines_at_landmarks
 from dask_odm.methods.landmark.recipe import train_landmark
 from dask_odm.methods.left_out import OF_MACHINES, group_scores, joined_left_out
@@ -137,9 +136,9 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
     nothing = learned_nothing(trained.history, lam)
-    crowding = crowding_feature(data, fit.kernel, nothing=nothing)
+    crowding = crowding_features(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
-    if crowding is None and not nothing:
+    if not crowding and not nothing:
         return trained
     return replace(trained, advice=FeatureAdvice(lam, AUTO_LAM * data.row_numbers[0], crowding, nothing))
 

@@ -26,11 +26,7 @@ KERNEL = {
     "scale": None,
 }
 LINEAR = {"kernel": "linear", "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-10, "loo": True, "scale": None}
-WAYS = {
-    "exact": {**KERNEL, "solver": "exact"},
-    "landmark": {**KERNEL, "solver": Landmark(160)},
-    "linear": LINEAR,
-}
+WAYS = {"exact": {**KERNEL, "solver": "exact"}, "landmark": {**KERNEL, "solver": Landmark(160)}, "linear": LINEAR}
 
 
 def grouped(n=160, groups=32, seed=0, classes=2):

@@ -33,6 +33,7 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
+from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
 from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.model import Model
@@ -95,12 +96,7 @@ def input_errors() -> Iterator[None]:
         missing = "; a value is missing (pandas.NA): put a number in its place, or leave its row out."
         raise InputTypeError(f"{error}{missing if 'NAType' in str(error) else ''}") from error
     except ValueError as error:
-        said = str(error)
-        if said.startswith("could not convert string to float"):  # followed by all of a text
-            cut = "…" if len(said) > 100 else ""
-            said = f"{said[:100]}{cut}; numbers are needed: encode categories, as by scikit-learn's OneHotEncoder, and "
-            said += "texts, as by its TfidfVectorizer."
-        raise InputError(said) from error
+        raise InputError(no_numbers(str(error))) from error
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:

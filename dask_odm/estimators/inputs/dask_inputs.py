@@ -20,11 +20,12 @@ from dask_odm.estimators.inputs.frames import (
     is_dask_frame,
     labels_of,
     refuse_labels_among,
+    rows_of,
     warn_column,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays
-from dask_odm.linalg.rows import unmasked
+from dask_odm.linalg.rows import numbers_of_objects, unmasked
 
 
 class DaskArray(InputKind):
@@ -57,9 +58,17 @@ class DaskFrame(InputKind):
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
-    """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split."""
+    """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split.
+
+    Objects and strings become the numbers that they are, block by block. Raises InputError for other types.
+    """
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
+    rows_of(np.empty((0, 1), X.dtype))  # refuses times and complex numbers
+    if X.dtype.kind in "OUST":
+        X = X.map_blocks(numbers_of_objects, dtype=np.float64, meta=np.empty((0, 0)))
+    elif X.dtype.kind not in "biuf":
+        raise InputError(f"X must be numbers. Got dtype {X.dtype} instead.")
     if y is None and weight is None:
         return LazyArrays(X.rechunk({1: -1}), None)
     X = _known(X).rechunk({1: -1})

@@ -71,6 +71,8 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
         kind = X.dtype.kind if isinstance(X, np.ndarray) else ""
         if kind in _MOMENTS:  # scikit-learn would take ticks of their unit, and a missing one for a large number
             raise InputError(f"X must be numbers. Got {X.dtype} instead; make days of it, as by {_MOMENTS[kind]}.")
+        if kind == "c":  # scikit-learn would show the array
+            raise InputError(f"Complex data not supported: X must be real numbers. Got {X.dtype} instead.")
         return np.where(pd.isna(X), np.nan, X) if kind == "O" else X  # NumPy makes no number of pandas.NA
     if not X.shape[1]:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong

@@ -241,10 +241,10 @@ class MemoryData(TrainingData):
         step = min(block_rows(self.features, self.X), self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
-    def require_pass(self, needed: PassBytes, what: str) -> None:
+    def require_pass(self, needed: PassBytes, what: str, advice: tuple[str, ...] = ()) -> None:
         # sums of every thread, and those of all groups
         sums = needed.of_sums(CPU_COUNT + groups_of_sums(needed.sums), 3 * self.rows)
-        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
+        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what, advice)
 
     def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
         """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""

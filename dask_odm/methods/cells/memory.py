@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dask_odm.data.rows.scaling import COPIED_BYTES
 from dask_odm.kernels.shape import Shape
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.methods.exact.memory import fit_bytes, leaving_bytes, most_fit_bytes
+from dask_odm.methods.exact.memory import leaving_bytes
+from dask_odm.methods.exact.recipe import fit_bytes, most_fit_bytes
 from dask_odm.methods.odm_fit import ODMFit
 from dask_odm.methods.search.climb import TUNING
 from dask_odm.methods.search.trials import trial_bytes

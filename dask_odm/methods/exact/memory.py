@@ -21,7 +21,6 @@ from dask_odm.methods.exact.preconditioners import (
     landmark_count,
 )
 from dask_odm.methods.exact.systems import LIMITS, ExactLimits
-from dask_odm.models.kernel_model import predicting_bytes
 
 FREED_BYTES = 8 << 20  # most bytes that a thread has freed and the allocator keeps for it
 
@@ -32,19 +31,6 @@ def solve_bytes(shape: Shape, limits: ExactLimits = LIMITS, *, certify: bool = T
     A solve goes on in float64 only for the sake of ``certify``, or if that costs little.
     """
     return ExactMemory(shape.kernel, shape.n, shape.d, shape.itemsize, shape.threads, limits).solve(certify=certify)
-
-
-def fit_bytes(shape: Shape) -> int:
-    """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
-    return max(solve_bytes(shape), shape.rows + predicting_bytes(shape, shape.n))
-
-
-def most_fit_bytes(shape: Shape) -> int:
-    """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
-    packed = CHUNK_BYTES * BLOCK // shape.packed(BLOCK, 8)
-    blocks = range(BLOCK, shape.n, BLOCK)
-    sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
-    return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
 def leaving_bytes(active: int) -> int:

@@ -11,25 +11,42 @@ import numpy as np
 from dask.system import CPU_COUNT
 
 from dask_odm.errors import InputError
+from dask_odm.kernels.base import BLOCK
+from dask_odm.kernels.shape import Shape
 from dask_odm.learning.problem.losses import RowLosses
-from dask_odm.learning.problem.products import Products, Purpose
+from dask_odm.learning.problem.products import CHUNK_BYTES, Products, Purpose
 from dask_odm.learning.training.checkpoints import open_steps, require_state
 from dask_odm.learning.training.recipe import Trained, finish_kernel, report_step, rescaling_advised, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.methods.as_predicted import Claim, held_as_predicted, require_prediction
 from dask_odm.methods.auto_limits import AUTO
-from dask_odm.methods.exact.memory import fit_bytes, leaving_bytes
+from dask_odm.methods.exact.memory import leaving_bytes, solve_bytes
 from dask_odm.methods.exact.preconditioners import landmark_count
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.exact.states import ExactSolution, ExactState
+from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
+from dask_odm.models.kernel_model import predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
 
 
-NEWTON = Purpose("Newton", fit_bytes)
+def fit_bytes(shape: Shape) -> int:
+    """Return the peak bytes of a fit, beside its rows: of the solve, or of the model that is made and checked."""
+    return max(solve_bytes(shape), shape.rows + predicting_bytes(shape, shape.n))
+
+
+def most_fit_bytes(shape: Shape) -> int:
+    """Return the most of `fit_bytes` for any number of rows up to the shape's: of fewer, more is held at a time."""
+    packed = CHUNK_BYTES * BLOCK // shape.packed(BLOCK, 8)
+    blocks = range(BLOCK, shape.n, BLOCK)
+    sizes = (shape.n, *blocks, LIMITS.rounding_rows, LIMITS.whole_numbers // shape.d, packed)
+    return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
+
+
+NEWTON = Purpose("Newton", fit_bytes, "Use solver='landmark', fewer rows or more memory.")
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 
 

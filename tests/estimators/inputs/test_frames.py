@@ -91,10 +91,7 @@ def test_columns_that_are_no_numbers(frame, rows, backend, kind):
     bad = BACKENDS[backend](frame.assign(colour=make(90)))
     model = ODMClassifier().fit(frame, rows[1])
     leave_out = r"leave out what is no feature of the model, as by frame\.drop\(columns=\['colour'\]\)"
-    for call, hint in (
-        (lambda: ODMClassifier().fit(bad, rows[1]), way_out),
-        (lambda: model.predict(bad), leave_out),
-    ):
+    for call, hint in ((lambda: ODMClassifier().fit(bad, rows[1]), way_out), (lambda: model.predict(bad), leave_out)):
         with pytest.raises(InputError, match=rf"column 'colour' \(.*({dtype}).*\) holds no numbers; .*{hint}"):
             call()
 

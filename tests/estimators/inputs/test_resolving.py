@@ -60,7 +60,6 @@ FORMS = {
     "lists": lambda X, y, path: (X.tolist(), y.tolist()),
     "frame": lambda X, y, path: (pd.DataFrame(X, columns=NAMES), pd.Series(y)),
     "fortran order": lambda X, y, path: (np.asfortranarray(X), y),
-    "dask": lambda X, y, path: (da.from_array(X, chunks=(31, 2)), da.from_array(y, chunks=20)),
     "dask and numpy": lambda X, y, path: (da.from_array(X, chunks=31), y),
     "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
     "dask frame": lambda X, y, path: (
@@ -71,8 +70,6 @@ FORMS = {
     "open store": lambda X, y, path: (Store.open(path), None),
     "store": lambda X, y, path: (open_store(path), None),
     "sliced store": lambda X, y, path: (open_store(path).isel(sample=slice(0, 90, 1)).drop_vars("feature"), None),
-    "dataset of numpy": lambda X, y, path: (dataset(X, y), None),
-    "dataset of dask": lambda X, y, path: (dataset(X, y).chunk(sample=40), None),
 }
 
 
@@ -107,10 +104,6 @@ def test_a_slice_of_a_store_is_its_rows(rows, path):
     fitted = ODMClassifier(**SETTINGS).fit(chosen)
     np.testing.assert_allclose(fitted.decision_function(rows[0]), expected.decision_function(rows[0]), atol=1e-9)
     np.testing.assert_allclose(fitted.decision_function(chosen), fitted.decision_function(Z), atol=1e-12)
-
-
-def test_a_slice_of_a_store_keeps_its_feature_names(path):
-    fitted = ODMClassifier().fit(open_store(path).isel(sample=slice(10, 70)))
     assert fitted.feature_names_in_.tolist() == NAMES
 
 
@@ -145,18 +138,6 @@ def test_a_store_of_any_labels(rows, tmp_path):
             fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
             assert fitted.classes_.tolist() == labels
             assert fitted.score(store.path) > 0.8
-
-
-@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
-def test_rows_without_a_label_are_left_out(rows, tmp_path, solver):
-    X, y = rows
-    labels = y.astype(object)
-    labels[::6] = None
-    store, known = store_of(tmp_path / "a.zarr", X, labels), labels != None  # noqa: E711
-    expected = ODMClassifier(**SETTINGS).fit(X[known], y[known]).decision_function(X)
-    fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
-    np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-8)
-    assert known[fitted.support_].all()
 
 
 def test_predictions_on_unknown_chunks(rows, model):
@@ -203,7 +184,6 @@ BAD = {
     "a dask vector": (lambda X, y, p: (da.from_array(y), y), "two dimensions"),
     "other lengths": (lambda X, y, p: (da.from_array(X), y[:-1]), r"y must have shape \(90,\)"),
     "no y": (lambda X, y, p: (da.from_array(X),), "y is None"),
-    "nan": (lambda X, y, p: (da.from_array(np.where(X > 2, np.nan, X)), y), "NaN"),
 }
 
 
@@ -250,21 +230,6 @@ def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
     frame.iloc[70, 1] = np.nan
     with pytest.raises(InputError, match=r"column 'width' \(1 row\), first in row 70"):
         ODMClassifier().fit(dd.from_pandas(frame, npartitions=4), y)
-
-
-def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
-    nothing = np.zeros(90)
-    store = store_of(tmp_path / "a.zarr", *rows, weight=nothing)
-    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (*rows, nothing)]
-    for arguments in ((*rows, nothing), lazy, [store.path], [dataset(*rows, weight=("sample", nothing))]):
-        with pytest.raises(InputError, match=r"all row weights are zero|at least one non-zero"):
-            ODMClassifier().fit(*arguments)
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
-    with pytest.raises(InputError, match="all row weights are zero"):
-        ODMClassifier().fit(*lazy)
-    half = (rows[1] > 0).astype(float)
-    with pytest.raises(InputError, match=r"all rows with a positive weight are of one class, 1\.0"):
-        ODMClassifier(solver=SODM(3)).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

@@ -29,7 +29,7 @@ from dask_odm.methods.cells import workers
 from dask_odm.methods.cells.memory import CellMemory, grown_row_bytes
 from dask_odm.methods.cells.workers import CellSettings, SolvedBin, StoredBins, solve_bin, solve_stored_bin
 from dask_odm.methods.exact import solver as exact_solver
-from dask_odm.methods.exact.memory import fit_bytes, most_fit_bytes
+from dask_odm.methods.exact.recipe import fit_bytes, most_fit_bytes
 from dask_odm.progress import format_history
 from dask_odm.solvers import Cells
 from small_stores import store_of
@@ -411,11 +411,7 @@ def test_an_objective_that_overflows_is_said_of_the_first_cell(tmp_path):
 
 def test_says_what_it_cannot_do():
     X, y = board(300)
-    with pytest.raises(InputError, match="solver='newton'"):
-        ODMClassifier("linear", solver="cells").fit(X, y)
     with pytest.raises(InputError, match="features"):
         ODMClassifier("precomputed", solver="cells").fit(X @ X.T, y)
-    with pytest.raises(InputError, match="no cell has rows of two classes"):
-        ODMClassifier(solver=Cells(1)).fit(X, y)
     with pytest.warns(ConvergenceWarning, match=r"cells stopped short.*max_iter"):
         ODMClassifier(**SETTINGS | {"max_iter": 1}, solver=Cells(280)).fit(*board(560))
