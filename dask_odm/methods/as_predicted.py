@@ -193,7 +193,6 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
 
 
 def _in_float64(model: Any, data: TrainingData) -> bool:
-    """Return whether the rows are predicted in float64."""
     return data.raw_dtype == np.float64 and (not isinstance(model, KernelModel) or model.support.dtype == np.float64)
 
 

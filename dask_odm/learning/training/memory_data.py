@@ -23,7 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
-from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, groups_of_sums, row_groups
@@ -291,7 +291,7 @@ class MemoryKernelData(KernelData):
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
         if RACES[method].reads_rows:
-            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
+            needed = self._pool.choosing_bytes(count) + self.data.held_bytes()
             advice = "Use a smaller n_landmarks, or more memory."
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
         return self._pool

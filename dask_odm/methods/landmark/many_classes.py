@@ -208,7 +208,6 @@ def _drawn_by_class(seen: KernelData, count: int, fit: ODMFit) -> Array:
 
 
 def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:
-    """Build the query of all machines."""
     span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
     positive = np.array([machine.positive for machine in machines])
     weights = np.array([machine.class_weights for machine in machines]).T
