@@ -285,11 +285,11 @@ class _Filling:
         with self._kept() as kept:
             complete, encoder = self._into(kept)
             documents = np.zeros(rows.n_features, np.int64)
-            for X, *_ in kept[0].blocks():
+            for X in kept[0].rows_alone():
                 documents += np.bincount(X.indices, minlength=len(documents))
             recipe = TextRecipe.of_frequencies(rows.texts_from or "", documents, kept[0].rows)
             rows.text = recipe
-            if self.reading.reads_sparsely(next(kept[0].blocks())[0]):
+            if self.reading.reads_sparsely(next(kept[0].rows_alone())):
                 self._write(kept, recipe.weighted, 0, "weigh")
             else:
                 self._write(kept, lambda X: recipe.weighted(X).toarray(), rows.n_features, "weigh")
@@ -322,7 +322,7 @@ class _Filling:
     def _encode(self, survey: Survey, kept: Sequence[KeptRows]) -> None:
         """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
         rows = self.rows
-        coding = survey.coding(lambda: (X for X, *_ in kept[0].blocks()), self.reading.dtype, rows.description)
+        coding = survey.coding(kept[0].rows_alone, self.reading.dtype, rows.description)
         is_needed = not coding.recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
         rows.columns = coding.recipe if is_needed else None
         rows.feature_names = coding.recipe.feature_names

@@ -44,3 +44,7 @@ class KeptRows:
             if self._targets is not None and y.dtype.kind != "f":
                 y = self._targets[y]
             yield X, y, weight, coordinates
+
+    def rows_alone(self) -> Iterator[Any]:
+        """Yield the rows without what is known of each."""
+        return (X for X, *_ in self.blocks())

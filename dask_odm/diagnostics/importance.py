@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.inspection import permutation_importance as of_scikit_learn
+from sklearn.metrics import check_scoring
 
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import check_features
+from dask_odm.estimators.inputs.checks import check_features, input_errors
 from dask_odm.estimators.inputs.resolving import stored
+from dask_odm.learning.training.run import drawn
 from dask_odm.models.classes import codes_of, require_common
 from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
@@ -45,29 +48,36 @@ class Importance:
 
 
 def permutation_importance(
-    model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0, max_samples: int | None = None
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    scoring: Any = None,
+    n_repeats: int = 5,
+    random_state: Any = 0,
+    max_samples: int | None = None,
 ) -> Importance:
-    """Compute how much the score of a model on a store falls if one feature is taken from random other rows.
+    """Compute how much the score of a model falls if one feature is taken from random other rows.
 
-    Of a table, whose columns became features by a recipe, all features of a column are taken from the same other row.
-    The score is the accuracy, or R² for a regressor. Rows are read and predicted a chunk at a time, on the workers of
-    the current client if there is one. The result does not depend on their number. A feature may have a low importance
-    because other features hold the same information. Use rows that the model did not learn from. For rows in memory and
-    other scores, use scikit-learn's `permutation_importance`.
+    shared = *prepared, resolved, codes, near, others, spans, n_repeats, random_state, share
 
     Parameters
     ----------
-    model : fitted estimator
+    estimator : fitted estimator
         A classifier, or a regressor of one target; or a scikit-learn Pipeline that ends with one, whose features are
         those before its first step.
-    store : Store, str or path
-        Rows with labels or targets. Rows without them are left out. Row weights count.
+    X : Store, str or path, or array-like of shape (n, d)
+        A store with labels or targets, of which rows without them are left out and row weights count; or rows.
+    y : array-like of shape (n,) or None, default=None
+        Labels or targets of rows in memory.
+    scoring : str, callable or None, default=None
+        Another score, as scikit-learn takes it, for rows in memory.
     n_repeats : int, default=5
         How often each feature is taken from other rows.
-    random_state : int, default=0
-        Seed for drawing the other rows, at most 10,000 of the store.
+    random_state : int, RandomState instance or None, default=0
+        Seed for drawing the other rows, of a store at most 10,000. None draws others in every call.
     max_samples : int or None, default=None
-        About how many rows of the store to judge by, drawn at random; it reads all of them. None: all.
+        How many rows to judge by, drawn at random; about as many of a store, which is read whole. None: all.
 
     Returns
     -------
@@ -76,21 +86,25 @@ def permutation_importance(
     Raises
     ------
     InputError
-        No store; no labels or targets; other features; several targets; no repeats or samples.
+        No labels or targets; other features; several targets; no repeats or samples; another score of a store.
     StoreError
         A damaged store.
     """
-    resolved = stored(store)
-    if resolved is None:
-        raise InputError(
-            f"permutation_importance takes a store. Got {type(store).__name__} instead; for rows in memory there is "
-            "sklearn.inspection.permutation_importance."
-        )
     if n_repeats < 1:
         raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
     if max_samples is not None and max_samples < 1:
         raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
-    steps, model = last_step(model, "permutation_importance")
+    steps, model = last_step(estimator, "permutation_importance")
+    resolved = stored(X)
+    if resolved is None:
+        return _in_memory(estimator, X, y, scoring, n_repeats, random_state, max_samples)
+    if scoring is not None or y is not None:
+        raise InputError(
+            "a store has labels of its own, and is judged by accuracy or R²: leave y and scoring out; for another "
+            "score, X, y = store.sample(20_000) reads some rows."
+        )
+    if not isinstance(random_state, Integral):
+        random_state = drawn(random_state)
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
         raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
@@ -106,8 +120,8 @@ def permutation_importance(
             f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
             "ones; ingest its rows, or some of them, with sparse=False (--no-sparse)."
         )
-    drawn, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
-    if not len(drawn):
+    others, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
+    if not len(others):
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
     share = 1.0 if max_samples is None else max_samples / resolved.rows
@@ -118,7 +132,11 @@ def permutation_importance(
         codes = np.array(codes_of(labels, classes.tolist()))
     names, spans = _moved(resolved, steps)
     prepared = model._for_tasks(), steps.of_store(resolved)
+<<<<<<< HEAD
     shared = *prepared, resolved, codes, near, drawn, spans, n_repeats, random_state, share
+=======
+    shared = *prepared, resolved, codes, near, others, n_repeats, random_state, share
+>>>>>>> main
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -141,15 +159,22 @@ def _moved(store: Any, steps: Steps) -> tuple[list[str], list[range]]:
     return list(map(str, names)), [range(j, j + 1) for j in range(store.features)]
 
 
-def importance_in_memory(
-    steps: Steps, model: Any, X: Any, y: Any, *, n_repeats: int, max_samples: int | None
+@input_errors()
+def _in_memory(
+    estimator: Any, X: Any, y: Any, scoring: Any, n_repeats: int, random_state: Any, max_samples: int | None
 ) -> Importance:
-    """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory, which ``steps`` prepare."""
-    whole = steps.pipeline(model)
+    """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory."""
+    if y is None:
+        raise InputError("permutation_importance of rows in memory needs y, their labels or targets.")
+    if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
+        raise InputError(f"scoring must be one score. Got {scoring!r} instead; call permutation_importance for each.")
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    score = check_scoring(estimator, scoring=scoring)
     count = 1.0 if max_samples is None else min(max_samples, len(y))
-    found = of_scikit_learn(whole, X, y, n_repeats=n_repeats, random_state=0, max_samples=count)
+    options = {"n_repeats": n_repeats, "random_state": random_state, "max_samples": count}
+    found = of_scikit_learn(estimator, X, y, scoring=score, **options)
     names = X.columns if isinstance(X, pd.DataFrame) else range(X.shape[1])
-    return Importance(list(map(str, names)), float(whole.score(X, y)), found.importances)
+    return Importance(list(map(str, names)), float(score(estimator, X, y)), found.importances)
 
 
 def chunk_losses(

@@ -23,7 +23,7 @@ from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import Evaluation, compare, evaluate
-from dask_odm.diagnostics.importance import Importance, importance_in_memory, permutation_importance
+from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import map_of
 from dask_odm.diagnostics.pages import page
 from dask_odm.diagnostics.pipelines import Steps, last_step
@@ -194,7 +194,9 @@ class _Rows:
         if not steps:
             return cls.of_store(model, store)
         is_text = X.ndim == 1
-        judge = None if issparse(X) or is_text else partial(importance_in_memory, steps, model, X, resolved.y)
+        judge = (
+            None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)
+        )
         return cls(store, store.name, 1 if is_text else X.shape[1], judge)
 
 

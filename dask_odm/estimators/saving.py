@@ -109,7 +109,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
-    """Return the fitted estimator of a record."""
     attributes = record.attributes
     schema = record.attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))

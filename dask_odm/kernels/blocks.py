@@ -163,7 +163,6 @@ class Gram:
         return self.rows.read(*self.tiling.span(block))
 
     def _kept(self, i: int, j: int) -> Array:
-        """Return the kept tile (i, j)."""
         assert self._tiles is not None
         (a, b), (c, d) = self.tiling.span(i), self.tiling.span(j)
         first = self.tiling.index(self.tiling.rows(self.part).start, self.tiling.rows(self.part).start)

@@ -108,7 +108,6 @@ def train_machines(
 def _train_each(
     train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
 ) -> Iterator[Trained]:
-    """Yield the result of ``train`` for every machine."""
     count = len(machines)
     own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
     for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True)):

@@ -230,7 +230,6 @@ class CellModel(LocalModel):
 
 
 def _with_gamma(kernel: Kernel, gamma: float) -> Kernel:
-    """Return a kernel with another γ."""
     return from_parameters(kernel.parameters() | {"gamma": gamma})
 
 

@@ -65,7 +65,6 @@ class Model(ABC):
         return with_lacking(self._own_values(X, threads), self.lacking)
 
     def _own_values(self, X: Any, threads: int) -> Array:
-        """Return the values (n, own_outputs) of `values`."""
         if not self.pairs:
             return self.machine_scores(X, threads).T.astype(X.dtype)
         out = np.empty((X.shape[0], self.pairs), X.dtype)

@@ -212,6 +212,24 @@ def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
     np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=1e-3)
 
 
+def test_a_fit_that_begins_anew_forgets_the_later_machines_of_the_one_before(rows, tmp_path):
+    path, fits = str(tmp_path / "c.zarr"), []
+
+    def stop(event):
+        fits.append(event)
+        if len(fits) == 9:
+            raise KeyError
+
+    def fit(**more):
+        return ODMClassifier(**LINEAR, multi_class="ovo", checkpoint=path, **more).fit(*rows)
+
+    fit(random_state=1)
+    with pytest.raises(KeyError):
+        fit(callbacks=[stop], random_state=2)
+    model = fit(resume=True, random_state=2)
+    np.testing.assert_array_equal(model.coef_, ODMClassifier(**LINEAR, multi_class="ovo").fit(*rows).coef_)
+
+
 def test_a_path_of_lams_and_a_warm_start(rows):
     X, y = rows
     path = ODMClassifier(**LINEAR).lam_path(X, y, lams=[10.0, 100.0])

@@ -102,7 +102,6 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
-    """Train cells that search for themselves."""
     if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.kernels) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
                          "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip

@@ -46,7 +46,7 @@ def most_fit_bytes(shape: Shape) -> int:
     return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
-NEWTON = Purpose("Newton", fit_bytes)
+NEWTON = Purpose("Newton", fit_bytes, "Use solver='landmark', fewer rows or more memory.")
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 
 

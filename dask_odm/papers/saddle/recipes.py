@@ -247,7 +247,6 @@ def _by_clients(
 
 
 def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:
-    """Save the server's state with the clients'."""
     logs, p = zip(*hulls.states(), strict=True)
     bounds = np.cumsum([0.0, *map(len, p)])
     save(replace(state, logs=np.concatenate(logs), p=np.concatenate(p), bounds=bounds))
