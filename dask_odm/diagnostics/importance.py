@@ -59,7 +59,11 @@ def permutation_importance(
 ) -> Importance:
     """Compute how much the score of a model falls if one feature is taken from random other rows.
 
-    shared = *prepared, resolved, codes, near, others, spans, n_repeats, random_state, share
+    The score is the accuracy, or R² for a regressor. Rows of a store are read and predicted a chunk at a time, on the
+    workers of the current client if there is one. The result does not depend on their number. Rows in memory are
+    scikit-learn's `permutation_importance`. Of a table with words or gaps, whole columns are taken from other rows. A
+    feature may have a low importance because other features hold the same information. Use rows that the model did not
+    learn from.
 
     Parameters
     ----------
@@ -132,11 +136,7 @@ def permutation_importance(
         codes = np.array(codes_of(labels, classes.tolist()))
     names, spans = _moved(resolved, steps)
     prepared = model._for_tasks(), steps.of_store(resolved)
-<<<<<<< HEAD
-    shared = *prepared, resolved, codes, near, drawn, spans, n_repeats, random_state, share
-=======
-    shared = *prepared, resolved, codes, near, others, n_repeats, random_state, share
->>>>>>> main
+    shared = *prepared, resolved, codes, near, others, spans, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
