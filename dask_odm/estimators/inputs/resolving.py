@@ -25,7 +25,7 @@ from dask_odm.estimators.inputs.frames import (
     surveyed_rows,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
-from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows, named
+from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
 from dask_odm.printing import quoted
 
@@ -194,9 +194,9 @@ def resolve_training(
     """
     beside = {"groups": groups, "memory_limit": memory_limit, "needs_labels": needs_labels, "recipe": recipe}
     resolved = resolve(X, y, sample_weight, **beside)
+    if isinstance(resolved, LazyArrays | LazyTable) and resolved.y is None and needs_labels:
+        raise InputError("fit needs labels, but y is None.")
     if isinstance(resolved, LazyArrays):
-        if resolved.y is None and needs_labels:
-            raise InputError("fit needs labels, but y is None.")
         lazy = resolved if needs_labels else with_zeros(resolved)
         if lazy.nbytes > read_limit():
             return lazy

@@ -246,6 +246,13 @@ def test_labels_left_inside_the_frame(frame, rows, name, backend):
         ODMClassifier().fit(whole)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_labels_beside_a_table_of_words(frame, backend):
+    whole = BACKENDS[backend](frame.assign(colour="red", shape="round"))
+    with pytest.raises(InputError, match=r"fit needs labels, but y is None|requires y to be passed"):
+        ODMClassifier().fit(whole)
+
+
 def test_a_feature_may_be_named_like_labels(frame, rows):
     named = frame.rename(columns={frame.columns[0]: "label"})
     assert len(ODMClassifier().fit(named, rows[1]).predict(named)) == len(frame)
