@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
@@ -209,15 +208,19 @@ def _kind(column: pd.Series) -> str | None:
         return "words"
     if types.is_bool_dtype(dtype):
         return "boolean"
-    if types.is_timedelta64_dtype(dtype) or (types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)):
+    if types.is_timedelta64_dtype(dtype):
+        return "span"
+    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return "number"
     if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         return "date"
     if not types.is_object_dtype(dtype):
         return "words"
     held = types.infer_dtype(column, skipna=True)
-    if held in ("integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"):
+    if held in ("integer", "floating", "mixed-integer-float", "decimal"):
         return "number"
+    if held in ("timedelta", "timedelta64"):
+        return "span"
     return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
 
 
@@ -252,14 +255,15 @@ class _ColumnSurvey:
         return values
 
     def _values(self, column: pd.Series, spells_all: bool) -> Array:
-        kind = _kind(column)
+        is_text = spells_all and len(column) > 0 and isinstance(column.iat[0], str)
+        kind = "words" if is_text else _kind(column)
         if kind is None:
             return np.full(len(column), np.nan)
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
         if self.kind is None:
             self.kind = self._guess(column, kind, spells_all)
         try:
-            if self.kind == "number" and not self.is_category:
+            if self.kind in ("number", "span") and not self.is_category:
                 return numbers_in(column)
             if self.kind == "boolean" and not self.is_category:
                 return truths_in(column)
@@ -328,7 +332,7 @@ class Survey:
         max_levels: int = MAX_LEVELS,
         ids: str = "drop",
     ) -> None:
-        if not isinstance(max_levels, Integral) or max_levels < 1:
+        if int(max_levels) != max_levels or max_levels < 1:
             raise InputError(f"max_levels must be an int of at least 1. Got {max_levels!r:.60} instead.")
         if ids not in ("drop", "error"):
             raise InputError(f"ids must be 'drop' or 'error'. Got {ids!r:.60} instead.")
@@ -638,7 +642,9 @@ def values_by(
         try:
             values[:, j] = _by(column, held)
         except UnfitError as error:
-            what = {"number": "a number", "boolean": "True or False", "date": "a date", "words": "a word"}[column.kind]
+            kinds = {"number": "a number", "boolean": "True or False", "words": "a word", "span": "a span of time"}
+            kinds["date"] = "a date"
+            what = kinds[column.kind]
             if column.kind == "date":
                 what += " with a time zone" if column.zoned else " without a time zone"
             raise InputError(
@@ -649,7 +655,7 @@ def values_by(
 
 
 def _by(column: Column, held: pd.Series) -> Array:
-    if column.kind == "number":
+    if column.kind in ("number", "span"):
         return numbers_in(held, column.gap_words)
     if column.kind == "boolean":
         return truths_in(held)

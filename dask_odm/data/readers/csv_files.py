@@ -25,7 +25,7 @@ from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_fi
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import PandasTable
+from dask_odm.data.readers.tables import NUMBERS_ONLY, PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -41,10 +41,6 @@ _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 _UNREADABLE = (ValueError, pd.errors.ParserError)
 AHEAD = 2  # blocks that are parsed while one is written
-_ENCODE = (
-    "leave {0} out with drop= (--drop), or encode {0} as numbers: words as by pandas.get_dummies(…, dtype=int), "
-    "booleans as 0 and 1{1}."
-)
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
     "says what the comma is."
@@ -176,11 +172,10 @@ class CsvSource(FrameSource):
         }
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
-        """Return the fields: labels as strings, known words as categories, all else as numbers, NaN if missing."""
+        """Return the fields: labels and known words as they are spelled, all else as numbers, NaN if missing."""
         columns = self._columns
         plain = [i for i in range(self._count) if i not in columns.texts and i not in words]
-        types: dict[int, Any] = dict.fromkeys(range(self._count), object)
-        types |= dict.fromkeys(words, "category") | dict.fromkeys(plain, np.float64)
+        types = dict.fromkeys(range(self._count), object) | dict.fromkeys(plain, np.float64)
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
@@ -267,7 +262,8 @@ class CsvSource(FrameSource):
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        way_out = _ENCODE.format("it" if len(bad) == 1 else "them", columns.other_label)
+        other = "it" if len(bad) == 1 else "them"
+        way_out = f"{NUMBERS_ONLY}: leave {other} out with drop= (--drop){columns.other_label}."
         if all(_COMMAS.fullmatch(fields[i]) for i in bad):
             way_out = _COMMA
         if self._decimal == "," and all(is_number(fields[i]) for i in bad):
