@@ -80,6 +80,8 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     if not X.size:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong
     require_numbers(X, known)
+    if all(isinstance(dtype, pd.SparseDtype) and dtype.fill_value != 0 for dtype in X.dtypes):
+        return X.sparse.to_dense()  # of which scikit-learn makes no sparse rows
     if not any(map(types.is_object_dtype, X.dtypes)):
         return X
     return pd.DataFrame(numbers_of(X), X.index, X.columns)
