@@ -164,6 +164,13 @@ def test_tables_that_are_none(of_table):
         ODMClassifier().fit(TABLE.assign(size=[1.0, 1e39] * 40), np.arange(80) % 2)
 
 
+def test_a_value_in_a_partition(of_table):
+    late = TABLE.assign(size=[*["1"] * 70, "many", *["1"] * 9])
+    message = "^in a block of rows, X, row 30, column 'size': 'many' is not a number"
+    with pytest.raises(InputError, match=message):
+        of_table.predict(dd.from_pandas(late, npartitions=2)).compute()
+
+
 def test_zones_of_polars(of_table):
     pl = pytest.importorskip("polars")
     expected = of_table.decision_function(TABLE)
