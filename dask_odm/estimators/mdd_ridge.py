@@ -21,7 +21,7 @@ from dask_odm.estimators.inputs.checks import as_input_error, check_features, ch
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, with_parameters
@@ -261,7 +261,7 @@ def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
 
 
 @with_parameters
-class MDDKernelRidge(KernelParameters, ShardRegressor):
+class MDDKernelRidge(GammaParameters, ShardRegressor):
     """Kernel ridge regression, on all rows at once or on several shards of the rows.
 
     With one shard, this is kernel ridge regression, ``1/n Σ (y − f(x))² + lam ‖f‖²``. It equals

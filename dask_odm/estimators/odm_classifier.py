@@ -18,7 +18,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -42,7 +42,7 @@ SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
-class ODMClassifier(KernelParameters, ODMEstimator):
+class ODMClassifier(GammaParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M

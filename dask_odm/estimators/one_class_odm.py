@@ -17,7 +17,7 @@ from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import NormalRows, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
@@ -77,7 +77,7 @@ class OneClassFamily(Family[OneClassFit]):
 
 
 @with_parameters
-class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
+class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
     """Novelty detection: learns what normal rows look like, and finds outliers at a known rate of false alarms.
 
     It is the optimal margin distribution machine of rows that are all positive, and minimises

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -30,7 +30,7 @@ from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
 
 
 @with_parameters
-class SaddleSVC(KernelParameters, StoreClassifier):
+class SaddleSVC(GammaParameters, StoreClassifier):
     """Hard-margin SVM and ν-SVM, to a certified gap.
 
     For two classes, it finds the nearest points ``Aη`` and ``Bξ`` of the reduced convex hulls of the classes. η and ξ

@@ -239,7 +239,8 @@ class _ColumnSurvey:
         return values
 
     def _values(self, column: pd.Series, spells_all: bool) -> Array:
-        kind = _kind(column)
+        is_text = spells_all and len(column) > 0 and isinstance(column.iat[0], str)
+        kind = "words" if is_text else _kind(column)
         if kind is None:
             return np.full(len(column), np.nan)
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)

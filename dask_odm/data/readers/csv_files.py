@@ -172,11 +172,10 @@ class CsvSource(FrameSource):
         }
 
     def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
-        """Return the fields: labels as strings, known words as categories, all else as numbers, NaN if missing."""
+        """Return the fields: labels and known words as they are spelled, all else as numbers, NaN if missing."""
         columns = self._columns
         plain = [i for i in range(self._count) if i not in columns.texts and i not in words]
-        types: dict[int, Any] = dict.fromkeys(range(self._count), object)
-        types |= dict.fromkeys(words, "category") | dict.fromkeys(plain, np.float64)
+        types = dict.fromkeys(range(self._count), object) | dict.fromkeys(plain, np.float64)
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
