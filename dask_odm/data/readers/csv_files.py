@@ -185,7 +185,7 @@ class CsvSource(FrameSource):
                 frame = self._table(text, dtype=types, keep_default_na=False, na_values=missing)
                 self._with_gaps = True
                 return self._with_points(frame, words)
-            if not self._takes_words:
+            if not self._takes_words or not plain:  # without numbers, lines are wrong
                 return self._read_words(text)
             more = (self._words_in_front(text) or set(plain)).difference(columns.texts, words)
             return self._read(text, words | (more or set(plain)))
