@@ -323,7 +323,8 @@ class _Filling:
         """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
         rows = self.rows
         coding = survey.coding(kept[0].rows_alone, self.reading.dtype, rows.description)
-        rows.columns = None if coding.recipe.is_plain else coding.recipe
+        is_needed = not coding.recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
+        rows.columns = coding.recipe if is_needed else None
         rows.feature_names = coding.recipe.feature_names
         self._write(kept, coding.encode, coding.recipe.n_features, "encode")
 

@@ -25,8 +25,7 @@ class Steps:
     """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
 
     ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame, and ``features``
-    those that the last step was fitted on. By the ``recipe`` the last step makes features of the columns of a prepared
-    frame.
+    those of the model's features. By the ``recipe`` the last step makes these of the columns of a prepared frame.
     """
 
     transformers: tuple[Any, ...] = ()
@@ -76,7 +75,8 @@ class Steps:
         with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
             for block in store.blocks():
                 writer.append(prepare(block.X), block.y, block.weight)
-            found = writer.finish(store.classes, feature_names=self.features, source=store.source)
+            writer.prepare(store.classes, feature_names=self.features, source=store.source, columns=self.recipe)
+            found = writer.publish()
         return replace(found, title=store.name)
 
 
@@ -99,9 +99,11 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
     check_is_fitted(model)
-    names, features = (getattr(each, "feature_names_in_", None) for each in (given, model))
+    recipe = getattr(model, "column_recipe_", None)
+    names = getattr(given, "feature_names_in_", None)
+    features = getattr(model, "feature_names_in_", None) if recipe is None else recipe.feature_names
     told = [None if each is None else tuple(each) for each in (names, features)]
-    return Steps(tuple(transformers), told[0], getattr(model, "column_recipe_", None), told[1]), model
+    return Steps(tuple(transformers), told[0], recipe, told[1]), model
 
 
 def _named(given: Any, last: Any) -> str:

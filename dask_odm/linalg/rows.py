@@ -62,8 +62,8 @@ def no_numbers(said: str) -> str:
         return said
     cut = "…" if len(said) > 100 else ""
     return (
-        f"{said[:100]}{cut}; numbers are needed: encode categories, as by scikit-learn's OneHotEncoder, and texts, as "
-        "by its TfidfVectorizer."
+        f"{said[:100]}{cut}; arrays hold numbers: pass a frame, whose columns may hold words, and make rows of texts, "
+        "as by scikit-learn's TfidfVectorizer."
     )
 
 

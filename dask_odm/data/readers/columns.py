@@ -192,15 +192,19 @@ def _kind(column: pd.Series) -> str | None:
         return "words"
     if types.is_bool_dtype(dtype):
         return "boolean"
-    if types.is_timedelta64_dtype(dtype) or (types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)):
+    if types.is_timedelta64_dtype(dtype):
+        return "span"
+    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return "number"
     if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         return "date"
     if not types.is_object_dtype(dtype):
         return "words"
     held = types.infer_dtype(column, skipna=True)
-    if held in ("integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"):
+    if held in ("integer", "floating", "mixed-integer-float", "decimal"):
         return "number"
+    if held in ("timedelta", "timedelta64"):
+        return "span"
     return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
 
 
@@ -243,7 +247,7 @@ class _ColumnSurvey:
         if self.kind is None:
             self.kind = self._guess(column, kind, spells_all)
         try:
-            if self.kind == "number" and not self.is_category:
+            if self.kind in ("number", "span") and not self.is_category:
                 return numbers_in(column)
             if self.kind == "boolean" and not self.is_category:
                 return truths_in(column)
@@ -593,7 +597,8 @@ def values_by(
         try:
             values[:, j] = _by(column, held)
         except UnfitError as error:
-            what = {"number": "a number", "boolean": "True or False", "date": "a date"}[column.kind]
+            kinds = {"number": "a number", "boolean": "True or False", "date": "a date", "span": "a span of time"}
+            what = kinds[column.kind]
             if column.kind == "date":
                 what += " with a time zone" if column.zoned else " without a time zone"
             raise InputError(
@@ -604,7 +609,7 @@ def values_by(
 
 
 def _by(column: Column, held: pd.Series) -> Array:
-    if column.kind == "number":
+    if column.kind in ("number", "span"):
         return numbers_in(held, column.gap_words)
     if column.kind == "boolean":
         return truths_in(held)

@@ -24,7 +24,7 @@ from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_fi
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import PandasTable
+from dask_odm.data.readers.tables import NUMBERS_ONLY, PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -39,10 +39,6 @@ _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
 _UNREADABLE = (ValueError, pd.errors.ParserError)
-_ENCODE = (
-    "leave {0} out with drop= (--drop), or encode {0} as numbers: words as by pandas.get_dummies(…, dtype=int), "
-    "booleans as 0 and 1{1}."
-)
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
     "says what the comma is."
@@ -266,7 +262,8 @@ class CsvSource(FrameSource):
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        way_out = _ENCODE.format("it" if len(bad) == 1 else "them", columns.other_label)
+        other = "it" if len(bad) == 1 else "them"
+        way_out = f"{NUMBERS_ONLY}: leave {other} out with drop= (--drop){columns.other_label}."
         if all(_COMMAS.fullmatch(fields[i]) for i in bad):
             way_out = _COMMA
         if self._decimal == "," and all(is_number(fields[i]) for i in bad):

@@ -27,7 +27,7 @@ LEFT_OUT = {
     "texts": "texts of many words",
 }
 HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for people
-KINDS = ("number", "boolean", "words", "date", *LEFT_OUT)
+KINDS = ("number", "boolean", "words", "date", "span", *LEFT_OUT)
 
 
 def _hour(seconds: Array) -> Array:
@@ -51,8 +51,9 @@ CYCLES = {"hour": _hour, "weekday": _weekday, "month": _month}
 class Column:
     """How one column of a table becomes features. Figures are those of the training rows.
 
-    A number, a boolean or a date is a feature by itself, a date in days since the earliest, with two features for each
-    of its cycles. Words are one feature a level, which is 1 in its rows and 0 in others.
+    A number, a boolean, a date or a span of time is a feature by itself, the last two in days, a date since the
+    earliest and with two features for each of its cycles. Words are one feature a level, which is 1 in its rows and 0
+    in others.
     """
 
     name: str
@@ -254,7 +255,7 @@ def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
         return "date, UTC" if column.zoned else "date", " to ".join(ends), gaps
     if column.kind == "boolean":
         return "yes or no", "", gaps
-    return "number", f"{column.least:.6g} to {column.most:.6g}", gaps
+    return "days" if column.kind == "span" else "number", f"{column.least:.6g} to {column.most:.6g}", gaps
 
 
 def _short(words: Sequence[str], most: int = 20) -> list[str]:

@@ -217,11 +217,17 @@ def check_features(estimator: Any, source: Any) -> None:
     """
     recipe = getattr(estimator, "column_recipe_", None)
     if recipe is not None:
-        own = source.column_recipe
-        if own != recipe:
-            what = "no recipe of columns" if own is None else "another recipe of columns than the rows of the fit"
+        if not hasattr(source, "column_recipe"):
             raise InputError(
-                f"{source.name} has {what}: predict the table itself, or ingest it with columns=model.column_recipe_."
+                "X is a cube, but the model learned from a table with words, dates or gaps: predict a frame of its "
+                "columns, or fit rows of numbers without gaps."
+            )
+        if source.column_recipe != recipe:
+            other = source.column_recipe is not None
+            what = "another recipe of columns than the rows of the fit" if other else "no recipe of columns"
+            raise InputError(
+                f"{source.name} has {what}: predict the table itself, or ingest it with columns=model.column_recipe_ "
+                "(--like)."
             )
         return
     names = source.feature_names

@@ -12,7 +12,7 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, Store, open_store, permutation_importance
+from dask_odm import ODMClassifier, Store, ingest, open_store, permutation_importance
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
@@ -20,6 +20,7 @@ from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
+from small_tables import made_table
 
 NAMES = ["length", "width", "depth"]
 
@@ -295,3 +296,68 @@ def test_lazy_rows_are_read_as_dask_puts_blocks_together(rows, kind):
     as_dense = (lambda a: a.toarray()) if kind == "sparse" else (lambda a: np.ma.filled(a, np.nan))
     np.testing.assert_array_equal(as_dense(found.X), as_dense(wanted))
     np.testing.assert_array_equal(found.y, rows[1])
+
+
+LIKE_TABLES = {
+    "objects": lambda X: X.to_numpy(dtype=object),
+    "lists": lambda X: X.to_numpy(dtype=object).tolist(),
+    "dask frame": lambda X: dd.from_pandas(X, npartitions=2),
+}
+LIKE_NUMBERS = {
+    "array": lambda X: X.to_numpy(),
+    "sparse rows": lambda X: csr_array(X.to_numpy()),
+    "dask array": lambda X: da.from_array(X.to_numpy(), chunks=(17, 2)),
+    "DataArray": lambda X: xr.DataArray(X.to_numpy(), dims=("sample", "feature"), coords={"feature": list(X)}),
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    table = made_table()
+    return table.drop(columns="kind"), table["kind"]
+
+
+@pytest.mark.parametrize("kind", LIKE_TABLES)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_columns_without_names_are_read_by_their_places(table, kind):
+    X, y = table
+    model = ODMClassifier("linear").fit(X, y)
+    found = np.asarray(model.decision_function(LIKE_TABLES[kind](X)))
+    np.testing.assert_array_equal(found, model.decision_function(X))
+
+
+@pytest.mark.parametrize("kind", LIKE_NUMBERS)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_arrays_of_numbers_are_read_as_the_table_with_gaps_that_was_learned(table, kind):
+    X, y = table[0][["age"]].assign(size=1.0), table[1]
+    model = ODMClassifier("linear").fit(X, y)
+    assert model.n_features_in_ == 2
+    assert model.coef_.shape == (1, len(model.get_feature_names_out())) == (1, 3)
+    given = X if kind != "sparse rows" else X.fillna(7.0)
+    found = np.asarray(model.decision_function(LIKE_NUMBERS[kind](given)))
+    np.testing.assert_array_equal(found, model.decision_function(given))
+    for other in (np.ones((2, 3)), csr_array(np.ones((2, 3))), da.ones((2, 3)), [[1.0]], np.ones(2)):
+        with pytest.raises(InputError, match=r"X has shape .*, but the model learned from 2 columns: 'age', 'size'\.$"):
+            model.predict(other)
+
+
+def test_arrays_beside_a_table_are_told_as_scikit_learn_does(table):
+    model = ODMClassifier("linear").fit(*table)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        model.predict(table[0].to_numpy())
+
+
+def test_a_cube_is_no_table(table):
+    model = ODMClassifier("linear").fit(table[0][["age"]].assign(size=1.0), table[1])
+    cube = xr.Dataset({name: (("y", "x"), np.ones((2, 3))) for name in ("age", "size")})
+    with pytest.raises(InputError, match="X is a cube, but the model learned from a table with words, dates or gaps"):
+        model.predict(cube)
+
+
+def test_a_store_of_other_columns_is_refused(table, tmp_path):
+    X, y = table
+    model = ODMClassifier("linear").fit(X, y)
+    for given, what in ((X[["age"]].fillna(1.0), "no recipe"), (X[["age", "job"]], "another recipe")):
+        store = ingest((given, y), tmp_path / f"{what}.zarr")
+        with pytest.raises(InputError, match=rf"has {what} of columns.*columns=model\.column_recipe_ \(--like\)\.$"):
+            model.predict(store)

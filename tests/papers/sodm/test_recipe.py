@@ -147,7 +147,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_bits(rows, tmp_path, kind, co
 def test_too_little_memory_for_the_root_is_found_first(rows, parts, way_out):
     heard: list = []
     with listen(heard.append), pytest.raises(MemoryLimitError, match=rf"root of the tree over 1300 rows.*{way_out}"):
-        fit(SODM(parts), *rows, memory_limit="2MB")
+        fit(SODM(parts), *rows, memory_limit="5MB")
     assert heard == []
 
 
