@@ -13,6 +13,7 @@ from pathlib import Path
 import busy
 import cells
 import cells_store
+import csv_tables
 import dask
 import defaults
 import kernel_tiles
@@ -57,6 +58,17 @@ def test_texts_are_measured_beside_scikit_learn(capsys: pytest.CaptureFixture[st
     *ways, last = capsys.readouterr().out.splitlines()
     assert [float(line.split()[-2]) > 0 for line in ways] == [True] * 5
     assert float(last.split("difference ")[1].split(";")[0]) < 1e-6
+
+
+def test_tables_with_words_are_measured_beside_pandas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    csv_tables.write_table(tmp_path / "a.csv", 300)
+    for way in csv_tables.WAYS:
+        csv_tables.run(way, str(tmp_path / "a.csv"))
+    figures = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [len(each) for each in figures] == [3] * 4
+    csv_tables.encode_frames(300, 1)
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    assert csv_tables.with_gaps(500, 0).isna().any().sum() == 4
 
 
 def test_defaults_are_measured_by_scaling_and_lam(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
