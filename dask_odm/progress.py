@@ -214,12 +214,12 @@ def _write_phase(event: Event) -> None:
 def shown_if_long() -> Iterator[None]:
     """Draw passing progress bars on stderr for work that takes longer than ``dask_odm.progress-after`` seconds.
 
-    This key of Dask's configuration is 5 by default; None turns the bars off. They are not drawn if stderr is neither a
-    terminal nor a notebook's, if somebody listens already, or in threads and processes of a parallel search.
+    This key of Dask's configuration is 5 by default; None turns progress off. If stderr is neither a terminal nor a
+    notebook's, there is a line a minute instead. Nothing is shown if somebody listens already, or in threads and
+    processes of a parallel search.
     """
-    watched = is_watched() and not has_listeners()
     here = threading.current_thread() is threading.main_thread() and multiprocessing.parent_process() is None
-    seconds = config.get("dask_odm.progress-after", 5.0) if watched and here else None
+    seconds = config.get("dask_odm.progress-after", 5.0) if here and not has_listeners() else None
     if seconds is None:
         yield
         return
@@ -231,7 +231,7 @@ def shown_if_long() -> Iterator[None]:
             bars(replace(event, passing=True))
 
     try:
-        with listen(show):
+        with listen(show if is_watched() else one_a_minute(bars)):
             yield
     finally:
         bars.close()

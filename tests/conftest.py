@@ -71,6 +71,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def over_passes() -> Iterator[None]:
+    """No store is small enough to be read into memory."""
+    with dask.config.set({"dask_odm.read-into-memory": 0}):
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def unsynced() -> Iterator[None]:
     """Do not wait for the disk in this process: only a power cut would show whether data got there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import fields, replace
 from inspect import getdoc, getsource
 from pathlib import Path
 
@@ -12,24 +12,28 @@ import landmarks
 import numpy as np
 import pytest
 from sklearn.utils._param_validation import StrOptions
+from tries import certificates
 from tries.things import ALL_FAMILIES
 
 import dask_odm
 from contracts.cases import CASES, CHECKED
 from contracts.test_sources import CASES as SOURCES
-from dask_odm import ODMClassifier, load_model
+from dask_odm import ODMClassifier, ODMClassifierCV, load_model
 from dask_odm.cli import main, warmup
 from dask_odm.data.ingest import ingest
 from dask_odm.data.readers.file_formats import FORMATS
 from dask_odm.data.rows.scaling import SCALINGS
+from dask_odm.data.store import schemas
 from dask_odm.errors import InputError
 from dask_odm.estimators.registry import ESTIMATORS, ODM_SOLVERS, SOLVERS, solver_class
 from dask_odm.kernels import KERNELS
 from dask_odm.kernels.named import Polynomial
 from dask_odm.kernels.pivots import RACES, UniformRace
 from dask_odm.learning.parameters import solver_word
+from dask_odm.learning.training.run import KernelChoice
 from dask_odm.methods.recipes import PAPERS, RECIPES
 from dask_odm.solvers import Landmark
+from kernels.test_base import ALL as TRIED_KERNELS
 
 DOCS = Path(__file__).parent.parent / "docs"
 OWN = [entry.load() for entry in ESTIMATORS.values() if entry.module.startswith("dask_odm.")]
@@ -53,6 +57,22 @@ def test_estimators_take_and_describe_every_kernel(kind: type) -> None:
     (words,) = [each.options for each in kind._parameter_constraints["kernel"] if isinstance(each, StrOptions)]
     assert set(KERNELS) - words == set()
     assert lacking(getdoc(kind) or "", KERNELS, '"') == []
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_parameters_of_a_kernel_come_from_every_estimator_and_are_saved(kernel: str) -> None:
+    own = {each.name for each in fields(KERNELS[kernel])} - {"bias"}
+    for kind in WITH_KERNEL:
+        assert own - {*kind._get_param_names()} <= ({"gamma"} if kind is ODMClassifierCV else set()), kind
+    given = dict.fromkeys(own, 7)
+    chosen = vars(KernelChoice.of(ODMClassifier(kernel, **given)))
+    assert {name: chosen.get(name) for name in own} == given
+    schemas.KERNEL(KERNELS[kernel]().parameters(), "kernel")
+
+
+def test_every_kernel_is_compared_with_its_formula() -> None:
+    assert set(KERNELS) - {kernel.name for kernel in TRIED_KERNELS} == set()
+    assert set(KERNELS) - set(certificates.KERNELS) == set()
 
 
 def test_registries_are_asked_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -114,6 +134,8 @@ def test_the_recipes_name_files_that_exist() -> None:
     assert len(named) > 40
     roots = (DOCS.parent, DOCS.parent / "dask_odm")
     assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+    tests = {path.name for path in Path(__file__).parent.rglob("test_*.py")}
+    assert set(re.findall(r"`(test_\w+\.py)`", page("developers.md"))) - tests == set()
 
 
 def test_every_estimator_is_compiled_for_and_in_the_tests_of_all() -> None:

@@ -265,11 +265,7 @@ def slack(threads: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "d", "dtype", "kernel", "threads", "certify"),
-    [
-        *CASES,
-        (800, 6000, "float32", RBF(1.0, 0.0002), 1, False),
-        (20000, 20, "float32", Linear(1.0), 1, True),
-    ],
+    [*CASES, (800, 6000, "float32", RBF(1.0, 0.0002), 1, False), (20000, 20, "float32", Linear(1.0), 1, True)],
     ids=str,
 )
 def test_a_task_stays_within_its_projection(make_job, in_a_worker, n, d, dtype, kernel, threads, certify):

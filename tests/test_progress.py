@@ -16,16 +16,7 @@ from dask import config
 from dask_odm import ODMClassifier
 from dask_odm.datasets import make_shells
 from dask_odm.events import IterationFinished, LevelFinished, PartitionSolved, Progress, listen, report
-from dask_odm.progress import (
-    LEVELS,
-    STEPS,
-    ProgressBars,
-    format_history,
-    header,
-    line,
-    one_a_minute,
-    shown_if_long,
-)
+from dask_odm.progress import LEVELS, STEPS, ProgressBars, format_history, header, line, one_a_minute, shown_if_long
 from dask_odm.solvers import SODM
 from notebooks import new_notebook, run_notebook, shown
 
@@ -251,11 +242,24 @@ def small_fit(**parameters: object) -> None:
     ODMClassifier(solver=SODM(4), **parameters).fit(X, y)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"callbacks": []}])
+@pytest.mark.parametrize(("seconds", "after"), [(0.0, 5.0), (60.0, 5.0), (0.0, None)])
+def test_a_long_fit_without_a_terminal_has_a_line_a_minute(monkeypatch, parameters, seconds, after) -> None:
+    monkeypatch.setattr("dask_odm.progress.LOG_SECONDS", seconds)
+    monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
+    with config.set({"dask_odm.progress-after": after}):
+        small_fit(**parameters)
+    lines = stream.getvalue().splitlines()
+    wanted = not parameters and seconds == 0.0 and after is not None
+    assert (header(LEVELS) in lines) is wanted, "the first line comes after a minute, unless it is turned off"
+    assert bool(lines) is wanted
+
+
 @pytest.mark.parametrize(
     ("settings", "parameters", "terminal", "drawn"),
     [
         ({"dask_odm.progress-after": 0}, {}, True, True),
-        ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file
+        ({"dask_odm.progress-after": 0}, {}, False, False),  # the stderr of a script may be a file: a line a minute
         ({"dask_odm.progress-after": 0}, {"callbacks": []}, True, False),
         ({"dask_odm.progress-after": None}, {}, True, False),
         ({}, {}, True, False),  # the fit takes less than five seconds

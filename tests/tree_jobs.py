@@ -15,7 +15,6 @@ from dask_odm.papers.sodm.node_workers import TreeJob
 from dask_odm.papers.sodm.workers import TreeResult, TreeSettings, grow_tree
 from small_problems import SmallProblem
 
-IDENTITY = Scaling(np.zeros(1), np.ones(1))
 HERE = Cluster(None, 1, 2, 1 << 31, 1 << 31)
 
 
@@ -26,7 +25,8 @@ def partitioned(p: SmallProblem, parts: int, seed: int = 0, n_landmarks: int = 8
 
 def make_job(p: SmallProblem, parts: int, *, seed: int = 0, **solver) -> TreeJob:
     odm = ODMSettings(p.lam, p.upsilon, p.theta)
-    return TreeJob(partitioned(p, parts, seed), IDENTITY, p.kernel, odm, SolverSettings(seed=seed, **solver))
+    identity = Scaling(np.zeros(p.X.shape[1]), np.ones(p.X.shape[1]))
+    return TreeJob(partitioned(p, parts, seed), identity, p.kernel, odm, SolverSettings(seed=seed, **solver))
 
 
 def grow(job: TreeJob, cluster: Cluster = HERE, **options) -> TreeResult:

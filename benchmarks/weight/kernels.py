@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_svmlight_file
 
-import dask_odm.models.models as kernel_model
+import dask_odm.models.kernel_model as kernel_model
 from benchmarks.weight.route import Route, Routes
 from dask_odm import ODMClassifier
 

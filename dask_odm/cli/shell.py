@@ -82,8 +82,15 @@ class Commands(click.Group):
             command = self.commands.get(ctx.invoked_subcommand or "")
             return shell_words(text, () if command is None else {str(each.name) for each in command.get_params(ctx)})
 
+        shown = set()
+
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            if str(message) not in shown:
+                shown.add(str(message))
+                say(words(str(message)))
+
         with warnings.catch_warnings(), _logged(words):
-            warnings.showwarning = lambda message, *_, **__: say(words(str(message)))
+            warnings.showwarning = show
             try:
                 return super().invoke(ctx)
             except DaskODMError as error:

@@ -63,7 +63,11 @@ def _fits() -> list[Fit]:
         # rows like texts, for which machines of many classes have loops of their own
         text: dict[str, Any] = {"features": 2049, "sparse": True, "share": 0.1}
         found += [fit(ODMClassifier("linear", scale=None), classes=classes, **text) for classes in (2, 3)]
-        found += [fit(ODMClassifier(scale=None), **text)]  # kernel values by sparse products
+        # kernel values that do not come from loops for few features
+        found += [
+            fit(ODMClassifier(kernel, scale=None), **text | {"sparse": KERNELS[kernel].takes_csr})
+            for kernel in distances
+        ]
         # more features than the loops for few features take, mostly zero or not
         found += [fit(ODMClassifier("linear"), rows=cholesky, features=80, share=share) for share in (0.1, 1.0)]
         found += [fit(SaddleSVC(solver=solver)) for solver in ("mnp", "saddle", "gilbert", Saddle(n_clients=2))]

@@ -6,20 +6,21 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_odm.data.kept_rows import KeptRows
 from dask_odm.data.readers.columns import MAX_LEVELS, Survey
 from dask_odm.data.readers.complete_rows import CompleteRows
 from dask_odm.data.readers.file_formats import FORMATS
-from dask_odm.data.readers.formats import encoded_values, open_source, weighted_counts
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.readers.labels import LabelEncoder
 from dask_odm.data.readers.lines import is_number
-from dask_odm.data.readers.sources import BLOCK_BYTES, SourceBlock, joined, shown
+from dask_odm.data.readers.sources import BLOCK_BYTES, Reading, SourceBlock, joined, shown
 from dask_odm.data.readers.table_source import NeedsRecipeError, TableSource
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.scratch import scratch_folder
@@ -33,7 +34,6 @@ from dask_odm.progress import shown_if_long
 
 logger = logging.getLogger("dask_odm")
 
-_GAP = np.finfo(np.float64).max  # stands for NaN, which stores do not hold, in values that are kept aside
 Path = str | os.PathLike[str]
 
 
@@ -195,11 +195,12 @@ def ingest(
         survey = _survey(rows, told) if text is None and columns is None and not sparse else None
         if survey is None and (categories or numbers):
             raise InputError("categories and numbers name columns of tables, without text, columns or sparse.")
-        filling = _Filling(writers, rows, target, split, drop_missing, dtype, block_bytes)
+        reading = Reading(dtype=dtype, block_bytes=block_bytes, sparse=sparse)
+        filling = _Filling(writers, rows, target, split, drop_missing, reading)
         if weigh_words:
-            complete = filling.weigh(sparse)
+            complete = filling.weigh()
         else:
-            complete = filling.fill(writers) if survey is None else filling.survey(survey)
+            complete = filling.fill() if survey is None else filling.survey(survey)
         _say_what_was_rounded(rows)
         stores = publish_all(writers)
     report(Ingested(sum(each.rows for each in stores), complete.dropped, rows.label_name, stores[0].y_kind))
@@ -214,38 +215,37 @@ ingest.__doc__ = (ingest.__doc__ or "").replace(
 def write_rows(rows: TableSource, store: str, *, target: str, dtype: str) -> Store:
     """Write the rows of an open source, none of which may miss a value, as a store."""
     with StoreWriter(store, dtype=dtype) as writer:
-        _fill([writer], CompleteRows(rows), None, target)
+        _prepare([writer], rows, _read([writer], CompleteRows(rows), None, target))
         return publish_all([writer])[0]
 
 
-def _fill(
-    writers: Sequence[StoreWriter],
-    complete: CompleteRows,
-    split: RandomSplit | None,
-    target: str,
-    task: str = "ingest",
-) -> None:
-    """Write the complete rows of a source, to the first store or by a split to two, and prepare the stores."""
+def _read(
+    sinks: Sequence[StoreWriter | KeptRows], complete: CompleteRows, split: RandomSplit | None, target: str
+) -> LabelEncoder:
+    """Append the complete rows of a source to the first sink, or by a split to two; return how labels were encoded."""
     rows = complete.source
     kind = rows.y_kind if target == "auto" and rows.y_kind is not None else target
     encoder = LabelEncoder(text=rows.labels_are_text, target=kind)
     position = 0
-    report(Progress(task, position, rows.size or None, "bytes"))
+    report(Progress("ingest", position, rows.size or None, "bytes"))
     for block in complete.blocks():
-        if rows.holds_values:
-            block = replace(block, X=np.where(np.isnan(block.X), _GAP, block.X))
-        _append(block, encoder, writers, split)
+        _append(block, encoder, sinks, split)
         position = block.position
-        report(Progress(task, position, rows.size or None, "bytes"))
+        report(Progress("ingest", position, rows.size or None, "bytes"))
     if position < rows.size:  # rows of a cube that were not drawn, or miss a feature, are in no block
-        report(Progress(task, rows.size, rows.size, "bytes"))
-    written = [writer.rows for writer in writers]
+        report(Progress("ingest", rows.size, rows.size, "bytes"))
+    written = [sink.rows for sink in sinks]
     if not any(written):
         why = f" left; all {complete.dropped} miss a value" if complete.dropped else ""
         raise InputError(f"{rows.description}: no rows{why}.")
     if not all(written):
         raise InputError(f"the split of {sum(written)} rows leaves one side without any; change test_size.")
     _say_what_y_is(rows, encoder, target)
+    return encoder
+
+
+def _prepare(writers: Sequence[StoreWriter], rows: TableSource, encoder: LabelEncoder) -> None:
+    """Complete the stores but for their publication."""
     for writer in writers:
         writer.prepare(
             encoder.classes() or None,
@@ -271,26 +271,29 @@ class _Filling:
     target: str
     split: Callable[[], RandomSplit] | None
     drop: bool
-    dtype: str
-    block_bytes: int
+    reading: Reading
 
-    def fill(self, writers: Sequence[StoreWriter]) -> CompleteRows:
-        """Fill these stores with the complete rows, and return how these were read."""
-        complete = CompleteRows(self.rows, drop=self.drop)
-        _fill(writers, complete, None if self.split is None else self.split(), self.target)
+    def fill(self) -> CompleteRows:
+        """Fill the stores with the complete rows, and return how these were read."""
+        complete, encoder = self._into(self.writers)
+        _prepare(self.writers, self.rows, encoder)
         return complete
 
-    def weigh(self, sparse: bool | None) -> CompleteRows:
+    def weigh(self) -> CompleteRows:
         """Fill the stores with counts of words, weighted by how many of the training texts hold them."""
-        with self._aside(self.dtype) as (aside, complete):
-            counts = publish_all(aside)
-            documents = np.zeros(counts[0].features, np.int64)
-            for block in counts[0].blocks():
-                documents += np.bincount(block.X.indices, minlength=len(documents))
-            recipe = TextRecipe.of_frequencies(self.rows.texts_from or "", documents, counts[0].rows)
-            for writer, held in zip(self.writers, counts, strict=True):
-                options = {"dtype": self.dtype, "block_bytes": self.block_bytes, "sparse": sparse}
-                self._fill_from(writer, weighted_counts(held, recipe, **options), "weigh")
+        rows = self.rows
+        with self._kept() as kept:
+            complete, encoder = self._into(kept)
+            documents = np.zeros(rows.n_features, np.int64)
+            for X in kept[0].rows_alone():
+                documents += np.bincount(X.indices, minlength=len(documents))
+            recipe = TextRecipe.of_frequencies(rows.texts_from or "", documents, kept[0].rows)
+            rows.text = recipe
+            if self.reading.reads_sparsely(next(kept[0].rows_alone())):
+                self._write(kept, recipe.weighted, 0, "weigh")
+            else:
+                self._write(kept, lambda X: recipe.weighted(X).toarray(), rows.n_features, "weigh")
+        _prepare(self.writers, rows, encoder)
         return complete
 
     def survey(self, survey: Survey) -> CompleteRows:
@@ -299,46 +302,56 @@ class _Filling:
         if not survey.names_kinds and not rows.is_read_once:
             rows.read_by(survey, is_plain=True, drops_gaps=self.drop)
             try:
-                return self.fill(self.writers)
+                return self.fill()
             except NeedsRecipeError:
                 for writer in self.writers:
                     writer.restart()
         rows.read_by(survey, is_plain=False, drops_gaps=self.drop)
         while True:
             survey.restart()
-            with self._aside("float64") as (aside, complete):
+            with self._kept() as kept:
+                complete, encoder = self._into(kept)
                 if rows.is_read_once:
                     survey.require_right(rows.description)
-                if not survey.is_wrong:  # else it has the right kinds of all columns now
-                    self._encode(survey, publish_all(aside))
-                    return complete
+                if survey.is_wrong:  # it has the right kinds of all columns now
+                    continue
+                self._encode(survey, kept)
+            _prepare(self.writers, rows, encoder)
+            return complete
 
-    def _encode(self, survey: Survey, values: Sequence[Store]) -> None:
-        """Fill the stores with the features that the values of columns become by the recipe of the first of them."""
-        coding = survey.coding(
-            lambda: (_with_gaps(block.X) for block in values[0].blocks()), self.dtype, self.rows.description
-        )
-        for writer, held in zip(self.writers, values, strict=True):
-            options = {"dtype": self.dtype, "block_bytes": self.block_bytes}
-            encoded = encoded_values(held, lambda X: coding.encode(_with_gaps(X)), coding.recipe, **options)
-            self._fill_from(writer, encoded, "encode")
+    def _encode(self, survey: Survey, kept: Sequence[KeptRows]) -> None:
+        """Fill the stores with the features that the values of columns become by the recipe of the first ones."""
+        rows = self.rows
+        coding = survey.coding(kept[0].rows_alone, self.reading.dtype, rows.description)
+        is_needed = not coding.recipe.is_plain or not rows.is_read_once  # else they were read as numbers at once
+        rows.columns = coding.recipe if is_needed else None
+        rows.feature_names = coding.recipe.feature_names
+        self._write(kept, coding.encode, coding.recipe.n_features, "encode")
+
+    def _into(self, sinks: Sequence[StoreWriter | KeptRows]) -> tuple[CompleteRows, LabelEncoder]:
+        """Append the complete rows to the stores, or keep them."""
+        complete = CompleteRows(self.rows, drop=self.drop)
+        return complete, _read(sinks, complete, None if self.split is None else self.split(), self.target)
 
     @contextmanager
-    def _aside(self, dtype: str) -> Iterator[tuple[list[StoreWriter], CompleteRows]]:
-        """Provide stores aside, filled but not yet published, and how their rows were read."""
+    def _kept(self) -> Iterator[list[KeptRows]]:
+        """Provide a place to keep the rows of each store."""
         with ExitStack() as stack, scratch_folder() as folder:
-            paths = (os.path.join(folder, f"{i}.zarr") for i in range(len(self.writers)))
-            aside = [stack.enter_context(StoreWriter(path, dtype=dtype)) for path in paths]
-            yield aside, self.fill(aside)
+            yield [stack.enter_context(KeptRows(os.path.join(folder, str(i)))) for i in range(len(self.writers))]
 
-    def _fill_from(self, writer: StoreWriter, source: TableSource, task: str) -> None:
-        source.description = self.rows.description
-        _fill([writer], CompleteRows(source), None, "auto", task)
-
-
-def _with_gaps(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return values of a store aside, with NaN for the gaps."""
-    return np.where(values == _GAP, np.nan, values)
+    def _write(self, kept: Sequence[KeptRows], made: Callable[[Any], Any], features: int, task: str) -> None:
+        """Append to the stores what is ``made`` of their kept rows: so many dense ``features`` a row."""
+        total = sum(each.rows for each in kept)
+        done = 0
+        step = self.reading.block_rows(features)
+        report(Progress(task, done, total, "rows"))
+        for writer, held in zip(self.writers, kept, strict=True):
+            for X, *beside in held.blocks():
+                for start in range(0, X.shape[0], step):
+                    rows = slice(start, start + step)
+                    writer.append(made(X[rows]), *(None if each is None else each[rows] for each in beside))
+                done += X.shape[0]
+                report(Progress(task, done, total, "rows"))
 
 
 def _stores(store: Path, test_size: float | None, test_store: Path | None) -> list[str]:
@@ -394,24 +407,24 @@ class RandomSplit:
 
 
 def _append(
-    block: SourceBlock, encoder: LabelEncoder, writers: Sequence[StoreWriter], split: RandomSplit | None
+    block: SourceBlock, encoder: LabelEncoder, sinks: Sequence[StoreWriter | KeptRows], split: RandomSplit | None
 ) -> None:
-    """Append a block to the store, or split it between the training and the test store."""
+    """Append a block to the only sink, or split it between that of training and that of test rows."""
     rows = block.X.shape[0]
     if rows == 0:
         return
     were_codes = not encoder.is_real
     y = None if block.y is None else encoder.encode(block.y, block.label_place)
     if were_codes and encoder.is_real:
-        for writer in writers:
-            writer.make_real(encoder.values)
+        for sink in sinks:
+            sink.make_real(encoder.values)
     if split is None:
-        writers[0].append(block.X, y, block.weight, block.coordinates)
+        sinks[0].append(block.X, y, block.weight, block.coordinates)
         return
     test = split.take(rows)
-    for writer, chosen in zip(writers, (~test, test), strict=True):
+    for sink, chosen in zip(sinks, (~test, test), strict=True):
         columns = (None if each is None else each[chosen] for each in (y, block.weight, block.coordinates))
-        writer.append(block.X[chosen], *columns)
+        sink.append(block.X[chosen], *columns)
 
 
 def _say_what_y_is(source: TableSource, encoder: LabelEncoder, target: str) -> None:

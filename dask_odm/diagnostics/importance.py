@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.inspection import permutation_importance as of_scikit_learn
+from sklearn.metrics import check_scoring
 
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.pipelines import Steps, last_step
 from dask_odm.engine.cluster import Cluster
 from dask_odm.errors import InputError
-from dask_odm.estimators.inputs.checks import check_features
+from dask_odm.estimators.inputs.checks import check_features, input_errors
 from dask_odm.estimators.inputs.resolving import stored
+from dask_odm.learning.training.run import drawn
 from dask_odm.models.classes import codes_of, require_common
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, code_block, store_seen_from_here, values_of_block
 from dask_odm.typing import Array
 
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """The loss of a score by each of d features, named as scikit-learn's `permutation_importance` has it.
+    """The loss of a score by each of d features or columns, named as scikit-learn's `permutation_importance` has it.
 
     ``importances`` are those of every repeat, (d, n_repeats); ``score`` is that of the rows as they are.
     """
@@ -45,28 +48,40 @@ class Importance:
 
 
 def permutation_importance(
-    model: Any, store: Any, *, n_repeats: int = 5, random_state: int = 0, max_samples: int | None = None
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    scoring: Any = None,
+    n_repeats: int = 5,
+    random_state: Any = 0,
+    max_samples: int | None = None,
 ) -> Importance:
-    """Compute how much the score of a model on a store falls if one feature is taken from random other rows.
+    """Compute how much the score of a model falls if one feature is taken from random other rows.
 
-    The score is the accuracy, or R² for a regressor. Rows are read and predicted a chunk at a time, on the workers of
-    the current client if there is one. The result does not depend on their number. A feature may have a low importance
-    because other features hold the same information. Use rows that the model did not learn from. For rows in memory and
-    other scores, use scikit-learn's `permutation_importance`.
+    The score is the accuracy, or R² for a regressor. Rows of a store are read and predicted a chunk at a time, on the
+    workers of the current client if there is one. The result does not depend on their number. Rows in memory are
+    scikit-learn's `permutation_importance`. Of a table with words or gaps, whole columns are taken from other rows. A
+    feature may have a low importance because other features hold the same information. Use rows that the model did not
+    learn from.
 
     Parameters
     ----------
-    model : fitted estimator
+    estimator : fitted estimator
         A classifier, or a regressor of one target; or a scikit-learn Pipeline that ends with one, whose features are
         those before its first step.
-    store : Store, str or path
-        Rows with labels or targets. Rows without them are left out. Row weights count.
+    X : Store, str or path, or array-like of shape (n, d)
+        A store with labels or targets, of which rows without them are left out and row weights count; or rows.
+    y : array-like of shape (n,) or None, default=None
+        Labels or targets of rows in memory.
+    scoring : str, callable or None, default=None
+        Another score, as scikit-learn takes it, for rows in memory.
     n_repeats : int, default=5
         How often each feature is taken from other rows.
-    random_state : int, default=0
-        Seed for drawing the other rows, at most 10,000 of the store.
+    random_state : int, RandomState instance or None, default=0
+        Seed for drawing the other rows, of a store at most 10,000. None draws others in every call.
     max_samples : int or None, default=None
-        About how many rows of the store to judge by, drawn at random; it reads all of them. None: all.
+        How many rows to judge by, drawn at random; about as many of a store, which is read whole. None: all.
 
     Returns
     -------
@@ -75,21 +90,25 @@ def permutation_importance(
     Raises
     ------
     InputError
-        No store; no labels or targets; other features; several targets; no repeats or samples.
+        No labels or targets; other features; several targets; no repeats or samples; another score of a store.
     StoreError
         A damaged store.
     """
-    resolved = stored(store)
-    if resolved is None:
-        raise InputError(
-            f"permutation_importance takes a store. Got {type(store).__name__} instead; for rows in memory there is "
-            "sklearn.inspection.permutation_importance."
-        )
     if n_repeats < 1:
         raise InputError(f"n_repeats must be at least 1. Got {n_repeats} instead.")
     if max_samples is not None and max_samples < 1:
         raise InputError(f"max_samples must be at least 1, or None. Got {max_samples} instead.")
-    steps, model = last_step(model, "permutation_importance")
+    steps, model = last_step(estimator, "permutation_importance")
+    resolved = stored(X)
+    if resolved is None:
+        return _in_memory(estimator, X, y, scoring, n_repeats, random_state, max_samples)
+    if scoring is not None or y is not None:
+        raise InputError(
+            "a store has labels of its own, and is judged by accuracy or R²: leave y and scoring out; for another "
+            "score, X, y = store.sample(20_000) reads some rows."
+        )
+    if not isinstance(random_state, Integral):
+        random_state = drawn(random_state)
     classes = getattr(model, "classes_", None)
     if classes is None and model._model.outputs > 1:
         raise InputError(f"permutation_importance is of one target. The model predicts {model._model.outputs}.")
@@ -98,14 +117,15 @@ def permutation_importance(
     else:
         resolved.require_classes("permutation_importance")
     if not steps:
+        resolved = resolved.of_features(map(str, getattr(model, "feature_names_in_", ())))
         check_features(model, resolved)
     if resolved.is_sparse:
         raise InputError(
             f"permutation_importance changes one feature of dense rows at a time, and {resolved.name} holds sparse "
             "ones; ingest its rows, or some of them, with sparse=False (--no-sparse)."
         )
-    drawn, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
-    if not len(drawn):
+    others, targets = resolved.sample(10_000, random_state)  # whose values take the place of others'
+    if not len(others):
         raise InputError(f"{resolved.name} has no row with a label or target.")
     near = 0.0 if classes is not None or targets is None else float(targets.mean())
     share = 1.0 if max_samples is None else max_samples / resolved.rows
@@ -114,8 +134,9 @@ def permutation_importance(
         labels = resolved.classes or ()
         require_common(labels, classes.tolist(), resolved.name)
         codes = np.array(codes_of(labels, classes.tolist()))
+    names, spans = _moved(resolved, steps)
     prepared = model._for_tasks(), steps.of_store(resolved)
-    shared = *prepared, resolved, codes, near, drawn, n_repeats, random_state, share
+    shared = *prepared, resolved, codes, near, others, spans, n_repeats, random_state, share
     chunks = [(i,) for i in range(resolved.n_chunks)]
     found = Cluster.current(model.memory_limit).map_chunks(chunk_losses, chunks, "importance", *shared)
     lost, moments = (np.array(each) for each in zip(*found, strict=True))
@@ -125,19 +146,35 @@ def permutation_importance(
     if not of_mean > 0:
         raise InputError(f"no row of {resolved.name} has a weight, or all targets are the same.")
     scores = 1.0 - losses / of_mean
-    names = resolved.feature_names or steps.names or [str(j) for j in range(resolved.features)]
-    return Importance(list(map(str, names)), float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
+    return Importance(names, float(scores[0]), scores[0] - scores[1:].reshape(-1, n_repeats))
 
 
-def importance_in_memory(
-    steps: Steps, model: Any, X: Any, y: Any, *, n_repeats: int, max_samples: int | None
+def _moved(store: Any, steps: Steps) -> tuple[list[str], list[range]]:
+    """Return the names of what is taken from other rows, columns of a table or features, and the places of each."""
+    recipe = store.column_recipe
+    if recipe is not None:
+        found = [(name, span) for name, span in zip(recipe.names, recipe.spans, strict=True) if span]
+        return [name for name, _ in found], [span for _, span in found]
+    names = store.feature_names or steps.names or range(store.features)
+    return list(map(str, names)), [range(j, j + 1) for j in range(store.features)]
+
+
+@input_errors()
+def _in_memory(
+    estimator: Any, X: Any, y: Any, scoring: Any, n_repeats: int, random_state: Any, max_samples: int | None
 ) -> Importance:
-    """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory, which ``steps`` prepare."""
-    whole = steps.pipeline(model)
+    """Compute scikit-learn's `permutation_importance` of the columns of rows X in memory."""
+    if y is None:
+        raise InputError("permutation_importance of rows in memory needs y, their labels or targets.")
+    if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
+        raise InputError(f"scoring must be one score. Got {scoring!r} instead; call permutation_importance for each.")
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    score = check_scoring(estimator, scoring=scoring)
     count = 1.0 if max_samples is None else min(max_samples, len(y))
-    found = of_scikit_learn(whole, X, y, n_repeats=n_repeats, random_state=0, max_samples=count)
+    options = {"n_repeats": n_repeats, "random_state": random_state, "max_samples": count}
+    found = of_scikit_learn(estimator, X, y, scoring=score, **options)
     names = X.columns if isinstance(X, pd.DataFrame) else range(X.shape[1])
-    return Importance(list(map(str, names)), float(whole.score(X, y)), found.importances)
+    return Importance(list(map(str, names)), float(score(estimator, X, y)), found.importances)
 
 
 def chunk_losses(
@@ -147,14 +184,16 @@ def chunk_losses(
     codes: Array | None,
     near: float,
     drawn: Array,
+    spans: list[range],
     n_repeats: int,
     seed: int,
     share: float,
     chunk: int,
 ) -> tuple[Array, Array]:
-    """Return losses (1 + d · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y and y². A task.
+    """Return losses (1 + spans · n_repeats,) of a share of a chunk's rows, and sums of weights, weighted y, y². A task.
 
-    ``codes`` are the places of the store's labels among the model's classes, or None of real targets.
+    ``codes`` are the places of the store's labels among the model's classes, or None of real targets. ``spans`` are the
+    places of the features that are taken from other rows together.
 
     The loss is the weight of rows with a wrong label, or the weighted squares of errors. The first loss is of the rows
     as they are. Sums of real targets are of what these have above ``near``, so that no digits are lost.
@@ -176,11 +215,12 @@ def chunk_losses(
 
     found = [loss(X)]
     others = [np.random.default_rng([seed, r, chunk]).integers(len(drawn), size=len(X)) for r in range(n_repeats)]
-    for j in range(X.shape[1]):
-        own = X[:, j].copy()
+    for span in spans:
+        moved = slice(span.start, span.stop)
+        own = X[:, moved].copy()
         for rows in others:
-            X[:, j] = drawn[rows, j]
+            X[:, moved] = drawn[rows, moved]
             found.append(loss(X))
-        X[:, j] = own
+        X[:, moved] = own
     real = np.zeros(len(y)) if codes is not None else y.astype(np.float64) - near
     return np.array(found), np.array([weight.sum(), (weight * real).sum(), (weight * real**2).sum()])

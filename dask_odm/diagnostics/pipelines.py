@@ -11,22 +11,27 @@ import pandas as pd
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError
 from dask_odm.estimators.base import StoreEstimator
 from dask_odm.estimators.inputs.checks import FLOATS, input_errors
+from dask_odm.estimators.inputs.frames import rows_by
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
     """Fitted transformers that prepare rows for the last step of a pipeline; none of a bare estimator. Tasks carry it.
 
-    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame.
+    ``names`` are those of the columns of the rows to prepare, if the first step was fitted on a frame, and ``features``
+    those of the model's features. By the ``recipe`` the last step makes these of the columns of a prepared frame.
     """
 
     transformers: tuple[Any, ...] = ()
     names: tuple[str, ...] | None = None
+    recipe: ColumnRecipe | None = None
+    features: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.transformers)
@@ -42,6 +47,8 @@ class Steps:
         rows = self.named(X)
         for each in self.transformers:
             rows = each.transform(rows)
+        if self.recipe is not None and isinstance(rows, pd.DataFrame):
+            return rows_by(rows, self.recipe)
         return check_array(rows, dtype=FLOATS, accept_sparse="csr")
 
     def named(self, X: Any) -> Any:
@@ -68,7 +75,8 @@ class Steps:
         with StoreWriter(os.path.join(folder, "prepared.zarr"), dtype="float64") as writer:
             for block in store.blocks():
                 writer.append(prepare(block.X), block.y, block.weight)
-            found = writer.finish(store.classes, source=store.source)
+            writer.prepare(store.classes, feature_names=self.features, source=store.source, columns=self.recipe)
+            found = writer.publish()
         return replace(found, title=store.name)
 
 
@@ -91,8 +99,11 @@ def last_step(given: Any, what: str) -> tuple[Steps, Any]:
                 f"{what} takes an estimator of dask_odm, or a Pipeline that ends with one. Got {_named(given, model)}."
             )
     check_is_fitted(model)
+    recipe = getattr(model, "column_recipe_", None)
     names = getattr(given, "feature_names_in_", None)
-    return Steps(tuple(transformers), None if names is None else tuple(names)), model
+    features = getattr(model, "feature_names_in_", None) if recipe is None else recipe.feature_names
+    told = [None if each is None else tuple(each) for each in (names, features)]
+    return Steps(tuple(transformers), told[0], recipe, told[1]), model
 
 
 def _named(given: Any, last: Any) -> str:

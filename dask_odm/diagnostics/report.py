@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
 from scipy.sparse import issparse
 
 from dask_odm.data.cubes.beside import variable_beside
-from dask_odm.data.ingest import ingest
+from dask_odm.data.ingest import write_rows
+from dask_odm.data.readers.formats import open_source
 from dask_odm.data.storage.objects import is_generation
 from dask_odm.data.storage.scratch import scratch_folder
 from dask_odm.data.store.store import Store
 from dask_odm.diagnostics.evaluation import Evaluation, compare, evaluate
-from dask_odm.diagnostics.importance import Importance, importance_in_memory, permutation_importance
+from dask_odm.diagnostics.importance import Importance, permutation_importance
 from dask_odm.diagnostics.maps import map_of
 from dask_odm.diagnostics.pages import page
 from dask_odm.diagnostics.pipelines import Steps, last_step
@@ -40,7 +42,8 @@ from dask_odm.diagnostics.report_sections import (
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.cubes import with_features_of
 from dask_odm.estimators.inputs.frames import labels_of
-from dask_odm.estimators.inputs.resolved import Given, StoredRows
+from dask_odm.estimators.inputs.resolved import Given, StoredRows, named
+from dask_odm.estimators.inputs.resolving import resolve
 from dask_odm.html import heading
 
 MOST_VALUES = 20_000_000  # of features that a report of importance predicts anew, unless it is asked for
@@ -99,7 +102,9 @@ def report(
         store, y = _pair(store)
     if steps or model._cube_to_predict(store) is None:
         with ExitStack() as scratch:
-            rows = _Rows.of(steps, model, model._resolve(store, y), scratch)
+            of_steps = bool(steps) and steps.recipe is not None  # the columns before them are none of the model's
+            resolved = resolve(store, y, needs_labels=False) if of_steps else model._resolve(store, y)
+            rows = _Rows.of(steps, model, resolved, scratch)
             source = rows.name
             beside = list(_of_rows(model, rows, importance))
     else:
@@ -137,12 +142,11 @@ def _pair(rows: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 def _ingested(model: Any, X: Any, y: Any, folder: str, weight: Any = None) -> Store:
-    """Return rows with their labels or targets as a store in a scratch folder."""
+    """Return rows, as the model sees them, with their labels or targets as a store in a scratch folder."""
     target = "classes" if hasattr(model, "classes_") else "real"
-    path = os.path.join(folder, "rows.zarr")
-    found = ingest((X, y), path, weight=weight, target=target, dtype="float64", allow_large=True)
-    assert isinstance(found, Store)
-    return found
+    rows = open_source((X, y), weight=weight, dtype="float64", allow_large=True)
+    rows.columns = getattr(model, "column_recipe_", None)
+    return write_rows(rows, os.path.join(folder, "rows.zarr"), target=target, dtype="float64")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +166,8 @@ class _Rows:
     def of_store(cls, model: Any, store: Store) -> _Rows:
         """Build the labelled rows of a store."""
         judge = None if store.is_sparse else partial(permutation_importance, model, store)
-        return cls(store, _name(store), store.features, judge)
+        recipe = store.column_recipe
+        return cls(store, _name(store), store.features if recipe is None else len(recipe.names), judge)
 
     @classmethod
     def of(cls, steps: Steps, model: Any, resolved: Any, scratch: ExitStack) -> _Rows:
@@ -178,13 +183,20 @@ class _Rows:
             raise InputError("report takes a store, or rows in memory; dask_odm.ingest makes a store of lazy ones.")
         if resolved.y is None:
             raise InputError("report needs the labels or targets of rows in memory; pass y.")
-        X = steps.named(resolved.X)
-        store = _ingested(model, steps(X), labels_of(resolved.y), folder, resolved.weight)
+        recipe = resolved.column_recipe
+        if recipe is None:
+            X = steps.named(resolved.X)
+            rows = named(steps(X), steps.features) if steps else X
+        else:
+            rows = steps(pd.DataFrame(resolved.X, columns=recipe.feature_names))
+        store = _ingested(model, rows, labels_of(resolved.y), folder, resolved.weight)
         store = replace(store, title="rows in memory")
         if not steps:
             return cls.of_store(model, store)
         is_text = X.ndim == 1
-        judge = None if issparse(X) or is_text else partial(importance_in_memory, steps, model, X, resolved.y)
+        judge = (
+            None if issparse(X) or is_text else partial(permutation_importance, steps.pipeline(model), X, resolved.y)
+        )
         return cls(store, store.name, 1 if is_text else X.shape[1], judge)
 
 

@@ -44,6 +44,9 @@ def learned(model: Any, steps: Steps) -> Iterable[str]:
     yield heading("What was learned")
     before = [("Rows prepared by", str(steps))] if steps else []
     yield table([], [*before, *(fact for fact in facts_of(model) if fact[1] is not None)])
+    if hasattr(model, "column_recipe_"):
+        yield "<p>How the columns of the table are read, by the training rows:</p>"
+        yield model.column_recipe_._repr_html_()
     defaults = type(model)().get_params(deep=False)
     given = model.get_params(deep=False)
     taken = {name: getattr(model, f"{name}_", given[name]) for name in ("lam", "scale") if name in given}
@@ -305,8 +308,8 @@ def of_features(found: Importance, of: str) -> Iterable[str]:
     """Yield which features matter; ``of`` says of which rows, if not of all."""
     yield heading("Which features matter")
     yield (
-        f"<p>How far a score of {found.score:.4f}{of} falls if the values of a feature are those of other rows. "
-        "Columns of 0 and 1 that encode one category are moved one by one, which says little of the category.</p>"
+        f"<p>How far a score of {found.score:.4f}{of} falls if the values of a feature, or of a column of the table, "
+        "are those of other rows.</p>"
     )
     yield picture(lambda: plot_importance(found))
     order = np.argsort(-found.importances_mean, kind="stable")

@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 
 from dask_odm.data.storage.locations import location_of
 from dask_odm.data.storage.storage import current_storage
-from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.column_recipe import HEAD, ColumnRecipe
 from dask_odm.data.store.records import Record
 from dask_odm.data.store.store import Store
 from dask_odm.html import MOST_LINES
@@ -90,7 +90,7 @@ def column_lines(facts: Mapping[str, Any]) -> str:
     """Return the table of the columns among ``facts``, up to `MOST_LINES`; "" if there are none."""
     columns = facts.get("columns") or []
     rows = [(short(each["name"]), each["read_as"], printable(each["values"]), each["gaps"] or "") for each in columns]
-    cells = [list(map(str, row)) for row in [("column", "read as", "levels or range", "gaps"), *rows[:MOST_LINES]]]
+    cells = [list(map(str, row)) for row in [HEAD, *rows[:MOST_LINES]]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
     more = [f"… and {len(rows) - MOST_LINES} more"] if len(rows) > MOST_LINES else []

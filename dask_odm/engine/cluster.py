@@ -117,6 +117,11 @@ class Cluster(Runs, PinnedTasks):
             self.told.append((what, int(nbytes)))
             return
         together = min(self.threads, tasks)
+        # what is reserved is needed too: "0 B are free" would tell no shortage
+        beside = self.reserved // together
+        free = max(0, available + beside)
+        if not free:  # less work does not help
+            advice = "Use more memory."
         if not isinstance(advice, str):
             ways = list(advice)
             if self.client is not None and together > 1:
@@ -128,9 +133,6 @@ class Cluster(Runs, PinnedTasks):
             if together * nbytes <= self.memory + self.left:
                 holds += f", {format_bytes(self.left)} of them from earlier work, which client.restart() frees"
             holds += "."
-        # what is reserved is needed too: "0 B are free" would tell no shortage
-        beside = self.reserved // together
-        free = max(0, available + beside)
         raise MemoryLimitError(
             f"{what} needs {format_bytes(nbytes + beside)} per task, but only {format_bytes(free)} of a worker's limit "
             f"of {format_bytes(self.limit)} are free for it.{holds} {advice}"

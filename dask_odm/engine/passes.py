@@ -133,9 +133,9 @@ class StorePasses:
         available, _ = self.cluster.share(self.cluster.slots)
         return self.task_bytes(needed) <= available
 
-    def require(self, needed: PassBytes, what: str = "A pass over the store") -> None:
-        """Raise MemoryLimitError, with both figures, unless the tasks of such a pass fit."""
-        self.cluster.require(self.task_bytes(needed), self.cluster.slots, what)
+    def require(self, needed: PassBytes, what: str = "A pass over the store", advice: tuple[str, ...] = ()) -> None:
+        """Raise MemoryLimitError, as `Cluster.require` does, unless the tasks of such a pass fit."""
+        self.cluster.require(self.task_bytes(needed), self.cluster.slots, what, advice)
 
     def run(
         self,

@@ -44,7 +44,8 @@ from dask_odm.learning.training.recipe import CubeSchema, Schema, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.methods.exact.solver import warm_up
 from dask_odm.methods.left_out import of_all_classes
-from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile
 from dask_odm.progress import shown_if_long
 from dask_odm.typing import Array

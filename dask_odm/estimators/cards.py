@@ -10,7 +10,7 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from dask_odm.html import MOST_LINES, card
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.printing import short
 
 
@@ -41,7 +41,7 @@ def facts_of(model: Any) -> list[tuple[str, Any]]:
             ", ".join(map(short, model.classes_.tolist()[:MOST_LINES])) if hasattr(model, "classes_") else None,
         ),
         ("Rows", model._rows),
-        ("Features", model.n_features_in_),
+        ("Features", model._model.features),
         ("Landmarks" if solver == "landmark" else "Support rows", support),
         ("Certificate", None if gap is None else _certificate(float(gap), solver)),
         ("Objective", last.get("objective") if one_machine else None),
@@ -84,4 +84,7 @@ class NotebookCard(BaseEstimator):
         return found
 
     def _card(self) -> str:
-        return card("What was learned", facts_of(self)) if hasattr(self, "_model") else ""
+        if not hasattr(self, "_model"):
+            return ""
+        tables = [self.column_recipe_._repr_html_()] if hasattr(self, "column_recipe_") else []
+        return card("What was learned", facts_of(self), *tables)

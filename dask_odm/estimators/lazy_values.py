@@ -14,9 +14,8 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.futures import FEW_TASKS, spread_task
 from dask_odm.engine.passes import SENT_BYTES
-from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.resolved import LazyArrays
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, chunk_runs, values_of_chunks, values_of_rows
 from dask_odm.typing import Array
 
@@ -24,7 +23,7 @@ from dask_odm.typing import Array
 def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: int, token: str) -> Any:
     """Return a model's values, (n,) or (n, outputs), of the rows of a store or of dask arrays.
 
-    ``model`` is what tasks carry, and ``token`` identifies it. Raises InputError if X is not numeric.
+    ``model`` is what tasks carry, and ``token`` identifies it.
     """
     columns = outputs if outputs > 1 else 0
     held = delayed(model, name=f"model-{token}", traverse=False)
@@ -38,8 +37,6 @@ def lazy_values(source: Store | LazyArrays, model: Model | ModelFile, outputs: i
         last = (0,) * (columns > 0)
         tasks = [spread_task((name, i, *last), values_of_chunks, held.key, source, run) for i, run in enumerate(runs)]
         return _array(name, tasks, sizes, columns, source.dtype, held)
-    if source.X.dtype.kind not in "biuf":
-        raise InputError(f"X must be numbers. Got dtype {source.X.dtype} instead.")
     dtype = source.X.dtype if source.X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     X = source.X.astype(dtype)
     tasks = [(values_of_rows, held.key, (X.name, i, 0)) for i in range(X.numblocks[0])]

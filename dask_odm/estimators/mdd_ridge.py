@@ -21,7 +21,7 @@ from dask_odm.estimators.inputs.checks import as_input_error, check_features, ch
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, Given
 from dask_odm.estimators.inputs.resolving import resolve_training
 from dask_odm.estimators.mixins import StoreRegressor
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import RealTargets
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import Registered, with_parameters
@@ -105,10 +105,11 @@ class MDDRidge(ShardRegressor):
     Attributes
     ----------
     n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     missing_rows_ : int
         Of a fit on a cube, how many labelled rows missed a feature, and took no part.
-    coef_ : ndarray of shape (n_features_in_,), or (n_targets, n_features_in_)
+    coef_ : ndarray of shape (d,), or (n_targets, d)
         Weights of raw features.
     intercept_ : float, or ndarray of shape (n_targets,)
     lam_ : float
@@ -118,9 +119,9 @@ class MDDRidge(ShardRegressor):
         asks for it.
     loo_errors_ : ndarray of shape (n_lams,)
         Root mean square error of these predictions, for every value of ``lam``.
-    moments_, moments_layout_ : ndarray of shape (n_moments, n_features_in_ + n_targets + 1), and dict
+    moments_, moments_layout_ : ndarray of shape (n_moments, d + n_targets + 1), and dict
         With one shard, the sums over the rows so far that `update` needs. They are saved with the model, and take up to
-        ``8 (n_features_in_ + n_targets + 1)²`` bytes for each binary digit of the number of blocks of rows, and as much
+        ``8 (d + n_targets + 1)²`` bytes for each binary digit of the number of blocks of rows, and as much
         twice, or 1 MiB. ``del model.moments_`` before `save` makes the file smaller.
     gap_ : float
         Upper bound of the relative distance between the weights of the shards and the fixed point.
@@ -231,6 +232,7 @@ class MDDRidge(ShardRegressor):
             y = checked.y.reshape(len(checked.y), -1)
             found: Iterator[tuple[Any, Array, Array]] = iter([(checked.X, y, checked.weight)])
         else:
+            rows = rows.of_features(map(str, getattr(self, "feature_names_in_", ())))
             check_features(self, rows)
             rows.require_targets("update")
             found = ((block.X, *_targets_of(block)) for block in rows.blocks())
@@ -259,7 +261,7 @@ def _targets_of(block: StoreBlock) -> tuple[Array, Array]:
 
 
 @with_parameters
-class MDDKernelRidge(KernelParameters, ShardRegressor):
+class MDDKernelRidge(GammaParameters, ShardRegressor):
     """Kernel ridge regression, on all rows at once or on several shards of the rows.
 
     With one shard, this is kernel ridge regression, ``1/n Σ (y − f(x))² + lam ‖f‖²``. It equals
@@ -289,7 +291,8 @@ class MDDKernelRidge(KernelParameters, ShardRegressor):
     Attributes
     ----------
     n_features_in_, feature_names_in_
-        As scikit-learn has them; the names where the training rows had any.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     missing_rows_ : int
         Of a fit on a cube, how many labelled rows missed a feature, and took no part.
     dual_coef_ : ndarray of shape (n_support,), or (n_support, n_targets)

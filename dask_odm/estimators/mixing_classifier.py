@@ -67,10 +67,11 @@ class MixingClassifier(StoreClassifier):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     missing_rows_ : int
         For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
-    coef_ : ndarray of shape (n_machines, n_features_in_)
+    coef_ : ndarray of shape (n_machines, d)
         Weights of the features before scaling: one machine for two classes, otherwise one per class.
     intercept_ : ndarray of shape (n_machines,)
     shards_ : list of length n_shards

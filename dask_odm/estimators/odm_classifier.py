@@ -18,7 +18,7 @@ from dask_odm.errors import InputError
 from dask_odm.estimators.groups import numbered
 from dask_odm.estimators.odm_estimator import ODMEstimator, advise_groups
 from dask_odm.estimators.registry import ODM_SOLVERS, solver_class
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -34,7 +34,7 @@ from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.methods.odm_fit import LastFit, ODMFit
 from dask_odm.methods.recipes import ODMFamily, is_linear
 from dask_odm.methods.settings import Landmark
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 
@@ -42,7 +42,7 @@ SOLVERS: SolverClasses = tuple(solver_class(name) for name in ODM_SOLVERS)
 
 
 @with_parameters
-class ODMClassifier(KernelParameters, ODMEstimator):
+class ODMClassifier(GammaParameters, ODMEstimator):
     """Kernel optimal margin distribution machine, for two classes or more.
 
     Minimises ``½‖w‖² + λ/(2M(1−θ)²) Σ_i [(1−θ−m_i)₊² + υ (m_i−1−θ)₊²]`` over the margins ``m_i = y_i f(x_i)``, where M
@@ -84,12 +84,13 @@ class ODMClassifier(KernelParameters, ODMEstimator):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     lam_, scale_
         λ and scaling of the fit, which "auto" chose if it was to.
     missing_rows_ : int
         For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
-    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, n_features_in_)
+    support_, support_vectors_ : ndarray of shape (n_support,), and (n_support, d)
         Numbers of the rows with a coefficient, and these rows before scaling. Not for the linear kernel.
     dual_coef_ : ndarray of shape (n_machines, n_support)
         Coefficients ``y_i s_i``. Two classes give one machine, whose positive class is ``classes_[1]``. More classes
@@ -97,7 +98,7 @@ class ODMClassifier(KernelParameters, ODMEstimator):
         second class is positive. Exact machines of all pairs that are trained at once have the shape
         ``(n_classes - 1, n_support)`` of scikit-learn's `SVC`: a row has one coefficient for each other class, and rows
         are sorted by class.
-    coef_, intercept_ : ndarray of shape (n_machines, n_features_in_), and (n_machines,)
+    coef_, intercept_ : ndarray of shape (n_machines, d), and (n_machines,)
         Weights of the features before scaling, for the linear kernel only.
     dual_gap_ : float
         Relative duality gap (P − D)/P of the whole problem, with P for the model as it predicts. It is nan if it is not

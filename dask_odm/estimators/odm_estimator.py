@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dask_odm.errors import InputError
 from dask_odm.estimators.probability_classifier import ProbabilityClassifier
 from dask_odm.estimators.scoring import Scoring, best_threshold, scorers_of, share_threshold
-from dask_odm.estimators.shared_parameters import PolynomialParameters
+from dask_odm.estimators.shared_parameters import KernelParameters
 from dask_odm.learning.parameters import with_parameters
 from dask_odm.methods.left_out import LEFT_OUT, LEFT_OUT_ROWS
 from dask_odm.typing import Array
@@ -37,7 +37,7 @@ def advise_groups() -> None:
 
 
 @with_parameters
-class ODMEstimator(PolynomialParameters, ProbabilityClassifier):
+class ODMEstimator(KernelParameters, ProbabilityClassifier):
     """A classifier that has probabilities if it was fitted with ``loo``.
 
     Parameters

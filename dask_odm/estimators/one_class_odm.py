@@ -17,7 +17,7 @@ from dask_odm.data.rows.scaling import SCALINGS
 from dask_odm.estimators.inputs.resolving import is_xarray
 from dask_odm.estimators.mixins import StoreClassifier
 from dask_odm.estimators.scoring import share_threshold
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.estimators.target_kinds import NormalRows, TargetKind
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
@@ -77,7 +77,7 @@ class OneClassFamily(Family[OneClassFit]):
 
 
 @with_parameters
-class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
+class OneClassODM(OutlierMixin, GammaParameters, StoreClassifier):
     """Novelty detection: learns what normal rows look like, and finds outliers at a known rate of false alarms.
 
     It is the optimal margin distribution machine of rows that are all positive, and minimises
@@ -122,7 +122,8 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
         Decision value of every training row by the model without this row, NaN for rows of weight zero. A share ``nu``
         of these values is negative. Models from a file do not have this attribute.
     n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     missing_rows_ : int
         For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
     classes_ : ndarray of shape (2,)
@@ -130,7 +131,7 @@ class OneClassODM(OutlierMixin, KernelParameters, StoreClassifier):
     support_, support_vectors_, dual_coef_
         Numbers of the rows with a coefficient, these rows before scaling, and their coefficients (1, n_support). Not
         for the linear kernel.
-    coef_, intercept_ : ndarray of shape (1, n_features_in_), and (1,)
+    coef_, intercept_ : ndarray of shape (1, d), and (1,)
         Weights of the features before scaling, for the linear kernel only. The intercept includes the offset.
     dual_gap_, history_, n_iter_, loo_parameters_
         As in `ODMClassifier`.

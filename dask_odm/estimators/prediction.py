@@ -26,7 +26,7 @@ from dask_odm.estimators.inputs.resolving import kind_of, resolve
 from dask_odm.estimators.lazy_values import lazy_values
 from dask_odm.estimators.saving import save_estimator
 from dask_odm.estimators.shared_parameters import RunParameters
-from dask_odm.models.models import Model
+from dask_odm.models.model import Model
 from dask_odm.models.predict import ModelFile, answers_of_rows, finite_values
 from dask_odm.typing import Array
 

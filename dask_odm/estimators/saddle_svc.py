@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from dask_odm.errors import InputError
 from dask_odm.estimators.mixins import StoreClassifier
-from dask_odm.estimators.shared_parameters import KernelParameters
+from dask_odm.estimators.shared_parameters import GammaParameters
 from dask_odm.kernels import KERNELS
 from dask_odm.learning.parameters import (
     Registered,
@@ -30,7 +30,7 @@ from dask_odm.papers.saddle.solver_objects import HULL_SOLVERS, SaddleFit
 
 
 @with_parameters
-class SaddleSVC(KernelParameters, StoreClassifier):
+class SaddleSVC(GammaParameters, StoreClassifier):
     """Hard-margin SVM and ν-SVM, to a certified gap.
 
     For two classes, it finds the nearest points ``Aη`` and ``Bξ`` of the reduced convex hulls of the classes. η and ξ
@@ -68,10 +68,11 @@ class SaddleSVC(KernelParameters, StoreClassifier):
     Attributes
     ----------
     classes_, n_features_in_, feature_names_in_
-        As in scikit-learn. The names exist if the training rows had names.
+        As in scikit-learn. The names exist if the training rows had names. Of a table with words, dates or gaps they
+        are of its columns, of which d features were made, see `get_feature_names_out`.
     missing_rows_ : int
         For a fit on a cube, the number of labelled rows that were left out because they miss a feature.
-    coef_ : ndarray of shape (n_machines, n_features_in_)
+    coef_ : ndarray of shape (n_machines, d)
         Weights of the features before scaling, for the linear kernel only. The scores of the nearest points differ by
         2. With the hard margin, rows on the margin have scores of ±1.
     intercept_ : ndarray of shape (n_machines,)

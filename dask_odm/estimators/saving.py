@@ -20,7 +20,8 @@ from dask_odm.estimators.inputs.checks import as_input_error, require_classes
 from dask_odm.estimators.registry import ESTIMATORS, solver_class
 from dask_odm.learning.parameters import SolverObject
 from dask_odm.learning.training.recipe import CubeSchema, Schema
-from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.model import Model
 from dask_odm.models.predict import HELD_BYTES, ModelFile, model_from
 from dask_odm.models.probabilities import is_link
 from dask_odm.models.sets import is_table
@@ -108,7 +109,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
 
 def _restored(cls: Any, record: Record, model: Any) -> Any:
-    """Return the fitted estimator of a record."""
     attributes = record.attributes
     schema = record.attributes["schema"]
     estimator: Any = cls(**decode(attributes["parameters"]))

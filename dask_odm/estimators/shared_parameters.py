@@ -150,8 +150,8 @@ def _validate_plain(estimator: Any, values: tuple[Any, ...], types: tuple[type, 
 
 
 @with_parameters
-class PolynomialParameters:
-    """Parameters of the polynomial kernel.
+class KernelParameters:
+    """Parameters of named kernels, but gamma, of which searches have several.
 
     Parameters
     ----------
@@ -172,8 +172,8 @@ class PolynomialParameters:
 
 
 @with_parameters
-class KernelParameters(PolynomialParameters):
-    """Parameters of named kernels.
+class GammaParameters(KernelParameters):
+    """Parameters of named kernels, one gamma among them.
 
     Parameters
     ----------

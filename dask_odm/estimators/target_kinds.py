@@ -25,7 +25,9 @@ from dask_odm.learning.training.memory_data import MemoryData
 from dask_odm.learning.training.run import FitRun, KernelChoice
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.linalg.jit import frozen
-from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
+from dask_odm.models.model import Model
 from dask_odm.typing import Array
 
 INSIDE = (-1, 1)  # what `predict` says of outliers and of rows that resemble the training rows

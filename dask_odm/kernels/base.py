@@ -17,8 +17,7 @@ import numpy as np
 
 from dask_odm.kernels.csr_tiles import CSRLeft, CSRPanels, dot_products
 from dask_odm.kernels.loops import BLOCK as BLOCK
-from dask_odm.kernels.loops import FEATURES
-from dask_odm.kernels.product_loops import BACKWARD, FORWARD, STORED, tile_loop
+from dask_odm.kernels.loops import FEATURES, multiply_tile
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.typing import Array
 
@@ -46,22 +45,28 @@ class Panels:
     def __len__(self) -> int:
         return self.n
 
+    def __getitem__(self, rows: slice) -> Panels:
+        """Return a run of whole panels of `BLOCK` columns."""
+        first, last, _ = rows.indices(self.n)
+        return Panels(self.values[first // BLOCK : -(-last // BLOCK)], last - first)
+
 
 class Sides(NamedTuple):
     """Vectors that a tile K (n, m) is multiplied with, and sums in float64 that the products are added to.
 
-    ``by_row += K v`` and ``by_column += K.T u``; either may be left out, with its vector.
+    ``by_row += K v`` and ``by_column += K.T u``; the latter may be left out.
     """
 
+    v: Array  # (m,)
+    by_row: Array  # (n,)
     u: Array | None = None  # (n,)
-    v: Array | None = None  # (m,)
-    by_row: Array | None = None  # (n,)
     by_column: Array | None = None  # (m,)
 
     def within(self, rows: slice, columns: slice) -> Sides:
         """Return views of the parts that belong to some ``rows`` and ``columns`` of the tile."""
-        places = (rows, columns, rows, columns)
-        return Sides(*(None if x is None else x[where] for x, where in zip(self, places, strict=True)))
+        v, by_row, u, by_column = self
+        back = (None if u is None else u[rows], None if by_column is None else by_column[columns])
+        return Sides(v[columns], by_row[rows], *back)
 
 
 @dataclass(frozen=True)
@@ -173,32 +178,22 @@ class Kernel(ABC):
         return out
 
     def products(self, left: Any, right: Any, sides: Sides) -> None:
-        """Multiply the tile of packed rows with ``sides`` in one pass, without keeping it.
+        """Multiply the tile of packed rows with ``sides``, BLOCK rows and columns at a time, without keeping it.
 
-        Products, and their sums over up to 512 columns, are in the dtype of the rows; the rest is float64. For at most
-        BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
+        Products, and their sums over up to BLOCK columns, are in the dtype of the rows; the rest is float64. For at
+        most BLOCK rows and columns, the result has the same bits as `multiply` with the tile.
         """
         for i in range(0, len(left), BLOCK):
             rows = slice(i, min(i + BLOCK, len(left)))
-            if sides.v is None and sides.u is not None and not sides.u[rows].any():
-                continue
             for j in range(0, len(right), BLOCK):
                 columns = slice(j, min(j + BLOCK, len(right)))
                 self.multiply(self.tile_packed(left[rows], right[columns]), sides.within(rows, columns))
 
     def multiply(self, tile: Array, sides: Sides) -> None:
         """Compute what `products` does from a stored C-contiguous ``tile`` (n, m)."""
-        none = np.empty(0, tile.dtype)
-        run_loop(STORED, (0, none, none, *tile.shape, tile.dtype.type(0)), tile.reshape(-1), sides)
+        u, v = (np.array([] if x is None else x, tile.dtype) for x in (sides.u, sides.v))  # contiguous and writable
+        multiply_tile(tile, u, v, sides.by_row, np.empty(0) if sides.by_column is None else sides.by_column)
 
     def parameters(self) -> dict[str, Any]:
         """Return name and parameters as plain values; `dask_odm.kernels.from_parameters` reverses it."""
         return {"name": self.name, **asdict(self)}
-
-
-def run_loop(mode: int, arguments: tuple[Any, ...], tile: Array, sides: Sides) -> None:
-    """Multiply with ``sides`` by the `tile_loop`, whose ``arguments`` are those from ``address`` to ``bias``."""
-    mode |= (FORWARD if sides.v is not None else 0) | (BACKWARD if sides.u is not None else 0)
-    vectors = [np.array([] if x is None else x, tile.dtype) for x in (sides.u, sides.v)]  # contiguous and writable
-    sums = [np.empty(0) if x is None else x for x in (sides.by_row, sides.by_column)]
-    tile_loop(tile.dtype == np.float32)(mode, *arguments, tile, *vectors, *sums)

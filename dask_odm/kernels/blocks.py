@@ -163,7 +163,6 @@ class Gram:
         return self.rows.read(*self.tiling.span(block))
 
     def _kept(self, i: int, j: int) -> Array:
-        """Return the kept tile (i, j)."""
         assert self._tiles is not None
         (a, b), (c, d) = self.tiling.span(i), self.tiling.span(j)
         first = self.tiling.index(self.tiling.rows(self.part).start, self.tiling.rows(self.part).start)
@@ -211,5 +210,5 @@ class Gram:
 
     def _sides(self, i: int, j: int, v: Array, y: Array) -> Sides:
         """Return the vectors that tile (i, j) multiplies and adds to: two of each, or one on the diagonal."""
-        sides = Sides(v=v, by_row=y) if i == j else Sides(v, v, y, y)
+        sides = Sides(v, y) if i == j else Sides(v, y, v, y)
         return sides.within(slice(*self.tiling.span(i)), slice(*self.tiling.span(j)))

@@ -1,9 +1,8 @@
-"""The compiled loop that computes tiles of distance kernels.
+"""The compiled loops that compute tiles of distance kernels, and multiply with the tiles of any kernel.
 
-A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. From there it is
-stored, or multiplied and discarded. The compiler makes vector instructions only if columns are laid out feature by
-feature and it knows the number of features of a step. So the loop that makes entries is compiled for each such number,
-and no other loop is.
+A tile is computed four rows by 512 columns at a time, in a buffer that stays in the first-level cache. The compiler
+makes vector instructions only if columns are laid out feature by feature and it knows the number of features of a step.
+So the loop that makes entries is compiled for each such number, and no other loop is.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from dask_odm.linalg.jit import Emitted, Pointed, compiled, inlined, pointed
+from dask_odm.typing import Array
 
 BLOCK = 512  # columns of a panel; rows and columns of a tile that is not kept
+SUMMED_ROWS = 64  # rows whose products with a column are added up before they go to float64
 FEATURES = 8  # the most features of a step: the factors of more do not fit the registers
 
 LOG2 = math.log(2.0)
@@ -154,8 +155,8 @@ def entry_loop(step: int, manhattan: bool, narrow: bool) -> Pointed:
     """Return the loop that makes log2 of kernel values from packed rows whose width ``step`` divides.
 
     Values are ``left_i · right_j`` or, if ``manhattan``, ``−Σ_k |left_ik − right_jk|``, in float32 if ``narrow``. This
-    loop alone must know the step. Loops that store or multiply entries call it by its address. So they are compiled
-    once for any number of features; each further variant would take seconds.
+    loop alone must know the step. The loop that stores entries calls it by its address. So it is compiled once for any
+    number of features; each further variant would take seconds.
     """
     array = f"CPointer({'float32' if narrow else 'float64'})"
 
@@ -210,12 +211,6 @@ def store_four(
             out[j] = power(t[j]) + bias
 
 
-@inlined
-def whole_registers(columns: int) -> int:
-    # so that vector registers are full
-    return -(-columns // 32) * 32
-
-
 @cache
 def store_loop(narrow: bool) -> Callable[..., None]:
     """Return the loop that makes a tile of packed rows, in float32 if ``narrow``.
@@ -234,7 +229,7 @@ def store_loop(narrow: bool) -> Callable[..., None]:
         for begin in range(0, m, size):
             end = min(m, begin + size)
             panel = right[begin * width : (begin + size) * width]
-            columns = whole_registers(end - begin)
+            columns = -(-(end - begin) // 32) * 32  # so that vector registers are full
             for i in range(0, n, 4):
                 r1 = min(i + 1, last)
                 r2 = min(i + 2, last)
@@ -246,3 +241,34 @@ def store_loop(narrow: bool) -> Callable[..., None]:
                     store_four(power_float64, entries, size, tile, n, m, i, begin, end, bias)
 
     return store
+
+
+@compiled
+def multiply_tile(tile: Array, u: Array, v: Array, by_row: Array, by_column: Array) -> None:
+    """Add ``K v`` to ``by_row`` and, unless u is empty, ``K.T u`` to ``by_column``, of a C-contiguous ``tile`` K.
+
+    Products are summed in the dtype of the tile over at most 512 columns or 64 rows, and in float64 beyond. With all
+    sums in float32 the gap would stall.
+    """
+    n, m = tile.shape
+    zero = tile.dtype.type(0)
+    sums = np.zeros(u.size and m, tile.dtype)
+    for first in range(0, n, SUMMED_ROWS):
+        for i in range(first, min(n, first + SUMMED_ROWS)):
+            for begin in range(0, m, BLOCK):
+                end = min(m, begin + BLOCK)
+                row = tile[i, begin:end]
+                its_v = v[begin:end]
+                total = zero
+                if u.size:
+                    its_sums = sums[begin:end]
+                    for j in range(row.size):
+                        total += row[j] * its_v[j]
+                        its_sums[j] += u[i] * row[j]
+                else:
+                    for j in range(row.size):
+                        total += row[j] * its_v[j]
+                by_row[i] += total
+        for j in range(sums.size):
+            by_column[j] += sums[j]
+            sums[j] = zero

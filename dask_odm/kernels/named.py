@@ -1,8 +1,7 @@
 """The kernels that have a name: linear, polynomial, Gaussian radial basis function (RBF) and Laplacian.
 
-`loops.store_loop` computes tiles of the two that depend on the distance between rows, and `product_loops.tile_loop`
-multiplies with them; there, a distance stays in the cache until it has become a kernel value. For many features `RBF`
-uses BLAS, which is faster then.
+`loops.store_loop` computes tiles of the two that depend on the distance between rows; there, a distance stays in the
+cache until it has become a kernel value. For many features `RBF` uses BLAS, which is faster then.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dask_odm.kernels.base import BLOCK, Kernel, Panels, Sides, run_loop
+from dask_odm.kernels.base import BLOCK, Kernel, Panels
 from dask_odm.kernels.loops import (
     LOG2,
     entry_loop,
@@ -102,24 +101,15 @@ class _Radial(Kernel):
             packed[:, j] = column
         return packed
 
-    def _loop_arguments(self, left: Array, right: Panels) -> tuple[Any, ...]:
-        """Return the arguments of the loops from ``address`` to ``bias``."""
-        address = entry_loop(step_of(left.shape[1]), self._manhattan, left.dtype == np.float32).address
-        bias = left.dtype.type(self.bias)
-        return address, left.reshape(-1), right.values.reshape(-1), len(left), len(right), bias
-
     def tile_packed(self, left: Any, right: Any, out: Array | None = None) -> Array:
         if not isinstance(right, Panels):
             return super().tile_packed(left, right, out)
         out = np.empty((len(left), len(right)), left.dtype) if out is None else out
-        store_loop(left.dtype == np.float32)(*self._loop_arguments(left, right), out.reshape(-1))
+        narrow = left.dtype == np.float32
+        address = entry_loop(step_of(left.shape[1]), self._manhattan, narrow).address
+        flat = (left.reshape(-1), right.values.reshape(-1), len(left), len(right), left.dtype.type(self.bias))
+        store_loop(narrow)(address, *flat, out.reshape(-1))
         return out
-
-    def products(self, left: Any, right: Any, sides: Sides) -> None:
-        if not isinstance(right, Panels):
-            super().products(left, right, sides)
-            return
-        run_loop(0, self._loop_arguments(left, right), np.empty(0, left.dtype), sides)
 
     def finish(self, tile: Array) -> None:
         exp2 = exp2_float32 if tile.dtype == np.float32 else exp2_float64

@@ -171,10 +171,12 @@ class MemoryPivots(RowsOfMatrix):
         # a chunk has at most 64 MiB of rows in float64
         return self.chunk_rows or max(1, min(1 << 14, (64 << 20) // (8 * self.d)))
 
-    def pass_bytes(self, count: int) -> int:
-        """Return the bytes of a pass for up to ``count`` landmarks: keys, rows of a chunk, and their kernel values."""
-        rows = self.dtype.itemsize * self._step * self.d
-        return 32 * self.n + rows + self.threads * 8 * BLOCK * (3 * count + 5 * self.d)
+    def choosing_bytes(self, count: int) -> int:
+        """Return the bytes of choosing up to ``count`` landmarks: of a pass, and of deciding on proposals."""
+        rows = self.dtype.itemsize * self._step * self.d  # of a chunk; then keys and kernel values
+        reading = 32 * self.n + rows + self.threads * 8 * BLOCK * (3 * count + 5 * self.d)
+        deciding = most_proposals(count) * (2 * count + 3 * _PANEL + 4 * self.d) + count * (4 * count + 4 * self.d)
+        return reading + 8 * deciding
 
     def run(self, race: Race) -> Proposals:
         step = self._step
@@ -216,11 +218,6 @@ def most_proposals(count: int) -> int:
     """Return the most proposals of a block when ``count`` pivots are wanted."""
     # the features of proposals are held, so these are few unless more pivots are wanted
     return max(count, min(8192, 4 * count + _FIRST))
-
-
-def choosing_bytes(count: int, d: int) -> int:
-    """Return the bytes held while a block of proposals of ``d`` features is decided on, without those of the source."""
-    return 8 * most_proposals(count) * (2 * count + 3 * _PANEL + 4 * d) + 8 * count * (4 * count + 4 * d)
 
 
 def _drawn(source: PivotRows, race: Race) -> Proposals:

@@ -2,7 +2,7 @@
 
 Any two-class solver learns many classes this way: machine after machine, on the same training data. A solver that can
 learn all machines at once does so in its recipe (`Recipe.train_machines`). Either way the machines' models become
-one model with a row of coefficients per machine. `dask_odm.models.models` combines the votes of one-against-one
+one model with a row of coefficients per machine. `dask_odm.models.model` combines the votes of one-against-one
 machines.
 """
 
@@ -24,7 +24,9 @@ from dask_odm.learning.training.checkpoints import forget_checkpoint
 from dask_odm.learning.training.recipe import Choice, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
+from dask_odm.models.model import Model
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -106,7 +108,6 @@ def train_machines(
 def _train_each(
     train: Callable[[TrainingData, Any], Trained], data: TrainingData, fit: Any, machines: Sequence[OneOfMany]
 ) -> Iterator[Trained]:
-    """Yield the result of ``train`` for every machine."""
     count = len(machines)
     own_settings = getattr(fit, "of_machine", lambda i, count, run: replace(fit, run=run))
     for i, (targets, run) in enumerate(zip(machines, runs_of(fit.run, count), strict=True)):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dask_odm.errors import InputError
 from dask_odm.typing import Array
 
 READ_BYTES = 4 << 20  # most bytes of rows that are read at a time to be copied, if they are more than 64
@@ -31,6 +32,39 @@ def unmasked(values: Any, *, labels: bool = False) -> Any:
     found = plain.astype(np.result_type(plain.dtype, np.float32) if numbers else object)
     found[mask] = np.nan if numbers else None
     return found
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA, which has no truth
+        return True
+
+
+def numbers_of_objects(X: Any) -> Array:
+    """Return an array of objects or strings that all are numbers as float64, with NaN for missing ones.
+
+    Raises InputError for anything else. A task of lazy arrays.
+    """
+    X = np.asarray(unmasked(X))
+    try:
+        if X.dtype.kind == "O":
+            X = np.where(np.frompyfunc(is_missing, 1, 1)(X).astype(bool), np.nan, X)
+        return X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"in a block of rows, {no_numbers(str(error))}") from error
+
+
+def no_numbers(said: str) -> str:
+    """Return what Python ``said`` of something that is no number, with the way out; a text that it ends in is cut."""
+    if not said.startswith("could not convert string to float"):
+        return said
+    cut = "…" if len(said) > 100 else ""
+    return (
+        f"{said[:100]}{cut}; arrays hold numbers: pass a frame, whose columns may hold words, and make rows of texts, "
+        "as by scikit-learn's TfidfVectorizer."
+    )
 
 
 class Rows(Protocol):

@@ -34,7 +34,7 @@ from dask_odm.learning.training.recipe import Trained, stopped_at
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel, predicting_bytes
+from dask_odm.models.kernel_model import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 NEGLIGIBLE = 1e-8  # share of P by which rounding may move it without a check
@@ -110,7 +110,8 @@ def require_prediction(kernel: Kernel, data: TrainingData, *, gathered: bool) ->
         needed = predicting_bytes(Shape(kernel, data.rows, data.features, data.raw_dtype.itemsize, 1), data.rows)
     if data.cluster.client is not None:
         needed += (3 if gathered else 2) * data.nbytes  # the model as it is sent, and as it is unpacked
-    data.require_pass(PassBytes(8, 3 * 8, needed), f"Predicting by a model of up to {data.rows} rows")
+    what = f"Predicting by a model of up to {data.rows} rows"
+    data.require_pass(PassBytes(8, 3 * 8, needed), what, ("solver='landmark'", "fewer rows"))
 
 
 def weights_as_predicted(
@@ -192,7 +193,6 @@ def _predicted(model: Any, claim: Claim, data: TrainingData, fit: ODMFit) -> Cla
 
 
 def _in_float64(model: Any, data: TrainingData) -> bool:
-    """Return whether the rows are predicted in float64."""
     return data.raw_dtype == np.float64 and (not isinstance(model, KernelModel) or model.support.dtype == np.float64)
 
 

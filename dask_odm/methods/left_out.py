@@ -31,7 +31,7 @@ from dask_odm.learning.training.recipe import Trained
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.systems import mended
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import with_lacking
+from dask_odm.models.model import with_lacking
 from dask_odm.models.probabilities import fit_link
 from dask_odm.models.sets import conformity_table
 from dask_odm.typing import Array

@@ -19,7 +19,7 @@ from dask_odm.learning.training.recipe import (
     Machines,
     Recipe,
     Trained,
-    crowding_feature,
+    crowding_features,
     learned_nothing,
 )
 from dask_odm.learning.training.training_data import TrainingData
@@ -136,9 +136,9 @@ def _with_lam(trained: Trained, lam: float, data: TrainingData, fit: ODMFit) -> 
     """Return a model with the settings that "auto" chose for it, and what to say of its features."""
     trained.attributes.update(lam_=lam, scale_=fit.kernel.scale)
     nothing = learned_nothing(trained.history, lam)
-    crowding = crowding_feature(data, fit.kernel, nothing=nothing)
+    crowding = crowding_features(data, fit.kernel, nothing=nothing)
     nothing = nothing and len(data.class_weights) == 2
-    if crowding is None and not nothing:
+    if not crowding and not nothing:
         return trained
     return replace(trained, advice=FeatureAdvice(lam, AUTO_LAM * data.row_numbers[0], crowding, nothing))
 

@@ -25,7 +25,8 @@ from dask_odm.kernels.named import RBF
 from dask_odm.linalg.csr_rows import CSRRows
 from dask_odm.linalg.jit import compiled_in_order
 from dask_odm.linalg.threads import run_threads
-from dask_odm.models.models import PREDICTED_ROWS, KernelModel, require_finite_parts, starts_divide
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.model import PREDICTED_ROWS, require_finite_parts, starts_divide
 from dask_odm.typing import Array
 
 
@@ -229,7 +230,6 @@ class CellModel(LocalModel):
 
 
 def _with_gamma(kernel: Kernel, gamma: float) -> Kernel:
-    """Return a kernel with another γ."""
     return from_parameters(kernel.parameters() | {"gamma": gamma})
 
 

@@ -1,6 +1,6 @@
 """Match labels of rows with a model's classes, also if a file changed their type, and count those predicted right.
 
-This module knows NumPy only, since workers load it.
+Workers load this module, so it imports neither pandas nor scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_odm.data.store.statistics import is_text, not_text
 from dask_odm.errors import InputError
-from dask_odm.linalg.rows import unmasked
+from dask_odm.linalg.rows import is_missing, unmasked
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -36,7 +36,7 @@ def codes_of(labels: Sequence[Any], classes: Sequence[Any]) -> list[int]:
         spelled = {}
 
     def code(label: Any) -> int:
-        return MISSING if _is_missing(label) else place.get(label, spelled.get(_spelled(label), UNKNOWN))
+        return MISSING if is_missing(label) else place.get(label, spelled.get(_spelled(label), UNKNOWN))
 
     return [code(label) for label in labels]
 
@@ -46,7 +46,7 @@ def require_common(labels: Sequence[Any], classes: Sequence[Any], where: str) ->
 
     A single label may be that of a class without a row in the fit, unless it is of another type than all classes.
     """
-    known = [label for label in labels if not _is_missing(label)]
+    known = [label for label in labels if not is_missing(label)]
     if not known or max(codes_of(known, classes)) >= 0:
         return
     if len(known) > 1 or not set(map(_kind, known)) & set(map(_kind, classes)):
@@ -122,13 +122,6 @@ def _codes(y: Array, classes: Sequence[Any]) -> tuple[Array, list[Any], list[int
         if not is_text(label):
             raise InputError(f"y, row {int(np.argmax(of == i))}: {not_text(label)}")
     return np.array(codes, dtype=np.int64)[of], labels, codes
-
-
-def _is_missing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label)
-    except TypeError:  # pandas.NA, which has no truth
-        return True
 
 
 def _kind(label: Any) -> type:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_odm.models.models import KernelModel, Portion, starts_divide
+from dask_odm.models.kernel_model import KernelModel, Portion
+from dask_odm.models.model import starts_divide
 from dask_odm.typing import Array
 
 

@@ -28,7 +28,9 @@ from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.rows import unmasked
 from dask_odm.models.cell_model import CellModel, ClusterModel
-from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
+from dask_odm.models.model import Model
 from dask_odm.models.pair_model import PairModel
 from dask_odm.typing import Array
 

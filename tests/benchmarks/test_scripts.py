@@ -148,6 +148,9 @@ def test_kernel_tiles_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert [row["kernel"] for row in found] == ["rbf", "laplacian"]
     assert all(row[what]["ours"] > 0 for row in found for what in kernel_tiles.WHAT)
+    kernel_tiles.main([*size, "--kernels", "linear", "poly", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [set(row["stored"]) for row in found] == [{"ours", "numpy"}, {"ours"}]  # whose formula it has
     kernel_tiles.main([*size, "--kernels", "rbf", "--density", "0.1"])
     assert "rbf" in capsys.readouterr().out
 

@@ -26,6 +26,7 @@ from dask_odm.cli.shell import load_libraries
 from dask_odm.data.store.records import read_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.errors import InputError
 from dask_odm.estimators.odm_classifier import ODMClassifier
 from dask_odm.events import IterationFinished, LevelFinished
 
@@ -259,6 +260,21 @@ def test_a_warning_is_one_line_on_stderr(made, tmp_path):
         result = run("fit", made / "train.zarr", tmp_path / "m.zarr", *options, "--json")
     json.loads(result.stdout)
     assert all(line.startswith("dask-odm: ") for line in result.stderr.splitlines())
+
+
+def test_a_warning_is_shown_once(monkeypatch):
+    """A model may be asked several times by one command."""
+
+    def warn(*_, **__):
+        for _ in range(2):
+            warnings.warn("said twice", stacklevel=1)
+        raise InputError("the end")
+
+    monkeypatch.setattr(dask_odm, "ingest", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        stderr = run("ingest", "a.csv", "a.zarr", status=2).stderr
+    assert stderr.splitlines() == ["dask-odm: said twice", "dask-odm: the end"]
 
 
 @pytest.mark.parametrize("left", [True, False])

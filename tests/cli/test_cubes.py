@@ -154,14 +154,9 @@ def test_blocks_of_places_are_left_out(folder, tmp_path, kind):
 
 
 BAD = {
-    "no such variable": (("fit", "scene.zarr", "m.zarr", "--labels", "labels.zarr:a"), "labels.zarr: no variable 'a'"),
     "several variables": (("fit", "scene.zarr", "m.zarr", "--labels", "labels.zarr"), "several variables, or none"),
     "no such band": (
         ("fit", "scene.zarr", "m.zarr", "--labels", "only.zarr", "--features", "B02,B99"), "no features 'B02', 'B99'",
-    ),
-    "a table without labels": (
-        ("fit", "scene.zarr", "m.zarr", "--labels", "more.csv"),
-        "more.csv: needs columns of coordinates, of 'band', 'y', 'x', and one of labels",
     ),
     "no such table": (("fit", "scene.zarr", "m.zarr", "--labels", "none.csv"), "cannot be read as a table of points"),
     "no such file": (("fit", "scene.zarr", "m.zarr", "--labels", "none.zarr"), "xarray cannot open it as a cube"),

@@ -19,15 +19,7 @@ from sklearn.base import is_regressor
 from sklearn.metrics.pairwise import linear_kernel
 
 from contracts.toy_family import CentroidClassifier
-from dask_odm import (
-    MDDKernelRidge,
-    MDDRidge,
-    MixingClassifier,
-    ODMClassifier,
-    ODMClassifierCV,
-    OneClassODM,
-    SaddleSVC,
-)
+from dask_odm import MDDKernelRidge, MDDRidge, MixingClassifier, ODMClassifier, ODMClassifierCV, OneClassODM, SaddleSVC
 from dask_odm.data.store.store import Store
 from dask_odm.estimators.registry import register
 from dask_odm.events import CheckpointOpened, Event, PartitionSolved, Progress
@@ -289,10 +281,7 @@ CHECKED: list[tuple[Any, dict[str, str]]] = [
     (ODMClassifier(linear_kernel), {}),
     (ODMClassifier(scale="minmax"), {}),
     (ODMClassifier(solver=SODM(2)), {}),
-    (
-        ODMClassifier("precomputed"),
-        NEGATIVE_DIAGONAL,
-    ),
+    (ODMClassifier("precomputed"), NEGATIVE_DIAGONAL),
     (ODMClassifier("precomputed", solver="sodm"), NEGATIVE_DIAGONAL),
     (ODMClassifier(solver="landmark"), {}),
     (ODMClassifier(solver="cells"), {}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import dask
@@ -59,13 +59,6 @@ def path_of(tmp_path_factory) -> Callable[[Case], str]:
         return kept[case.name]
 
     return write
-
-
-@pytest.fixture
-def over_passes() -> Iterator[None]:
-    """No store is small enough to be read into memory."""
-    with dask.config.set({"dask_odm.read-into-memory": 0}):
-        yield
 
 
 def pytest_collection_modifyitems(items):

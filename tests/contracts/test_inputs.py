@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import dask
@@ -16,11 +17,15 @@ import xarray as xr
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 
+import dask_odm
 from contracts.cases import Case, each_case, each_of, scores
 from dask_odm import OneClassODM, Store, load_model, open_store
 from dask_odm.errors import InputError
+from dask_odm.estimators.registry import ESTIMATORS
 from small_problems import blobs
+from small_tables import made_table
 
 
 def dataset(X: np.ndarray, y: np.ndarray) -> xr.Dataset:
@@ -238,3 +243,44 @@ def test_labels_that_are_no_text_are_refused(case):
     for y in (labels, np.array(labels, dtype=object), pd.Series(labels)):
         with pytest.raises(InputError, match=r"^y, row 1: the label 'b\\x00' ends in a NUL character"):
             case.fit(X[:20], y)
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name in dask_odm.__all__])
+def test_a_table_of_words_dates_and_gaps_is_learned_from_every_form(name, tmp_path):
+    def made() -> Any:
+        kind = getattr(dask_odm, name)
+        return kind(**{each: 0 for each in signature(kind).parameters if each == "random_state"})
+
+    table = made_table(60)
+    X, y = table.drop(columns="kind"), table["kind"]
+    new = made_table(20, seed=1).drop(columns="kind")
+    new.loc[0, "job"] = "astronaut"
+    is_real = is_regressor(made())
+    labels = [] if name == "OneClassODM" else [pd.Series(np.arange(60) + 0.5)] if is_real else [y]
+    model = made().fit(X, *labels)
+    assert model.n_features_in_ == 4
+    assert len(model.get_feature_names_out()) == model._model.features == 12
+    model.save(tmp_path / "model.zarr")
+    rows, of = ((X, *labels), {"target": "real"} if is_real else {}) if labels else (X, {"label": False})
+    stored = dask_odm.ingest(rows, tmp_path / "a.zarr", **of)
+    parts = [dd.from_pandas(each, npartitions=3) for each in (X, *labels)]
+    expected = model.predict(new)
+    for other in (load_model(tmp_path / "model.zarr"), made().fit(stored), made().fit(*parts)):
+        assert other.column_recipe_ == model.column_recipe_
+        found = other.predict(new.iloc[:, ::-1].assign(extra="x"))
+        if is_real:
+            np.testing.assert_allclose(found, expected, rtol=1e-4)
+        else:
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(other.predict(dd.from_pandas(new, npartitions=2)), found)
+
+
+def test_a_ridge_is_updated_by_further_rows_of_a_table():
+    table = made_table(80)
+    X, y = table.drop(columns="kind"), (table["kind"] == "yes") * 1.0
+    model = dask_odm.MDDRidge(lam=1.0).fit(X[:40], y[:40])
+    recipe = model.column_recipe_
+    for start in (40, 60):
+        model.update(X[start : start + 20], y[start : start + 20])
+    assert model.column_recipe_ == recipe
+    assert r2_score(y, model.predict(X)) > 0.2

@@ -15,7 +15,7 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.row_passes import PassBytes, RowBlock
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.inspection import permutation_importance as of_scikit_learn
-from sklearn.metrics import r2_score
+from sklearn.metrics import check_scoring, r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
@@ -16,6 +16,7 @@ import dask_odm as odm
 from cli.running import run, run_json
 from dask_odm.errors import InputError
 from small_stores import store_of
+from small_tables import made_table
 
 NAMES = ["height", "weight", "noise"]
 
@@ -51,6 +52,24 @@ def test_it_is_that_of_scikit_learn(rows, model, store):
     assert found.feature_names == NAMES
 
 
+@pytest.mark.parametrize("scoring", [None, "balanced_accuracy"])
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, lambda X: pd.DataFrame(X, columns=NAMES)])
+def test_rows_in_memory_are_taken_as_by_scikit_learn(rows, form, scoring):
+    X, y = form(rows[0][:200]), rows[1][:200]
+    model = odm.ODMClassifier("linear", lam=100.0).fit(X, y)
+    found = odm.permutation_importance(model, X, y, scoring=scoring, n_repeats=2, random_state=3)
+    expected = of_scikit_learn(model, np.asarray(X) if isinstance(X, list) else X, y, scoring=scoring, n_repeats=2,
+                               random_state=3)  # fmt: skip
+    np.testing.assert_array_equal(found.importances, expected.importances)
+    assert found.score == check_scoring(model, scoring=scoring)(model, X, y)
+    assert found.feature_names == (NAMES if isinstance(X, pd.DataFrame) else ["0", "1", "2"])
+
+
+def test_a_seed_of_none_draws_other_rows(model, store):
+    first, again = (odm.permutation_importance(model, store, n_repeats=1, random_state=None) for _ in range(2))
+    assert (first.importances != again.importances).any()
+
+
 def test_of_some_rows_it_is_about_that_of_all(model, store):
     found = odm.permutation_importance(model, store, n_repeats=5, max_samples=1000)
     expected = odm.permutation_importance(model, store, n_repeats=5)
@@ -58,6 +77,23 @@ def test_of_some_rows_it_is_about_that_of_all(model, store):
     assert found.score != expected.score
     with pytest.raises(InputError, match=r"max_samples must be at least 1, or None. Got 0 instead"):
         odm.permutation_importance(model, store, max_samples=0)
+
+
+def test_of_a_table_whole_columns_are_moved(tmp_path):
+    table = made_table(300)
+    X, y = table.drop(columns="kind"), table["kind"]
+    model = odm.ODMClassifier("linear").fit(X, y)
+    columns = model.column_recipe_
+    names = {}
+    for name, given in (("whole", X), ("fewer", X.assign(smoker=None))):
+        store = odm.ingest((given, y), tmp_path / f"{name}.zarr", columns=columns if name == "whole" else None)
+        names[name] = odm.permutation_importance(model if name == "whole" else model.fit(store), store).feature_names
+    assert names == {"whole": list(X.columns), "fewer": ["age", "job", "when"]}
+    model.fit(X, y)
+    found = odm.permutation_importance(model, tmp_path / "whole.zarr", n_repeats=20)
+    expected = of_scikit_learn(model, X, y, n_repeats=20, random_state=0)
+    np.testing.assert_allclose(found.importances_mean, expected.importances_mean, atol=0.03)
+    assert found.importances_mean[1] > 0.15, "a job is all of its levels"
 
 
 def test_of_a_linear_regression_it_is_twice_the_share_of_the_variance(tmp_path):
@@ -109,8 +145,12 @@ def test_it_is_drawn(model, store):
 
 
 def test_what_it_refuses(rows, model, store, tmp_path):
-    with pytest.raises(InputError, match="takes a store"):
+    with pytest.raises(InputError, match="of rows in memory needs y"):
         odm.permutation_importance(model, rows[0])
+    with pytest.raises(InputError, match="leave y and scoring out"):
+        odm.permutation_importance(model, store, scoring="f1_macro")
+    with pytest.raises(InputError, match="scoring must be one score"):
+        odm.permutation_importance(model, *rows, scoring=["accuracy"])
     with pytest.raises(InputError, match="permutation_importance takes an estimator of dask_odm, or a Pipeline"):
         odm.permutation_importance(make_pipeline(StandardScaler(), SVC()).fit(*rows), store)
     with pytest.raises(InputError, match="n_repeats"):

@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 import dask_odm as odm
@@ -30,6 +30,7 @@ from html_page import HOSTILE, Page
 from small_cubes import labels_of, scene
 from small_problems import blobs
 from small_stores import store_of
+from small_tables import made_table
 
 
 def rows(n=300, seed=5):
@@ -338,6 +339,22 @@ def test_a_pipeline_whose_steps_hand_on_frames_or_that_gets_lists(tmp_path):
     whole = reported(pipe, (frame, y), tmp_path, importance=True)
     assert {"a", "b", "c"} <= set(whole.cells)
     assert reported(pipe, (X.tolist(), y.tolist()), tmp_path, importance=True).cells == whole.cells
+
+
+def test_a_table_of_words_dates_and_gaps(tmp_path):
+    table = made_table(200)
+    X, y = table.drop(columns="kind"), table["kind"]
+    model = odm.ODMClassifier("linear").fit(X, y)
+    page = reported(model, (X, y), tmp_path, importance=True)
+    assert numbers(page, "Accuracy", 1)[0] == pytest.approx(model.score(X, y), abs=1e-4)
+    at = page.cells.index("job")
+    assert page.cells[at + 1] == "words"
+    assert "job" in page.cells[at + 1 :], "importance is that of the table's columns"
+    assert "job=cook" not in page.cells
+    older = make_pipeline(FunctionTransformer(lambda X: X.assign(age=X["age"] > 45)), odm.ODMClassifier("linear"))
+    page = reported(older.fit(X, y), (X, y), tmp_path, importance=True)
+    assert numbers(page, "Accuracy", 1)[0] == pytest.approx(older.score(X, y), abs=1e-4)
+    assert page.cells.count("age") == 2
 
 
 @pytest.mark.parametrize("given", [list, np.array, pd.Series])

@@ -221,7 +221,7 @@ def test_advice_follows_from_the_case(rows):
     for levels, memory, advice in (
         ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[0] - 1, "Use more partitions or more memory"),
         ([[0, 1, 2, 3, 4], [0, 2, 4], [0, 4]], needed[2] - 1, "Use more memory, or end the tree .* by stop_at=2"),
-        ([[0, 4]], needed[2] - 1, r"Use more memory, or solver=SODM\(n_partitions=…, stop_at=…\)"),
+        ([[0, 4]], needed[2] - 1, r"solver='landmark', or solver=SODM\(n_partitions=…, stop_at=…\)"),
     ):
         with pytest.raises(MemoryLimitError, match=advice):
             check_memory(job, levels, Cluster(None, 1, 1, memory, memory))
@@ -241,6 +241,10 @@ def test_a_refusal_says_what_workers_hold_and_what_a_restart_would_free():
     assert refusal(16, left=5) == "It holds 200 B already. Use more memory.", "a restart would not do"
     assert "restart" not in refusal(8, threads=2, left=5), "nor for two tasks at a time"
     assert refusal(12, client=None, left=5) == "Use more memory.", "this process has no workers"
+
+
+def test_a_worker_that_holds_more_than_its_limit_is_told_that_less_work_does_not_help():
+    assert refusal(12, memory=-5, threads=2, advice=("fewer rows",)) == "It holds 200 B already. Use more memory."
 
 
 def test_a_refusal_tells_what_a_fit_needs_beside_its_tasks():

@@ -16,7 +16,7 @@ from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import Progress, listen
 from dask_odm.kernels import RBF, Linear
 from dask_odm.kernels.landmarks import Landmarks
-from dask_odm.kernels.pivots import RACES, MemoryPivots, choose, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots, choose
 from small_problems import blobs
 from small_stores import store_of
 from traced import traced
@@ -137,7 +137,7 @@ def test_peak_memory_of_choosing_in_memory_is_projected(n, d, count, chunk_rows,
     source = MemoryPivots(X, threads=2, chunk_rows=chunk_rows)
     choose(RBF(gamma=0.1), MemoryPivots(X[-50:]), 10, method="rp")  # compiles
     _, peak = traced(choose, RBF(gamma=0.1), source, count, method="rp", rows=rows)
-    projected = choosing_bytes(count, d) + source.pass_bytes(count)
+    projected = source.choosing_bytes(count)
     assert 0.15 * projected < peak <= projected
 
 

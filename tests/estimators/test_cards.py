@@ -18,6 +18,7 @@ from dask_odm.estimators.registry import ESTIMATORS
 from html_page import HOSTILE, Page
 from small_problems import blobs
 from small_stores import store_of
+from small_tables import made_table
 
 ROOT = Path(__file__).parents[2]
 SITE = "https://pages.example/odm"
@@ -104,6 +105,16 @@ def test_a_store_tells_its_sizes_and_classes(store):
     counts = dict(zip(store.classes, store.class_counts, strict=True))
     assert {label: int(found[label]) for label in counts} == counts
     assert not any(name in odm.open_store(store.path)._repr_html_() for name in HOSTILE if "<" in name)
+
+
+def test_a_model_and_a_store_of_a_table_tell_how_its_columns_are_read(tmp_path):
+    table = made_table().rename(columns={"job": HOSTILE[0]})
+    store = odm.ingest((table.drop(columns="kind"), table["kind"]), tmp_path / "a.zarr")
+    for found in (store._repr_html_(), odm.ODMClassifier("linear").fit(store)._card()):
+        page = Page(found)
+        assert "script" not in page.tags
+        at = page.cells.index(HOSTILE[0])
+        assert page.cells[at + 1 : at + 4] == ["words", "nurse, smith, cook", "8"]
 
 
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS if name in odm.__all__])

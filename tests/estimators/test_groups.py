@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.model_selection import GroupKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, spatial_blocks
 from dask_odm.errors import InputError
@@ -26,11 +27,7 @@ KERNEL = {
     "scale": None,
 }
 LINEAR = {"kernel": "linear", "lam": 60.0, "theta": 0.3, "upsilon": 0.4, "tol": 1e-10, "loo": True, "scale": None}
-WAYS = {
-    "exact": {**KERNEL, "solver": "exact"},
-    "landmark": {**KERNEL, "solver": Landmark(160)},
-    "linear": LINEAR,
-}
+WAYS = {"exact": {**KERNEL, "solver": "exact"}, "landmark": {**KERNEL, "solver": Landmark(160)}, "linear": LINEAR}
 
 
 def grouped(n=160, groups=32, seed=0, classes=2):
@@ -144,6 +141,7 @@ def test_a_search_finds_what_is_best_on_new_groups():
         (ODMClassifier(), np.arange(160), "set loo to True"),
         (ODMClassifierCV(), np.arange(159), r"shape \(160,\)"),
         (ODMClassifierCV(cv=4), np.arange(160), "GroupKFold"),
+        (ODMClassifierCV(cv=GroupKFold(4)), np.arange(159), r"shape \(160,\)"),
     ],
 )
 def test_groups_that_cannot_be_left_out(estimator, groups, message):

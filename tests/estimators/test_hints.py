@@ -110,6 +110,35 @@ def test_a_column_that_hides_the_others_is_named_whatever_was_learned(caplog, cl
     assert all(re.match("Column 'id' has nearly all of the variance", each) for each in caplog.messages)
 
 
+NAMED = "have nearly all of the variance"
+HIDDEN = {
+    "two": ([1000.0, 900.0, 1.0, 1.0, 1.0], f"Columns 'a' and 'b' together {NAMED}.*, leave them out"),
+    "three": ([1.0, 500.0, 900.0, 1.0, 800.0], f"Columns 'b', 'c' and 'e' together {NAMED}"),
+    "one of them alone": ([1e5, 900.0, 1.0, 1.0, 1.0], "Column 'a' has nearly all of the variance"),
+    "four": ([1000.0, 900.0, 800.0, 700.0, 1.0], None),
+    "like spread": ([1.0, 2.0, 3.0, 0.5, 1.0], None),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_a_few_columns_that_together_hide_the_others_are_named(caplog, case):
+    spread, message = HIDDEN[case]
+    X = np.random.default_rng(0).normal(size=(90, 5)) * spread
+    model = ODMClassifier(scale=None).fit(pd.DataFrame(X, columns=list("abcde")), np.arange(90) % 2)
+    found = [each for each in caplog.messages if "nearly all of the variance" in each]
+    assert model.scale_ is None
+    assert len(found) == (message is not None)
+    assert message is None or re.match(message, found[0])
+
+
+def test_columns_of_0_and_1_hide_no_rare_one(caplog):
+    """Rare ones have a thousandth of the variance."""
+    column = np.random.default_rng(0).choice(5, 4000, p=[0.495, 0.495, 0.008, 0.001, 0.001])
+    for X in (np.eye(5)[column], np.eye(5)[column] * 255.0):
+        ODMClassifier(scale=None, solver="landmark").fit(X, column > 0)
+    assert not caplog.messages
+
+
 def test_what_was_asked_for_is_not_commented(rows, caplog):
     ODMClassifier(solver=SODM(4, stop_at=2)).fit(*rows)
     ODMClassifier(solver=SODM(1, early_stop=True)).fit(*rows)

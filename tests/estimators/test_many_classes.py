@@ -130,14 +130,6 @@ def test_balanced_classes_do_not_count_one_without_weight(rows, settings):
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
 
 
-def test_machines_share_one_set_of_landmarks(rows, tmp_path):
-    X, y = rows
-    path = store_of(tmp_path / "a.zarr", X, y, chunk_rows=25).path
-    model = ODMClassifier(**LANDMARK | {"solver": Landmark(20)}).fit(X, y)
-    assert model.dual_coef_.shape == (6, len(model.support_)) == (6, 20)
-    assert stored(LANDMARK | {"solver": Landmark(20)}, path).dual_coef_.shape == (6, 20)
-
-
 def test_descent_over_wide_sparse_rows_agrees_with_newton(rows):
     """Columns of zeros make them wide; dense, the same rows go another way."""
     X, y = rows
@@ -220,12 +212,22 @@ def test_a_tree_of_a_store_for_every_pair(rows, kernel, tmp_path):
     np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=1e-3)
 
 
-def test_a_precomputed_kernel(rows):
-    X, y = rows
-    model = ODMClassifier("precomputed", multi_class="ovo").fit(X @ X.T, y)
-    plain = ODMClassifier("linear", multi_class="ovo", fit_intercept=True, scale=None, tol=1e-10).fit(X, y)
-    np.testing.assert_allclose(model.decision_function(X @ X.T), plain.decision_function(X), atol=1e-3)
-    assert model.dual_coef_.shape == (6, len(model.support_))
+def test_a_fit_that_begins_anew_forgets_the_later_machines_of_the_one_before(rows, tmp_path):
+    path, fits = str(tmp_path / "c.zarr"), []
+
+    def stop(event):
+        fits.append(event)
+        if len(fits) == 9:
+            raise KeyError
+
+    def fit(**more):
+        return ODMClassifier(**LINEAR, multi_class="ovo", checkpoint=path, **more).fit(*rows)
+
+    fit(random_state=1)
+    with pytest.raises(KeyError):
+        fit(callbacks=[stop], random_state=2)
+    model = fit(resume=True, random_state=2)
+    np.testing.assert_array_equal(model.coef_, ODMClassifier(**LINEAR, multi_class="ovo").fit(*rows).coef_)
 
 
 def test_a_path_of_lams_and_a_warm_start(rows):

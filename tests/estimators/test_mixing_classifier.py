@@ -35,12 +35,6 @@ def store(told, tmp_path_factory) -> Store:
     return store_of(tmp_path_factory.mktemp("mixing") / "a.zarr", *told[:2], chunk_rows=130)
 
 
-@pytest.fixture
-def over_passes():
-    with dask.config.set({"dask_odm.read-into-memory": 0}):
-        yield
-
-
 def mixed(**changes) -> MixingClassifier:
     return MixingClassifier(**{"max_iter": 15, "random_state": 0, **changes})
 

@@ -131,6 +131,22 @@ def test_a_frame_of_the_same_columns_is_asked_for():
     assert list(model.feature_names_in_) == list("abcde")
 
 
+def test_features_of_a_store_are_picked_by_name(tmp_path):
+    X, y = rows()
+    first, own, other = (
+        store_of(tmp_path / f"{i}.zarr", X[part][:, order], y[part], names=list(names), real=True)
+        for i, (part, order, names) in enumerate(
+            [
+                (slice(300), [0, 1, 2, 3, 4], "abcde"),
+                (slice(300, None), [0, 1, 2, 3, 4], "abcde"),
+                (slice(300, None), [1, 0, 4, 3, 2], "baedc"),
+            ]
+        )
+    )
+    models = [MDDRidge().fit(first).update(store) for store in (own, other)]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
 class TestRefusals:
     """Each leaves the model as it was."""
 

@@ -109,21 +109,6 @@ def test_labels_with_a_fraction(rows):
     assert ODMClassifier().fit(X, np.where(y > 0, 2.5, 0.5)).classes_.tolist() == [0.5, 2.5]
 
 
-BAD_WEIGHTS = {
-    "negative": (lambda n: -np.ones(n), "Negative values in data passed to `sample_weight`"),
-    "nan": (lambda n: np.full(n, np.nan), "NaN"),
-    "too few": (lambda n: np.ones(n - 1), "sample_weight"),
-    "nothing": (lambda n: np.zeros(n), "zero"),
-}
-
-
-@pytest.mark.parametrize("what", BAD_WEIGHTS)
-def test_bad_weights_are_an_input_error(rows, what):
-    make, message = BAD_WEIGHTS[what]
-    with pytest.raises(InputError, match=message):
-        ODMClassifier().fit(*rows, sample_weight=make(90))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_dtype_is_kept(rows, dtype):
     X, y = (10 * rows[0]).astype(dtype), rows[1]

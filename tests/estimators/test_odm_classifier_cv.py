@@ -310,6 +310,7 @@ def test_from_the_shell(tmp_path):
     store_of(tmp_path / "rows.zarr", X, Y, chunk_rows=70)
     grid = [f"--{name}={','.join(map(str, values))}" for name, values in GRID.items()]
     grid += ["--kernel=linear,rbf", "--solver=landmark", "--n-landmarks=20,60"]
+    grid += ["--scoring=roc_auc,f1_macro", "--refit=f1_macro"]
     asked = ["search", str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr"), "--random-state=0", "--cv=3", *grid]
     result = CliRunner().invoke(main, asked)
     assert result.exit_code == 0, result.output
@@ -318,6 +319,7 @@ def test_from_the_shell(tmp_path):
     model = load_model(tmp_path / "model.zarr")
     assert model.best_params_["gamma"] in GRID["gammas"]
     assert (model.kernel, str(model.solver)) == (["linear", "rbf"], str([Landmark(20), Landmark(60)]))
+    assert (model.scoring, model.refit) == (["roc_auc", "f1_macro"], "f1_macro")
     result = CliRunner().invoke(main, [*asked, "--overwrite", "--kernel=rbf,cosine"])
     assert result.exit_code == 2
     assert "'cosine' is not one of" in result.stderr

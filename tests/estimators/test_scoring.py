@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, get_scorer, make_scorer, roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 
 from dask_odm import ODMClassifier, ODMClassifierCV, load_model
-from dask_odm.cli import main
 from dask_odm.errors import InputError
 from dask_odm.estimators.scoring import CostScorer, Scoring, scorers_of
 from dask_odm.methods.landmark import recipe
 from dask_odm.solvers import Landmark
 from small_problems import blobs
-from small_stores import store_of
 
 SETTING = {"gamma": 1.0, "lam": 200.0, "upsilon": 0.3, "theta": 0.3}
 AXES = {f"{name}s": [value] for name, value in SETTING.items()}
@@ -193,15 +190,3 @@ def test_left_out_rows_of_a_fit_are_scored(uneven, tmp_path):
     ):
         with pytest.raises(InputError, match="no left-out values of rows"):
             other.loo_score()
-
-
-def test_the_command_has_scores_too(uneven, tmp_path):
-    X, y = uneven
-    store_of(tmp_path / "a.zarr", X, y)
-    words = ["search", str(tmp_path / "a.zarr"), str(tmp_path / "m.zarr"), "--scoring", "roc_auc,f1_macro", "--json"]
-    words += [f"--{name}s={value}" for name, value in SETTING.items()]
-    found = CliRunner().invoke(main, [*words, "--refit", "f1_macro"])
-    assert found.exit_code == 0, found.output
-    model = ODMClassifierCV(**AXES, scoring=["roc_auc", "f1_macro"], refit="f1_macro").fit(str(tmp_path / "a.zarr"))
-    assert load_model(tmp_path / "m.zarr").best_score_ == pytest.approx(model.best_score_)
-    assert "'rocauc'" in CliRunner().invoke(main, [*words[:2], str(tmp_path / "n.zarr"), "--scoring", "rocauc"]).output

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array, hstack, random_array
 
-from cli.test_commands import refused, run, run_json
+from cli.test_commands import run, run_json
 from dask_odm import MDDRidge, MixingClassifier, ODMClassifier, SaddleSVC
 from dask_odm.data.ingest import ingest
 from dask_odm.data.store import open_chunks
@@ -307,14 +307,5 @@ def test_the_command_line(stores, tmp_path):
     facts = run_json("info", sparse)
     assert facts["entries"] == rows_of(2100)[0].nnz
     run("verify", sparse)
-    flags = ("--kernel", "linear", "--solver", "newton", "--tol", 1e-9, "--lam", 10)
-    run("fit", sparse, tmp_path / "m.zarr", *flags)
-    run("predict", tmp_path / "m.zarr", sparse, tmp_path / "p.csv")
-    model = ODMClassifier(**SETTINGS).fit(sparse)
-    lines = (tmp_path / "p.csv").read_text().splitlines()
-    assert len(lines) == N + 1
-    found = run_json("evaluate", tmp_path / "m.zarr", sparse)
-    assert found["accuracy"] == pytest.approx(evaluate(model, sparse).accuracy)
-    assert "sparse rows in memory only" in refused("fit", sparse, tmp_path / "n.zarr", "--solver", "landmark")
     dense = run_json("ingest", sparse, tmp_path / "dense.zarr", "--no-sparse")
     assert dense["store"]["entries"] is None

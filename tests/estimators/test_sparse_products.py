@@ -8,20 +8,20 @@ from scipy.sparse import csr_array
 
 from dask_odm import ODMClassifier, solvers
 from dask_odm.data.rows.memory import SparseRows
+from dask_odm.kernels.pivots import RACES
 from dask_odm.linalg.csr_rows import CSRRows
 
 SETTINGS = {"lam": 100.0, "random_state": 0, "tol": 1e-8, "scale": None}
 SOLVERS = {
     "exact": "exact",
-    "landmark": solvers.Landmark(40),
     "support": solvers.Landmark(40, choice="support"),
-    "rp": solvers.Landmark(40, choice="rp", certify=True),
+    **{word: solvers.Landmark(40, choice=word, certify=True) for word in RACES},
     "cells": solvers.Cells(60),
     "sodm": solvers.SODM(n_partitions=4),
 }
 CASES = [(solver, "rbf", "standard", 2) for solver in SOLVERS]
-CASES += [("exact", "poly", "standard", 2), ("landmark", "poly", "minmax", 2)]
-CASES += [("exact", "rbf", None, 3), ("exact", "poly", "minmax", 3), ("landmark", "rbf", "minmax", 3)]
+CASES += [("exact", "poly", "standard", 2), ("uniform", "poly", "minmax", 2)]
+CASES += [("exact", "rbf", None, 3), ("exact", "poly", "minmax", 3), ("uniform", "rbf", "minmax", 3)]
 
 
 def thin(n: int, d: int = 90, seed: int = 0) -> np.ndarray:

@@ -148,7 +148,7 @@ def test_landmarks_that_do_not_fit_point_at_the_linear_kernel(topics):
     rows = pipeline(2**20).fit_transform(TEXTS)
     with pytest.raises(MemoryLimitError, match="are dense rows of 1,048,576 features: use kernel='linear'"):
         ODMClassifier(solver="landmark", memory_limit="600MB").fit(rows, topics)
-    with pytest.raises(MemoryLimitError, match=r"free for it\. Use a smaller n_landmarks"):
+    with pytest.raises(MemoryLimitError, match=r"free for it\. Use fewer landmarks \(solver=L"):
         ODMClassifier(solver="landmark", memory_limit="600kB").fit(pipeline(8).fit_transform(TEXTS), topics)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,14 @@ def test_random_problems():
         problem = Problem.drawn(number, generator(0, "certificates", number))
         wrong = check(problem)
         assert not wrong, f"{number}, {problem.kernel} of {problem.X.dtype}: {wrong}"
+
+
+def test_kernels_without_a_formula_are_no_gaussians():
+    problem = Problem.drawn(0, generator(0, "certificates", 0))
+    model = problem.model().fit(problem.given, problem.y)
+    assert problem.matrix(model).diagonal().min() >= 1
+    with pytest.raises(ValueError, match="no formula of kernel 'another'"):
+        replace(problem, kernel="another").matrix(model)
 
 
 def wine(theta: float, dtype: str = "float64", upsilon: float = 0.0):

@@ -196,10 +196,7 @@ def of(name: str, spoil: Callable[[Path], Any], note: str = "") -> dict[str, Any
     """A store or model, spoilt; the cure is to put the sound one there."""
     reads = {
         "plain.zarr": (lambda f: Store.open(f / name).verify(), lambda f: ["info", f / name]),
-        "model.zarr": (
-            lambda f: load_model(f / name),
-            lambda f: ["evaluate", f / name, f / "plain.zarr"],
-        ),
+        "model.zarr": (lambda f: load_model(f / name), lambda f: ["evaluate", f / name, f / "plain.zarr"]),
     }
 
     def cause(folder: Path) -> None:

@@ -28,6 +28,7 @@ ROWS = 40
 MANY = np.arange(3000)
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).astype(np.float32)
 Y = np.arange(ROWS) % 2
+DAMAGED = csr_array((np.ones(2), [0, 3], [0, 1, 2]), shape=(2, 3))
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(outcome=Y)
 
 
@@ -118,58 +119,28 @@ def test_a_parameter_out_of_range(row, name, bad, good, way, tmp_path):
 # Rows in memory ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        pytest.param(lambda: raises("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))), id="one class"),
-        pytest.param(
-            lambda: raises("Several labels per row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
-            id="several labels",
-        ),
-        pytest.param(
-            lambda: raises("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)), id="halves"
-        ),
-        pytest.param(
-            lambda: raises("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
-            id="pairs",
-        ),
-        pytest.param(lambda: raises("No labels", lambda: ODMClassifier().fit(X, None)), id="no y"),
-        pytest.param(
-            lambda: raises("Labels of another type", lambda: ODMClassifier().fit(X, Y).score(X, ["a", "b"] * 20)),
-            id="another type",
-        ),
-        pytest.param(
-            lambda: raises("Labels among the columns", lambda: ODMClassifier().fit(FRAME, FRAME["outcome"])),
-            id="labels inside",
-        ),
-        pytest.param(lambda: raises("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)), id="moved"),
-        pytest.param(
-            lambda: raises("Solver of another estimator", lambda: ODMClassifier(solver=MNP()).fit(X, Y)), id="solver"
-        ),
-        pytest.param(
-            lambda: raises("Parameters of no solver", lambda: ODMClassifier().set_params(solver__n_landmarks=9)),
-            id="auto",
-        ),
-        pytest.param(lambda: raises("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)), id="lengths"),
-        pytest.param(lambda: raises("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)), id="nan"),
-        pytest.param(
-            lambda: raises("Infinity in memory", lambda: ODMClassifier().fit(np.full_like(X, np.inf), Y)), id="infinity"
-        ),
-        pytest.param(
-            lambda: raises(
-                "Damaged sparse rows",
-                lambda: ODMClassifier().fit(csr_array((np.ones(2), [0, 3], [0, 1, 2]), shape=(2, 3)), [0, 1]),
-            ),
-            id="damaged",
-        ),
-        pytest.param(
-            lambda: raises("All weights zero", lambda: ODMClassifier().fit(X, Y, sample_weight=np.zeros(ROWS))),
-            id="weights",
-        ),
-    ],
-)
-def test_rows_in_memory(call):
-    call()
+IN_MEMORY = {
+    "one class": ("One class", lambda: ODMClassifier().fit(X, np.ones(ROWS))),
+    "several labels": ("Several labels per row", lambda: ODMClassifier().fit(X, np.column_stack([Y, 1 - Y]))),
+    "halves": ("Fractions as labels", lambda: ODMClassifier().fit(X, np.arange(ROWS) / 2)),
+    "pairs": ("More classes than can be learned", lambda: ODMClassifier().fit(MANY[:, None], MANY % 1000)),
+    "no y": ("No labels", lambda: ODMClassifier().fit(X, None)),
+    "another type": ("Labels of another type", lambda: ODMClassifier().fit(X, Y).score(X, ["a", "b"] * 20)),
+    "labels inside": ("Labels among the columns", lambda: ODMClassifier().fit(FRAME, FRAME["outcome"])),
+    "moved": ("Parameter of a solver", lambda: ODMClassifier(n_landmarks=9)),
+    "solver": ("Solver of another estimator", lambda: ODMClassifier(solver=MNP()).fit(X, Y)),
+    "auto": ("Parameters of no solver", lambda: ODMClassifier().set_params(solver__n_landmarks=9)),
+    "lengths": ("Lengths that differ", lambda: ODMClassifier().fit(X[:-1], Y)),
+    "nan": ("Missing value in memory", lambda: ODMClassifier().fit(X * np.nan, Y)),
+    "infinity": ("Infinity in memory", lambda: ODMClassifier().fit(np.full_like(X, np.inf), Y)),
+    "damaged": ("Damaged sparse rows", lambda: ODMClassifier().fit(DAMAGED, [0, 1])),
+    "weights": ("All weights zero", lambda: ODMClassifier().fit(X, Y, sample_weight=np.zeros(ROWS))),
+}
+
+
+@pytest.mark.parametrize(("row", "call"), IN_MEMORY.values(), ids=IN_MEMORY)
+def test_rows_in_memory(row, call):
+    raises(row, call)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def write(name: str, content: str | bytes | None) -> Callable[[Path], Any]:
 
 def of_file(name: str, bad: str | bytes | None, **options: Any) -> dict[str, Any]:
     """A file with bad content (None: it is not there), and the same with good content."""
-    flags = [each for key, value in options.items() for each in (f"--{key}", value)]
+    flags = [each for key, value in options.items() for each in (f"--{key}", *([] if value is True else [value]))]
     return {
         "cause": write(name, bad),
         "cure": write(name, GOOD[name]),
@@ -91,8 +91,8 @@ def of_arrays(**arrays: Any) -> dict[str, Any]:
     }
 
 
-def csv(*lines: str) -> dict[str, Any]:
-    return of_file("a.csv", "u,v,label\n" + "".join(f"{line}\n" for line in lines))
+def csv(*lines: str, **options: Any) -> dict[str, Any]:
+    return of_file("a.csv", "u,v,label\n" + "".join(f"{line}\n" for line in lines), **options)
 
 
 def parquet(labels: list[Any]) -> dict[str, Any]:
@@ -128,13 +128,14 @@ FAULTS = [
     Fault("Damaged compressed file", **of_file("a", b"PK\x03\x04 and what follows"), note="zip"),
     Fault("Archive of several files", **of_file("a.zip", zipped("a.csv", "b.csv"))),
     Fault("One column", **of_file("a.csv", "u:v:label\n1:2:a\n3:4:b\n")),
-    Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n3,4,b\n')),
+    Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n"3,5",4,b\n')),
+    Fault("Decimal comma", **of_file("a.csv", 'u,v,label\n"1,5",2,a\n3,4,b\n', sparse=True), note="sparse"),
     Fault(
         "Label of too many digits", **of_file("a.jsonl", f'{{"u": 1, "label": 1{"0" * 20}}}\n{{"u": 2, "label": 0}}\n')
     ),
     Fault("Ragged rows", **csv("1,2,a", "3,b")),
     Fault("Ragged rows", **csv("1,2,a", "3,4,b,5"), note="too many"),
-    Fault("Not a number", **csv("1,2,a", "3,oops,b")),
+    Fault("Not a number", **csv("1,2,a", "3,oops,b", sparse=True)),
     Fault("Not a number", **svm("1 1:1 2:2", "-1 1:oops"), note="LIBSVM"),
     Fault("LIBSVM index 0", **svm("1 1:1 2:2", "-1 0:3 2:4")),
     Fault("LIBSVM indices that do not ascend", **svm("1 1:1 2:2", "-1 2:3 1:4")),
@@ -144,8 +145,8 @@ FAULTS = [
     Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n[2, "b"]\n')),
     Fault("Not JSON lines", **of_file("a.jsonl", '{"u": 1, "label": "a"}\n{"u": 2'), note="cut off"),
     Fault("Not a string", **of_file("b.jsonl", '{"t": "a b", "label": "a"}\n{"t": 2, "label": "b"}\n', text="t")),
-    Fault("Missing value", **csv("1,2,a", "3,,b")),
-    Fault("Missing value", **csv("1,2,a", "3,nan,b"), note="nan"),
+    Fault("Missing value", **csv("1,2,a", "3,,b", sparse=True)),
+    Fault("Missing value", **csv("1,2,a", "3,nan,b", sparse=True), note="nan"),
     Fault("Missing value", **svm("1 1:1 2:2", "-1 1:nan"), note="LIBSVM"),
     Fault("Missing value", **of_arrays(X=NAN), note="npz"),
     Fault("Missing value", **csv("1,2,a", "3,4,"), note="label"),

@@ -83,7 +83,7 @@ def test_parts_and_products_have_the_bits_of_the_tile(name, dtype):
     np.testing.assert_array_equal(kernel.tile(X[np.arange(9, 200)], Z), tile[9:200])  # gathered
     np.testing.assert_array_equal(kernel.tile_packed(left[10:20], right[512:700]), tile[10:20, 512:])
     u, v = np.random.default_rng(1).standard_normal(512), np.random.default_rng(2).standard_normal(188)
-    found, wanted = (Sides(u, v, np.zeros(512), np.zeros(188)) for _ in range(2))
+    found, wanted = (Sides(v, np.zeros(512), u, np.zeros(188)) for _ in range(2))
     kernel.products(left[:512], right[512:700], found)
     kernel.multiply(np.ascontiguousarray(tile[:512, 512:]), wanted)
     np.testing.assert_array_equal(found.by_row, wanted.by_row)

@@ -1,13 +1,14 @@
-"""The Gaussian kernel against the slow formula: its own exp2, far rows, rows far from zero, both ends of the range."""
+"""Kernels of distances against slow formulas: their own exp2, far rows, rows far from zero, tiles of odd sizes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics.pairwise import laplacian_kernel
 
 import reference
 from dask_odm.kernels.base import Sides
-from dask_odm.kernels.loops import exp2_float32, exp2_float64
+from dask_odm.kernels.loops import BLOCK, FEATURES, exp2_float32, exp2_float64
 from dask_odm.kernels.named import RBF, WIDE, Laplacian
 from small_problems import matrix
 
@@ -68,6 +69,32 @@ def test_every_number_of_features(d, dtype, tolerance):
     rng = np.random.default_rng(d)
     X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (7, 260))
     np.testing.assert_allclose(RBF(1.0, 1.0 / d).tile(X, Z), reference.rbf(X, Z, 1.0 / d) + 1.0, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 6e-6), ("float64", 2e-14)])
+@pytest.mark.parametrize("d", [1, 3, 5, 8, 9, 22, 123])
+def test_the_laplacian_is_that_of_scikit_learn(d, dtype, tolerance):
+    """A loop is compiled for every number of features of a step: those here are with padding and without."""
+    rng = np.random.default_rng(d)
+    X, Z = (rng.uniform(-1.0, 1.0, (n, d)).astype(dtype) for n in (31, 29))
+    tile = Laplacian(1.0, 1.5 / d).tile(X, Z)
+    expected = laplacian_kernel(X.astype(np.float64), Z.astype(np.float64), 1.5 / d) + 1.0
+    np.testing.assert_allclose(tile, expected, rtol=0, atol=tolerance)
+    square = Laplacian(gamma=0.2).tile(X, X)
+    np.testing.assert_array_equal(square, square.T)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("m", [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 3])
+def test_laplacian_tiles_of_any_size(n, m):
+    """Rows go four at a time, columns in blocks; what is left over must be neither forgotten nor overwritten."""
+    rng = np.random.default_rng(3)
+    X, Z = (rng.uniform(-1.0, 1.0, (rows, FEATURES + 1)) for rows in (n, m))
+    around = np.full((n + 2, m), 7.0)
+    kernel = Laplacian(gamma=0.3)
+    tile = kernel.tile_packed(kernel.pack_left(X), kernel.pack_right(Z), around[1:-1])
+    np.testing.assert_allclose(tile, laplacian_kernel(X, Z, 0.3), rtol=0, atol=1e-14)
+    assert (around[[0, -1]] == 7.0).all()
 
 
 @pytest.mark.parametrize("make", [RBF, Laplacian])

@@ -189,16 +189,8 @@ def test_parameters_that_there_are_not():
         (ODMClassifier, "certify", "the solver has it now, solver=dask_odm.solvers.Landmark(certify=…)."),
         (ODMClassifier, "coreset_size", "the solver has it now, solver=dask_odm.solvers.CSVRG(coreset_size=…)."),
         (ODMClassifierCV, "n_landmarks", "the solver has it now, solver=dask_odm.solvers.Landmark(n_landmarks=…); a l"),
-        (
-            SaddleSVC,
-            "n_clients",
-            "the solver has it now, solver=dask_odm.solvers.Saddle(n_clients=…) (also Gilbert).",
-        ),
-        (
-            SaddleSVC,
-            "landmarks",
-            "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice",
-        ),
+        (SaddleSVC, "n_clients", "the solver has it now, solver=dask_odm.solvers.Saddle(n_clients=…) (also Gilbert)."),
+        (SaddleSVC, "landmarks", "its name is choice, and the solver has it now: solver=dask_odm.solvers.MNP(choice"),
     ],
 )
 def test_parameters_of_the_last_version_are_told_where_they_went(estimator, name, hint):

@@ -81,6 +81,8 @@ def test_store_gives_what_memory_gives(settings, limit, tmp_path):
     inside = model_of(**settings).fit(X[known], y[known], weight[known])
     values = stored.loo_decision_function_
     assert np.isnan(values).tolist() == ((weight == 0) | ~known).tolist()
+    if settings is not LINEAR:
+        assert known[stored.support_].all()
     assert stored.loo_score_ == pytest.approx(inside.loo_score_)
     np.testing.assert_allclose(values[known], inside.loo_decision_function_, atol=1e-4)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.models.pair_model import PairModel
 from small_problems import matrix
 

@@ -12,8 +12,8 @@ from dask_odm.data.rows.memory import SparseRows
 from dask_odm.data.rows.scaling import Scaling
 from dask_odm.kernels import RBF, Laplacian, Polynomial
 from dask_odm.kernels.named import WIDE
-from dask_odm.models import models as kernel_model
-from dask_odm.models.models import KernelModel
+from dask_odm.models import kernel_model
+from dask_odm.models.kernel_model import KernelModel
 from models.made import SCALING, expected, make, rows
 from traced import traced
 

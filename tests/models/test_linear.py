@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 from models.made import rows
 
 

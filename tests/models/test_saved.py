@@ -11,7 +11,7 @@ import pytest
 from dask_odm.data.store.records import read_record, write_record
 from dask_odm.errors import StoreError
 from dask_odm.models import predict
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 from dask_odm.models.predict import ModelFile, model_from
 from models.made import GAUSS, SCALING, make, make_pairs, rows
 from small_problems import matrix

@@ -93,7 +93,12 @@ class Problem:
         if self.kernel == "poly":
             return (WIDE(p["gamma"]) * (X @ X.T) + 1) ** p["degree"] + bias
         apart = X[:, None, :] - X[None]
-        far = np.abs(apart).sum(axis=2) if self.kernel == "laplacian" else np.square(apart).sum(axis=2)
+        if self.kernel == "laplacian":
+            far = np.abs(apart).sum(axis=2)
+        elif self.kernel in ("rbf", "callable", "landmark", "pairs", "tree"):
+            far = np.square(apart).sum(axis=2)
+        else:
+            raise ValueError(f"no formula of kernel {self.kernel!r} is known here")
         return np.exp(-WIDE(p["gamma"]) * far) + bias
 
     def model(self) -> odm.ODMClassifier:

@@ -15,6 +15,7 @@ from typing import Any
 
 import dask
 import numpy as np
+import pandas as pd
 import xarray as xr
 from distributed.client import ClosedClientError, FutureCancelledError
 from distributed.scheduler import KilledWorker, NoWorkerError
@@ -148,6 +149,8 @@ ALL_FAMILIES = [
     Family("kernel ridge", odm.MDDKernelRidge, {"n_landmarks": 30, "random_state": 0}, store="real.zarr"),
     Family("landmark of three classes", odm.ODMClassifier, _THREE | {"solver": Landmark(40)}, store="three.zarr"),
     Family("cells of three classes", odm.ODMClassifier, _THREE | {"solver": Cells(8)}, store="three.zarr"),
+    Family("newton of words", odm.ODMClassifier, _SPARSE, store="words.zarr"),
+    Family("landmark of words", odm.ODMClassifier, _THREE | {"solver": Landmark(40)}, store="words.zarr"),
     CubeFamily(
         "map of a cube", odm.ODMClassifier, {"solver": Exact(), "lam": 100.0, "random_state": 0}, store="cube.zarr"
     ),
@@ -204,7 +207,7 @@ class Things:
         self._digests: dict[str, str] = {}
 
     def path(self, name: str) -> Path:
-        """Of ``a.csv``, ``store.zarr``, ``zstd``, ``real``, ``model``, ``checkpoint`` or ``prediction``."""
+        """Of ``a.csv``, ``words``, ``store.zarr``, ``zstd``, ``real``, ``model``, ``checkpoint`` or ``prediction``."""
         return self.folder / name
 
     @property
@@ -245,6 +248,8 @@ def checkpointed() -> Family:
 def _make(folder: Path, seed: int) -> str:
     X, y = made_up(seed)
     np.savetxt(folder / "a.csv", np.column_stack([X, y]), fmt="%.9g", delimiter=",")
+    _write_words(folder / "words", X, y)
+    odm.ingest(str(folder / "words"), folder / "words.zarr", chunk_rows=CHUNK_ROWS)
     store_of(folder / "store.zarr", X, y, weight=np.ones(ROWS), chunk_rows=CHUNK_ROWS)
     with StoreWriter(folder / "zstd.zarr", chunk_rows=CHUNK_ROWS, compression="zstd") as writer:
         writer.append(X, y, np.ones(ROWS))
@@ -318,6 +323,24 @@ def _on_disk(name: str) -> Callable[[Path, Path], Path]:
     return lambda disk, plain: disk / name
 
 
+def _write_words(folder: Path, X: np.ndarray, y: np.ndarray) -> None:
+    """Write rows as files of words, dates, numbers with gaps, and labels."""
+    folder.mkdir()
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["a"] = np.array(["low", "middle", "high"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+    frame["b"] = pd.Timestamp("2024-02-29") + pd.to_timedelta((100 * X[:, 1]).astype(int), unit="h")
+    frame.loc[X[:, 2] > 1, "c"] = np.nan
+    frame["label"] = y
+    for part in range(4):
+        frame[part::4].to_csv(folder / f"{part}.csv", index=False)
+
+
+def _ingest_words(t: Things, disk: Path, _: Path) -> Store:
+    """Ingest the files of words, whose values are kept on the same disk meanwhile."""
+    with dask.config.set({"temporary-directory": str(disk)}):
+        return odm.ingest(str(t.path("words")), str(disk / "o.zarr"), chunk_rows=CHUNK_ROWS)
+
+
 def _elsewhere(disk: Path, plain: Path) -> Path:
     return plain / "o.zarr"
 
@@ -357,6 +380,7 @@ OPERATIONS = [
         lambda t, disk, plain: ["ingest", str(t.path("a.csv")), str(disk / "o.zarr"), "--chunk-rows", str(CHUNK_ROWS)],
         _on_disk("o.zarr"),
     ),
+    Operation("ingest of words", _ingest_words, None, _on_disk("o.zarr")),
     Operation(
         "save",
         lambda t, disk, plain: load_model(t.path("model.zarr")).save(disk / "o.zarr"),

@@ -16,7 +16,7 @@ from tries.outcomes import BREAK, SAME, Outcome, digest_of, judge, left_in, with
 from tries.processes import Process, answer_of, run
 from tries.things import OPERATIONS, SECONDS, Operation, Things, fresh
 
-WRITERS = [each for each in OPERATIONS if each.name == "ingest" or each.name.startswith(("save", "predict"))]
+WRITERS = [each for each in OPERATIONS if each.name.startswith(("ingest", "save", "predict"))]
 
 
 class Writers:

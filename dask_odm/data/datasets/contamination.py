@@ -130,6 +130,7 @@ def contaminate_store(
             feature_names=store.feature_names,
             source=f"{store.source}, contaminated",
             text=store.text_recipe,
+            columns=store.column_recipe,
         )
         return writer.publish(), bad
 

@@ -136,7 +136,6 @@ def fetch_libsvm(
 
 
 def _files(name: str, known: LibsvmSet | None, part: str | None, *, custom: bool) -> tuple[str, ...]:
-    """Return the files to fetch."""
     if known is None and not custom:
         near = difflib.get_close_matches(name, LIBSVM_SETS, cutoff=0.5)
         raise InputError(

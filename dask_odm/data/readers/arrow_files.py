@@ -22,7 +22,7 @@ from dask_odm.data.readers.lines import file_size
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import Columns, Reading, choose_columns, describe
 from dask_odm.data.readers.table_source import Batch, FrameSource, TableSource, in_memory, table_of
-from dask_odm.data.readers.tables import label_values, refuse_kinds
+from dask_odm.data.readers.tables import NUMBERS_ONLY, label_values, refuse_columns
 from dask_odm.data.storage.locations import is_address, open_source
 from dask_odm.errors import InputError
 
@@ -34,15 +34,14 @@ class ArrowTable:
 
     csr = None
 
-    def __init__(self, batch: Any, library: str = "pandas", otherwise: str = "") -> None:
+    def __init__(self, batch: Any, by: str = "") -> None:
         self._batch = batch
-        self._library = library
-        self._otherwise = otherwise
+        self._by = by  # how columns are left out, if by an option
         self.rows = batch.num_rows
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        kinds = [(columns.name(i), *_kind(self._batch.schema.field(i).type)) for i in wanted]
-        refuse_kinds(where, kinds, f"{self._otherwise}{columns.other_label}", library=self._library)
+        others = [(columns.name(i), _other_type(self._batch.schema.field(i).type)) for i in wanted]
+        refuse_columns(where, others, f"{NUMBERS_ONLY}: leave other columns out{self._by}{columns.other_label}")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         numbers = np.empty((stop - start, len(wanted)))
@@ -69,17 +68,16 @@ class ArrowTable:
 
 def parquet_files(paths: Sequence[str], reading: Reading) -> TableSource:
     """Return the rows of Parquet files with the same columns as a source."""
-    return _files(paths, reading, _parquet_batches, "read_parquet")
+    return _files(paths, reading, _parquet_batches)
 
 
 def ipc_files(paths: Sequence[str], reading: Reading) -> TableSource:
     """Return the rows of Arrow files with the same columns as a source."""
-    return _files(paths, reading, _ipc_batches, "read_feather")
+    return _files(paths, reading, _ipc_batches)
 
 
-def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any], reader: str) -> TableSource:
-    """Return the rows of files as a source; ``read`` yields their batches, and pandas' ``reader`` reads one, too."""
-    way_out = f", with frame = pandas.{reader}(path); or leave columns out by drop= (--drop)"
+def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any]) -> TableSource:
+    """Return the rows of files as a source; ``read`` yields their batches."""
     sizes = [file_size(path) for path in paths]
     held = _columns_of(next(read(paths[0], 1)), reading)
     folders = FolderColumns(paths, held)
@@ -98,7 +96,7 @@ def _files(paths: Sequence[str], reading: Reading, read: Callable[..., Any], rea
                 raise InputError(f"{path}: the columns are not those of {paths[0]}.")
             first = 0
             for batch, share in found:
-                table = folders.beside(ArrowTable(batch.select(held), otherwise=way_out), path)
+                table = folders.beside(ArrowTable(batch.select(held), " by drop= (--drop)"), path)
                 yield Batch(table, path, begin + int(size * share), first)
                 first += batch.num_rows
             begin += size
@@ -141,7 +139,7 @@ def _stream(where: str, stream: Any, names: list[str], y: Any, weight: Any) -> I
             rows = slice(first, first + batch.num_rows)
             end += batch.nbytes
             labels, weights = (None if each is None else each[rows] for each in (y, weight))
-            yield Batch(ArrowTable(batch.select(names), "arrow"), where, end, first, labels, weights)
+            yield Batch(ArrowTable(batch.select(names)), where, end, first, labels, weights)
             first = rows.stop
     for what, column in (("y", y), ("weight", weight)):
         if column is not None and len(column) != first:
@@ -212,14 +210,8 @@ def _explained(path: str) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read; the file is damaged or of another format ({reason}).") from error
 
 
-def _kind(dtype: Any) -> tuple[str, str]:
-    if types.is_boolean(dtype):
-        return "boolean", str(dtype)
+def _other_type(dtype: Any) -> str | None:
+    """Return the name of a type that is none of numbers; None if it is."""
     if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype) or types.is_null(dtype):
-        return "number", str(dtype)
-    if types.is_temporal(dtype) and not types.is_interval(dtype):
-        return "time" if types.is_time(dtype) else "span" if types.is_duration(dtype) else "date", str(dtype)
-    if types.is_dictionary(dtype):
-        return "string", "dictionary, that is categorical"
-    text = types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype)
-    return ("string" if text else "other"), str(dtype)
+        return None
+    return "dictionary, that is categorical" if types.is_dictionary(dtype) else str(dtype)

@@ -35,6 +35,8 @@ ID_ROWS = 50  # the fewest rows of which that can be said
 TEXT_BLANKS = 4.0  # blanks of such a word on average, from which it is a text
 NUMBER_SHARE = 0.9  # of the rows with numbers, from which other words among many numbers are gaps
 MANY_NUMBERS = 20
+COUNTED = 128  # columns of which medians are found at a time, in 64 MB
+_HALVES = np.r_[0xFFFF:0x7FFF:-1, 0:0x8000]  # upper halves of the bits of float32, in the order of the numbers
 
 GAPS = frozenset({"", "na", "n/a", "nan", "null", "none", "?", "<na>", "nat"})  # in small letters, without a sign
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?))? ?(Z|[+-]\d\d:?\d\d)?")
@@ -184,21 +186,25 @@ def _moment(word: str, zoned: bool) -> float | None:
 def _kind(column: pd.Series) -> str | None:
     """Return the kind of a column by its type, or if objects tell no type by its values; None for gaps alone."""
     dtype = column.dtype
-    if bool(column.isna().all()):
+    if bool(column.iloc[:1].isna().all() and column.isna().all()):
         return None
     if isinstance(dtype, pd.CategoricalDtype):
         return "words"
     if types.is_bool_dtype(dtype):
         return "boolean"
-    if types.is_timedelta64_dtype(dtype) or (types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)):
+    if types.is_timedelta64_dtype(dtype):
+        return "span"
+    if types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
         return "number"
     if types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype):
         return "date"
     if not types.is_object_dtype(dtype):
         return "words"
     held = types.infer_dtype(column, skipna=True)
-    if held in ("integer", "floating", "mixed-integer-float", "decimal", "timedelta", "timedelta64"):
+    if held in ("integer", "floating", "mixed-integer-float", "decimal"):
         return "number"
+    if held in ("timedelta", "timedelta64"):
+        return "span"
     return "boolean" if held == "boolean" else "date" if held in ("date", "datetime", "datetime64", "time") else "words"
 
 
@@ -233,14 +239,15 @@ class _ColumnSurvey:
         return values
 
     def _values(self, column: pd.Series, spells_all: bool) -> Array:
-        kind = _kind(column)
+        is_text = spells_all and len(column) > 0 and isinstance(column.iat[0], str)
+        kind = "words" if is_text else _kind(column)
         if kind is None:
             return np.full(len(column), np.nan)
         self.is_category = self.is_category or (isinstance(column.dtype, pd.CategoricalDtype) and not spells_all)
         if self.kind is None:
             self.kind = self._guess(column, kind, spells_all)
         try:
-            if self.kind == "number" and not self.is_category:
+            if self.kind in ("number", "span") and not self.is_category:
                 return numbers_in(column)
             if self.kind == "boolean" and not self.is_category:
                 return truths_in(column)
@@ -290,15 +297,7 @@ class Coding:
 
     def encode(self, values: Array) -> Array:
         """Return the features (n, d) of the values (n, columns) that the survey returned."""
-        found = np.empty(values.shape)
-        for j, table in enumerate(self.tables):
-            held = values[:, j]
-            if table is None:
-                found[:, j] = held
-            else:
-                known = ~np.isnan(held)
-                found[:, j] = np.where(known, table[np.where(known, held, -1.0).astype(np.intp)], np.nan)
-        return self.recipe.encode(found)
+        return self.recipe.encode(values, self.tables)
 
 
 class Survey:
@@ -419,7 +418,8 @@ class _Facts:
 
     def add(self, values: Array) -> None:
         """Add further values (n,)."""
-        known = values[~np.isnan(values)]
+        gaps = np.isnan(values)
+        known = values[~gaps] if gaps.any() else values
         self.rows += len(values)
         self.gaps += len(values) - len(known)
         if not len(known):
@@ -537,33 +537,41 @@ def _medians(blocks: Callable[[], Iterable[Array]], columns: Mapping[int, float]
 
     One pass counts the upper halves of their bits, and one the lower halves of those whose upper half is the median's.
     """
-    if not columns:
-        return
-    upper = np.zeros((len(columns), 1 << 16), np.int64)
-    lower = np.zeros_like(upper)
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            upper[k] += np.bincount(_ordered(values[:, j] / unit) >> 16, minlength=1 << 16)
-    totals = np.cumsum(upper, axis=1)
-    at = [(total[-1] - 1) // 2 for total in totals]
-    halves = [int(np.searchsorted(total, place, side="right")) for total, place in zip(totals, at, strict=True)]
-    for values in blocks():
-        for k, (j, unit) in enumerate(columns.items()):
-            bits = _ordered(values[:, j] / unit)
-            lower[k] += np.bincount(bits[bits >> 16 == halves[k]] & 0xFFFF, minlength=1 << 16)
-    for k, (half, unit) in enumerate(zip(halves, columns.values(), strict=True)):
-        before = totals[k][half] - upper[k][half]
-        low = int(np.searchsorted(np.cumsum(lower[k]), at[k] - before, side="right"))
-        bits = np.array([half << 16 | low], np.uint32)
-        plain = np.where(bits & 0x80000000, bits ^ 0x80000000, ~bits).astype(np.uint32)
-        yield float(plain.view(np.float32)[0]) * unit
+    wanted = list(columns.items())
+    for first in range(0, len(wanted), COUNTED):
+        some = wanted[first : first + COUNTED]
+        halves = [_ranked(counts, _HALVES) for counts in _counted(blocks, some)]
+        lower = _counted(blocks, some, [half for half, _ in halves])
+        for (_, unit), (half, rank), counts in zip(some, halves, lower, strict=True):
+            order = np.arange(1 << 16)[:: -1 if half & 0x8000 else 1]  # of a negative number, the largest first
+            bits = np.array([half << 16 | _ranked(counts, order, rank)[0]], np.uint32)
+            yield float(bits.view(np.float32)[0]) * unit
 
 
-def _ordered(values: Array) -> Array:
-    """Return the bits of values that are there, rounded to float32, as unsigned integers in the order of the values."""
-    with np.errstate(over="ignore"):
-        bits = values[~np.isnan(values)].astype(np.float32).view(np.uint32)
-    return np.where(bits & 0x80000000, ~bits, bits | 0x80000000).astype(np.uint32)
+def _counted(
+    blocks: Callable[[], Iterable[Array]], columns: Sequence[tuple[int, float]], halves: Sequence[int] | None = None
+) -> Array:
+    """Count the upper halves of the bits of each column's values, or the lower ones below these, (columns, 65536)."""
+    counts = np.zeros((len(columns), 1 << 16), np.int64)
+    for values in blocks():
+        for k, (j, unit) in enumerate(columns):
+            with np.errstate(over="ignore"):
+                rounded = (values[:, j] if unit == 1.0 else values[:, j] / unit).astype(np.float32)
+            known = rounded == rounded
+            bits = rounded.view(np.uint32) if known.all() else rounded[known].view(np.uint32)
+            found = bits >> 16
+            if halves is not None:
+                found = bits[found == halves[k]] & 0xFFFF
+            counts[k] += np.bincount(found, minlength=1 << 16)
+    return counts
+
+
+def _ranked(counts: Array, order: Array, rank: int | None = None) -> tuple[int, int]:
+    """Return what has a rank, by default that of the lower median, in this order, and its rank among its equals."""
+    total = np.cumsum(counts[order])
+    rank = int(total[-1] - 1) // 2 if rank is None else rank
+    place = int(np.searchsorted(total, rank, side="right"))
+    return int(order[place]), rank - int(total[place] - counts[order[place]])
 
 
 def values_by(
@@ -587,7 +595,8 @@ def values_by(
         try:
             values[:, j] = _by(column, held)
         except UnfitError as error:
-            what = {"number": "a number", "boolean": "True or False", "date": "a date"}[column.kind]
+            kinds = {"number": "a number", "boolean": "True or False", "date": "a date", "span": "a span of time"}
+            what = kinds[column.kind]
             if column.kind == "date":
                 what += " with a time zone" if column.zoned else " without a time zone"
             raise InputError(
@@ -598,7 +607,7 @@ def values_by(
 
 
 def _by(column: Column, held: pd.Series) -> Array:
-    if column.kind == "number":
+    if column.kind in ("number", "span"):
         return numbers_in(held, column.gap_words)
     if column.kind == "boolean":
         return truths_in(held)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dask_odm.data.readers.lines import MARK, PipedText, TextBlock, blocks_of_fi
 from dask_odm.data.readers.partitions import FolderColumns
 from dask_odm.data.readers.sources import LABEL_NAMES, Columns, Reading, choose_columns, describe, shown
 from dask_odm.data.readers.table_source import Batch, FrameSource
-from dask_odm.data.readers.tables import PandasTable
+from dask_odm.data.readers.tables import NUMBERS_ONLY, PandasTable
 from dask_odm.errors import InputError
 
 _SEPARATORS = ",;\t|"
@@ -38,11 +39,8 @@ _BLANK = " \t\r\n"
 _BOOLEANS = (b"rue", b"RUE", b"alse", b"ALSE")
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 _SPELLINGS = ["", "NA", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "None", "none", "?"]
-_UNREADABLE = (ValueError, pd.errors.ParserError, pd.errors.ParserWarning)
-_ENCODE = (
-    "leave {0} out with drop= (--drop), or encode {0} as numbers: words as by pandas.get_dummies(…, dtype=int), "
-    "booleans as 0 and 1{1}."
-)
+_UNREADABLE = (ValueError, pd.errors.ParserError)
+AHEAD = 2  # blocks that are parsed while one is written
 _COMMA = (
     "write numbers with a decimal point, or pass the frame of pandas.read_csv, to which decimal=',' or thousands=',' "
     "says what the comma is."
@@ -77,13 +75,30 @@ class CsvSource(FrameSource):
         self.is_read_once = any(isinstance(path, PipedText) for path in paths)
 
     def _read_all(self) -> Iterator[Batch]:
+        """Yield the blocks, of which `AHEAD` more are parsed by threads: pandas does it without Python's lock."""
+        with ThreadPoolExecutor(AHEAD) as pool:
+            parsed: deque[tuple[TextBlock, set[int], Future[pd.DataFrame]]] = deque()
+            for body in chain(self._bodies(), [None] * AHEAD):
+                if body is not None:
+                    words = self._words()
+                    parsed.append((body, words, pool.submit(self._parse, body, words)))
+                if parsed and (body is None or len(parsed) > AHEAD):
+                    yield self._batch(*parsed.popleft())
+
+    def _bodies(self) -> Iterator[TextBlock]:
+        """Yield the blocks of text without header and comments, if they have rows."""
         before = {path: self._check_first_line(path) for path in self._paths}
         for text in blocks_of_files(self._paths, self._reading):
             body = self._without_comments(_after_line(text, before[text.path]))
-            if _content(body.data):
-                line = partial(body.line_of, content=_content)
-                table = self._folders.beside(PandasTable(self._parse(body)), body.path)
-                yield Batch(table, body.path, body.position, line=line)
+            if _content(body.data[:1000]) or _content(body.data):
+                yield body
+
+    def _batch(self, body: TextBlock, words: set[int], parsed: Future[pd.DataFrame]) -> Batch:
+        """Return a block that was parsed with so many columns of ``words``, or anew if more are known since."""
+        known = self._words()
+        frame = parsed.result() if words == known else self._parse(body, known)
+        table = self._folders.beside(PandasTable(frame), body.path)
+        return Batch(table, body.path, body.position, line=partial(body.line_of, content=_content))
 
     def _check_first_line(self, path: str) -> int:
         """Check that the header is that of the first file, and return the number of the last line before the rows."""
@@ -94,25 +109,31 @@ class CsvSource(FrameSource):
 
     def _without_comments(self, text: TextBlock) -> TextBlock:
         """Return the block with lines left blank that begin with ``#``, unless rows may begin with words."""
-        if not (text.data.startswith(b"#") or b"\n#" in text.data) or 0 in self._columns.texts:
+        begins = b"#" in text.data and (text.data.startswith(b"#") or b"\n#" in text.data)
+        if not begins or 0 in self._columns.texts:
             return text
         lines = (b"" if line.startswith(b"#") else line for line in text.data.split(b"\n"))
         return replace(text, data=b"\n".join(lines))
 
-    def _parse(self, text: TextBlock) -> pd.DataFrame:
-        if MARK in text.data:  # pandas would drop it, but only at the beginning of a block
+    def _parse(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
+        """Return the fields of a block, of which the features ``words`` are known to hold other than numbers.
+
+        Bytes are looked for one at a time before several are, which takes as long as the rest of the reading.
+        """
+        if MARK[:1] in text.data and MARK in text.data:  # pandas would drop it, but only at the beginning of a block
             raise self._explain(text, ValueError("a byte order mark"))
         if self._begins_too_wide(text):
             raise self._explain(text, ValueError("too many fields"))
-        frame = self._read(text)
-        odd = b'"' in text.data or text.data.count(b"\r") != text.data.count(b"\r\n")
-        if odd and len(frame) != sum(1 for _ in text.lines(_content)):
+        frame = self._read(text, words)
+        odd = b"\r" in text.data and text.data.count(b"\r") != text.data.count(b"\r\n")
+        if (odd or b'"' in text.data) and len(frame) != sum(1 for _ in text.lines(_content)):
             raise self._explain(text, ValueError("a line break within a line"))
         self._check_short_lines(text, frame)
-        if any(part in text.data for part in _BOOLEANS) and self._has_booleans(frame, text):
+        booleans = self._booleans(frame, text)
+        if booleans:
             if not self._takes_words:
                 raise self._explain(text, ValueError("booleans"))
-            frame = self._read_categories(text)
+            frame = self._read(text, words | booleans)
         label = self._columns.label
         if self._decimal == "," and label is not None and label < self._count:
             frame[label] = frame[label].str.replace(_COMMA_NUMBER, r"\1\2.\3\4", regex=True)
@@ -150,31 +171,33 @@ class CsvSource(FrameSource):
             if i < self._count and kind not in ("number", None)
         }
 
-    def _read(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields: labels as strings, known words as categories, all else as numbers, NaN if missing."""
+    def _read(self, text: TextBlock, words: set[int]) -> pd.DataFrame:
+        """Return the fields: labels and known words as they are spelled, all else as numbers, NaN if missing."""
         columns = self._columns
-        known = self._words()
-        plain = [i for i in range(self._count) if i not in columns.texts and i not in known]
-        types: dict[int, Any] = dict.fromkeys(range(self._count), str)
-        types |= dict.fromkeys(known, "category") | dict.fromkeys(plain, np.float64)
-        words = dict.fromkeys(plain, _SPELLINGS)
+        plain = [i for i in range(self._count) if i not in columns.texts and i not in words]
+        types = dict.fromkeys(range(self._count), object) | dict.fromkeys(plain, np.float64)
         try:
             if not self._with_gaps:
                 with suppress(*_UNREADABLE):
-                    return self._with_points(self._table(text, dtype=types, na_filter=False), known)
+                    return self._with_points(self._table(text, dtype=types, na_filter=False), words)
             with suppress(*_UNREADABLE):
-                frame = self._table(text, dtype=types, keep_default_na=False, na_values=words)
+                missing = dict.fromkeys(plain, _SPELLINGS)
+                frame = self._table(text, dtype=types, keep_default_na=False, na_values=missing)
                 self._with_gaps = True
-                return self._with_points(frame, known)
-            return self._read_categories(text) if self._takes_words else self._read_words(text)
+                return self._with_points(frame, words)
+            if not self._takes_words:
+                return self._read_words(text)
+            more = (self._words_in_front(text) or set(plain)).difference(columns.texts, words)
+            return self._read(text, words | (more or set(plain)))
         except _UNREADABLE as error:
             raise self._explain(text, error) from error
 
-    def _read_categories(self, text: TextBlock) -> pd.DataFrame:
-        """Return the fields as words: those of features as categories."""
-        features = {i for i in range(self._count) if i not in self._columns.texts}
-        types = {i: "category" if i in features else str for i in range(self._count)}
-        return self._with_points(self._table(text, dtype=types, na_filter=False), features)
+    def _words_in_front(self, text: TextBlock, lines: int = 100) -> set[int]:
+        """Return the places of the columns that hold other than numbers in the first lines of a block."""
+        rows = [_loose_fields(line, self._separator) for _, line in islice(text.lines(_content), lines)]
+        return {
+            i for row in rows for i, field in enumerate(row[: self._count]) if not self._is_number_or_missing(field)
+        }
 
     def _with_points(self, frame: pd.DataFrame, words: Iterable[int]) -> pd.DataFrame:
         """Return a frame with a decimal point in the numbers among words, if those of the file have a comma."""
@@ -198,22 +221,22 @@ class CsvSource(FrameSource):
         return pd.concat([frame, words[sorted(texts)]], axis=1).sort_index(axis=1) if texts else frame
 
     def _table(self, text: TextBlock, **options: Any) -> pd.DataFrame:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                io.BytesIO(text.data), sep=r"\s+" if self._separator == " " else self._separator, header=None,
-                names=range(self._count), index_col=False, engine="c", decimal=self._decimal, **options,
-            )  # fmt: skip
+        return pd.read_csv(
+            io.BytesIO(text.data), sep=r"\s+" if self._separator == " " else self._separator, header=None,
+            names=range(self._count), index_col=False, engine="c", decimal=self._decimal, **options,
+        )  # fmt: skip
 
-    def _has_booleans(self, frame: pd.DataFrame, text: TextBlock) -> bool:
-        """Return whether a numeric column has True and False only, which pandas reads as 1 and 0."""
-        suspects = [
-            i for i in range(self._count) if i not in self._columns.texts and frame[i].isin([0, 1, np.nan]).all()
-        ]
-        if not suspects:
-            return False
+    def _booleans(self, frame: pd.DataFrame, text: TextBlock) -> set[int]:
+        """Return the places of numeric columns that have True and False only, which pandas reads as 1 and 0."""
+        if not any(letter in text.data for letter in (b"u", b"U", b"l", b"L")):
+            return set()
+        kinds = frame.dtypes.to_numpy()
+        numbers = [i for i in range(self._count) if kinds[i] == np.float64 and frame[i].iat[0] in (0, 1, np.nan)]
+        suspects = [i for i in numbers if frame[i].isin([0, 1, np.nan]).all()]
+        if not suspects or not any(part in text.data for part in _BOOLEANS):
+            return set()
         words = self._table(text, dtype=str, na_filter=False, usecols=suspects)
-        return any(not words[i].map(self._is_number_or_missing).all() for i in suspects)
+        return {i for i in suspects if not words[i].map(self._is_number_or_missing).all()}
 
     def _explain(self, text: TextBlock, error: Exception) -> InputError:
         """Find the first bad line, and return the error that says what is wrong with it."""
@@ -239,7 +262,8 @@ class CsvSource(FrameSource):
             return None
         named = [f"{columns.name(i)}: {shown(fields[i])}" for i in bad[:most]]
         more = f" and {len(bad) - most} more columns" if len(bad) > most else ""
-        way_out = _ENCODE.format("it" if len(bad) == 1 else "them", columns.other_label)
+        other = "it" if len(bad) == 1 else "them"
+        way_out = f"{NUMBERS_ONLY}: leave {other} out with drop= (--drop){columns.other_label}."
         if all(_COMMAS.fullmatch(fields[i]) for i in bad):
             way_out = _COMMA
         if self._decimal == "," and all(is_number(fields[i]) for i in bad):

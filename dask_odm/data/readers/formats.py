@@ -24,10 +24,8 @@ from dask_odm.data.readers.table_source import Batch, TableSource, held_source
 from dask_odm.data.readers.tables import ArrayTable, is_arrow_frame, refuse_unreadable_frame
 from dask_odm.data.storage.locations import MANIFEST, is_address, location_of, objects_at
 from dask_odm.data.storage.storage import current_storage
-from dask_odm.data.store.column_recipe import ColumnRecipe
 from dask_odm.data.store.manifest import other_zarr
 from dask_odm.data.store.store import Store
-from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError
 from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
@@ -160,32 +158,6 @@ def _of_store(store: Store, y: Any, reading: Reading) -> TableSource:
         raise InputError(f"store '{store.path}' holds its own labels and weights; leave y, label and weight out.")
     if reading.sparse is None:
         reading = replace(reading, sparse=store.is_sparse)
-    source = _rows_of_store(store, reading, lambda X: X)
-    source.text, source.columns = store.text_recipe, store.column_recipe
-    return source
-
-
-def weighted_counts(counts: Store, recipe: TextRecipe, **options: Any) -> TableSource:
-    """Return the rows of a store of counts of words, weighted by a recipe, as a source."""
-    source = _rows_of_store(counts, Reading(**options), recipe.weighted)
-    source.text = recipe
-    return source
-
-
-def encoded_values(values: Store, encode: Callable[[Any], Any], recipe: ColumnRecipe, **options: Any) -> TableSource:
-    """Return the rows of a store of values of columns, of which ``encode`` makes the features of a recipe."""
-    source = _rows_of_store(values, Reading(**options), encode, recipe.feature_names)
-    source.columns = None if recipe.is_plain else recipe
-    return source
-
-
-def _rows_of_store(
-    store: Store, reading: Reading, made: Callable[[Any], Any], names: Sequence[str] | None = None
-) -> TableSource:
-    """Return a store's rows as a source, each block as ``made`` returns it, with labels, weights and coordinates.
-
-    ``names`` are those of the features that it has then, by default the store's.
-    """
     where = f"store '{store.path}'"
     row_bytes = store.features * store.dtype.itemsize
     labelled = reading.label is not False and store.y_kind is not None
@@ -195,14 +167,14 @@ def _rows_of_store(
             y = store.labels(chunk.y) if labelled and chunk.y is not None else None
             end = (chunk.first + chunk.X.shape[0]) * row_bytes
             coordinates = store.read_coordinates(i)
-            yield Batch(ArrayTable(made(chunk.X)), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
+            yield Batch(ArrayTable(chunk.X), where, end, chunk.first, y, chunk.weight, coordinates=coordinates)
 
-    names = store.feature_names if names is None else tuple(names)
-    columns = Columns(names, store.features if names is None else len(names), None, None)
+    columns = Columns(store.feature_names, store.features, None, None)
     size = store.rows * row_bytes
     source = TableSource(where, columns, batches, reading, size=size, label_name="y" if labelled else None)
     source.y_kind = store.y_kind if labelled else None
     source.coordinates = store.layout.coordinates
+    source.text, source.columns = store.text_recipe, store.column_recipe
     return source
 
 

@@ -112,7 +112,7 @@ def _batches(where: str, X: Any, y: Any, weight: Any) -> Iterator[Batch]:
             table: Table = ArrayTable(rows)
             end += rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         else:
-            table = PandasTable(rows, "dask")
+            table = PandasTable(rows)
             end += int(rows.memory_usage(index=False).sum())
         labels, weights = (column.take(table.rows) for column in columns.values())
         first += table.rows

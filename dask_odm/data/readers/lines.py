@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import BytesIO
 from itertools import islice
 from typing import IO, Any, cast
 
@@ -118,7 +119,8 @@ class TextBlock:
 
     def lines(self, content: Callable[[bytes], bytes] | None = None) -> Iterator[tuple[int, bytes]]:
         """Return number and bytes of each line, or of those that have ``content``, which hold a row each."""
-        lines = enumerate(self.data.split(b"\n"), self.first_line)
+        split = (line.removesuffix(b"\n") for line in BytesIO(self.data))  # as they are asked for
+        lines = enumerate(split, self.first_line)
         return lines if content is None else ((number, line) for number, line in lines if content(line))
 
     def line_of(self, row: int, content: Callable[[bytes], bytes]) -> int:
@@ -285,7 +287,7 @@ def text_blocks(path: str, block_bytes: int, *, allow_large: bool = False) -> It
                 if len(rest) > TEXT_BYTES:
                     raise InputError(f"{path}, line {line}: longer than {TEXT_BYTES} bytes; is this a text file?")
                 continue
-            block = TextBlock(path, b"".join((rest, data[:cut])), line, file.tell())
+            block = TextBlock(path, b"".join((rest, memoryview(data)[:cut])), line, file.tell())
             yield block
             line += block.data.count(b"\n")
             rest = bytearray(data[cut:])

@@ -268,10 +268,7 @@ def choose_columns(
             known = "the columns have no names" if texts is None else f"the columns are {some}"
             codes = [name for name in texts or () if name.startswith(f"{column}_")]
             if codes:
-                known += (
-                    f"; {shown(codes[0])} seems to encode it: encode other columns only, as by "
-                    "pandas.get_dummies(frame, columns=[...])"
-                )
+                known += f"; {shown(codes[0])} seems to encode it: leave the labels as they are"
             raise InputError(f"{where}: no {what} column '{column}'; {known}.") from None
         if not -count <= number < count:
             raise InputError(f"{where}: no {what} column {number}; there are {count} columns.")

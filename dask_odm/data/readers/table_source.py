@@ -288,6 +288,8 @@ class TableSource:
                 names = self._columns.feature_names if recipe is None else recipe.names
                 raise not_finite(place(row), column_name(int(at), names), values[row, at], "float64")
             if self._reading.columns is None:
+                if (np.abs(values) > np.finfo(self._reading.dtype).max).any():
+                    _check_finite(narrow(values, self._reading.dtype), values, place, self._columns.feature_names)
                 return values
             X = self._reading.columns.encode(values)
             _check_finite(X, X, place, self._called)

@@ -1,8 +1,4 @@
-"""Tables of rows in columns, in memory.
-
-Columns without numbers (strings, categories, booleans, dates) are refused, with a hint on how to encode them. Which
-encoding is right is a decision about the data, not about their format.
-"""
+"""Tables of rows in columns, in memory."""
 
 from __future__ import annotations
 
@@ -26,26 +22,7 @@ from dask_odm.linalg.csr_rows import sparse_rows
 from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 
-# how columns of a kind become numbers, or are left out
-_HINTS = {
-    "string": "leave labels out, as by {frame}.drop(columns=[{names}]), and encode features that are strings or "
-    "categories, as by {encode}, columns=[{names}], dtype=float)",
-    "boolean": "make booleans 0 and 1, as by {frame}.astype(dict.fromkeys([{names}], 'Float32'))",  # knows NA
-    "date": "make dates numbers, as by ({library}.to_datetime({frame}[{first}], utc=True) - pandas.Timestamp('2000', "
-    "tz='UTC')) / pandas.Timedelta('1D')",
-    "span": "make time spans numbers, as by {library}.to_timedelta({frame}[{first}]) / pandas.Timedelta('1D')",
-    "time": "make times of day numbers, as by {library}.to_timedelta({frame}[{first}].astype(str)"
-    ".str.replace('[+-].*', '', regex=True), errors='coerce') / pandas.Timedelta('1D')",  # without the zone
-    "feature": "encode strings and categories as for the fit, as by {encode}, columns=[{names}], dtype=float)",
-    "stranger": "leave out what is no feature of the model, as by {frame}.drop(columns=[{names}])",
-    "other": "convert other types to numbers, or leave them out, as by {frame}.drop(columns=[{names}])",
-}
-# by the library of a frame, how a call begins that encodes its words; Dask's has to know all of them
-_ENCODE = {
-    "pandas": "pandas.get_dummies(frame",
-    "dask": "dask.dataframe.get_dummies(frame.categorize(columns=[{names}])",
-    "arrow": "pandas.get_dummies(frame.to_pandas()",
-}
+NUMBERS_ONLY = "sparse rows, and those of a model of numbers, hold numbers alone"
 _NUMBERS = frozenset({"integer", "floating", "mixed-integer-float", "decimal", "empty"})  # held as objects
 
 
@@ -56,7 +33,7 @@ class Table(Protocol):
     csr: Any  # the rows if they are sparse, else None
 
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
-        """Raise InputError, with ``where`` and a hint, if a wanted column has no numbers."""
+        """Raise InputError, with ``where``, if a wanted column has no numbers."""
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         """Return rows of numeric columns, shape (stop − start, wanted), with NaN for missing values."""
@@ -74,7 +51,7 @@ class ArrayTable:
     def __init__(self, array: Any) -> None:
         if getattr(getattr(array, "dtype", None), "kind", "") == "O":
             frame = pd.DataFrame(array)
-            if all(pandas_kind(frame[j])[0] == "number" for j in frame):
+            if all(other_type(frame[j]) is None for j in frame):
                 array = numbers_of(frame)
         self._array = sparse_rows(array)
         self.csr = self._array if scipy.sparse.issparse(self._array) else None
@@ -83,7 +60,7 @@ class ArrayTable:
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         dtype = self._array.dtype
         if dtype.kind not in "iuf":
-            hint = "convert it with astype(float), or encode text as numbers"
+            hint = "convert it with astype(float), or make a frame of it, whose columns may hold words"
             raise InputError(f"{where}: features must be integers or floats. Got {dtype} instead; {hint}.")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
@@ -99,13 +76,12 @@ class ArrayTable:
 
 
 class PandasTable:
-    """`Table` of a pandas frame, or of a partition of a frame of another ``library``."""
+    """`Table` of a pandas frame."""
 
     csr = None
 
-    def __init__(self, frame: pd.DataFrame, library: str = "pandas") -> None:
+    def __init__(self, frame: pd.DataFrame) -> None:
         self._frame = frame
-        self._library = library
         self.rows = len(frame)
         dtypes = frame.dtypes.to_numpy()  # asking for each block takes as long as reading thousands of columns
         self._plain = [isinstance(dtype, np.dtype) and dtype.kind in "iuf" for dtype in dtypes]
@@ -113,8 +89,8 @@ class PandasTable:
     def require_numbers(self, where: str, columns: Columns, wanted: Sequence[int]) -> None:
         held = [i for i in wanted if self.rows and not self._plain[i]]
         names = self._frame.columns.tolist() if held else []
-        kinds = [(f"column {quoted(names[i])}", *pandas_kind(self._frame.iloc[:, i])) for i in held]
-        refuse_kinds(where, kinds, columns.other_label, library=self._library)
+        others = [(f"column {quoted(names[i])}", other_type(self._frame.iloc[:, i])) for i in held]
+        refuse_columns(where, others, f"{NUMBERS_ONLY}: leave other columns out{columns.other_label}")
 
     def numbers(self, wanted: Sequence[int], start: int, stop: int) -> npt.NDArray[Any]:
         part = self._frame.iloc[start:stop, list(wanted)]
@@ -135,61 +111,29 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
     return np.where(pd.isna(values), np.nan, values).astype(np.float64)
 
 
-def pandas_kind(column: Any) -> tuple[str, str]:
-    """Return the kind of a column (``number``, string, boolean, date, span, time or other), and the name of its type.
+def other_type(column: Any) -> str | None:
+    """Return the name of the type of a column that holds no numbers; None if it does.
 
     An object column has what its values are; without rows, nobody knows.
     """
     dtype = column.dtype
     if types.is_object_dtype(dtype):
         found = types.infer_dtype(column, skipna=True)
-        known = {each: each for each in ("string", "boolean", "date", "time")}
-        known |= {"datetime": "date", "datetime64": "date", "timedelta": "span", "timedelta64": "span"}
-        if len(column):
-            known |= dict.fromkeys(_NUMBERS, "number")
-        return known.get(found, "other"), f"object, {found}"
-    kind = "other"
-    if types.is_bool_dtype(dtype):
-        kind = "boolean"
-    elif types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype):
-        kind = "number"
-    elif types.is_datetime64_any_dtype(dtype):
-        kind = "date"
-    elif types.is_timedelta64_dtype(dtype):
-        kind = "span"
-    elif isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
-        kind = "string"
-    return kind, str(dtype)
+        return None if len(column) and found in _NUMBERS else f"object, {found}"
+    is_number = types.is_numeric_dtype(dtype) and not types.is_bool_dtype(dtype) and not types.is_complex_dtype(dtype)
+    return None if is_number else str(dtype)
 
 
-def refuse_kinds(
-    where: str,
-    columns: Sequence[tuple[str, str, str]],
-    otherwise: str,
-    most: int = 5,
-    library: str = "pandas",
-) -> None:
-    """Raise InputError if columns (name, kind, type) have no numbers, and say which, and how to encode them.
+def refuse_columns(where: str, columns: Sequence[tuple[str, str | None]], way_out: str, most: int = 5) -> None:
+    """Raise InputError, which says which and ends with a ``way_out``, if columns (name, type) hold no numbers.
 
-    ``library`` is that of the frame: pandas, dask or arrow.
+    The type is None of those that do.
     """
-    bad = [each for each in columns if each[1] != "number"]
+    bad = [f"{name} ({dtype})" for name, dtype in columns if dtype is not None]
     if not bad:
         return
-    shown = [f"{name} ({dtype})" for name, _, dtype in bad[:most]]
-    if len(bad) > most:
-        shown.append(f"{len(bad) - most} more columns")
-    hints = []
-    for kind, hint in _HINTS.items():
-        names = [name.removeprefix("column ") for name, other, _ in bad if other == kind]
-        if names:
-            held = ", ".join(names[:most])
-            encode = _ENCODE[library].format(names=held)
-            frame = "frame.to_pandas()" if library == "arrow" else "frame"
-            module = "dask.dataframe" if library == "dask" else "pandas"
-            hints.append(hint.format(names=held, first=names[0], encode=encode, frame=frame, library=module))
-    many = "hold" if len(bad) > 1 else "holds"
-    raise InputError(f"{where}: {joined(shown)} {many} no numbers; {'; '.join(hints)}{otherwise}.")
+    shown = [*bad[:most], *([f"{len(bad) - most} more columns"] if len(bad) > most else [])]
+    raise InputError(f"{where}: {joined(shown)} hold{'s' * (len(bad) == 1)} no numbers; {way_out}.")
 
 
 def label_among(where: str, column: str) -> str:

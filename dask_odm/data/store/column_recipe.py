@@ -15,16 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from dask_odm.html import table
 from dask_odm.typing import Array
 
 DAY = 86400.0  # seconds
+TILE_BYTES = 1 << 21  # features that are made at a time, one column after another: they stay in a core's cache
 # What is left out, and why.
 LEFT_OUT = {
     "empty": "no value in any row",
     "id": "another value in nearly every row",
     "texts": "texts of many words",
 }
-KINDS = ("number", "boolean", "words", "date", *LEFT_OUT)
+HEAD = ("column", "read as", "levels or range", "gaps")  # of the table for people
+KINDS = ("number", "boolean", "words", "date", "span", *LEFT_OUT)
 
 
 def _hour(seconds: Array) -> Array:
@@ -48,8 +51,9 @@ CYCLES = {"hour": _hour, "weekday": _weekday, "month": _month}
 class Column:
     """How one column of a table becomes features. Figures are those of the training rows.
 
-    A number, a boolean or a date is a feature by itself, a date in days since the earliest, with two features for each
-    of its cycles. Words are one feature a level, which is 1 in its rows and 0 in others.
+    A number, a boolean, a date or a span of time is a feature by itself, the last two in days, a date since the
+    earliest and with two features for each of its cycles. Words are one feature a level, which is 1 in its rows and 0
+    in others.
     """
 
     name: str
@@ -105,13 +109,16 @@ class Column:
     def encode(self, values: Array, out: Array) -> None:
         """Write the features of ``values`` (n,) into ``out`` (n, features), which is 0."""
         gaps = np.isnan(values)
+        fill = -2.0 if self.kind == "words" else self.fill
+        filled = np.where(gaps, fill, values) if gaps.any() else values
         if self.kind == "words":
-            others = len(self.levels) if self.more_levels else -1
-            place = np.where(gaps, out.shape[1] - 1 if self.tells_gaps else -1, np.where(values < 0, others, values))
+            of_gaps = out.shape[1] - 1 if self.tells_gaps else -1
+            of_others = len(self.levels) if self.more_levels else -1
+            places = np.append(np.arange(len(self.levels)), [of_gaps, of_others])
+            place = places[filled.astype(np.intp)]
             known = np.flatnonzero(place >= 0)
-            out[known, place[known].astype(np.intp)] = 1.0
+            out[known, place[known]] = 1.0
             return
-        filled = np.where(gaps, self.fill, values)
         with np.errstate(over="ignore"):  # readers look for infinity
             out[:, 0] = (filled - self.least) / DAY if self.kind == "date" else filled
         for k, cycle in enumerate(self.cycles):
@@ -181,12 +188,19 @@ class ColumnRecipe:
         """Places of the features that are 0 and 1, which scaling only shortens, see `Scaling`."""
         return tuple(span[k] for column, span in zip(self.columns, self.spans, strict=True) for k in column.marks)
 
-    def encode(self, values: Array) -> Array:
-        """Return the features (n, d) of ``values`` (n, columns)."""
+    def encode(self, values: Array, listed: Sequence[Array | None] | None = None) -> Array:
+        """Return the features (n, d) of ``values`` (n, columns).
+
+        With ``listed``, words are instead indices into the array of their column, which holds their values.
+        """
         out = np.zeros((len(values), self.n_features), self.dtype)
-        for column, span, held in zip(self.columns, self.spans, values.T, strict=True):
-            if span:
-                column.encode(held, out[:, span.start : span.stop])
+        step = max(1, TILE_BYTES // (out.itemsize * self.n_features))
+        for rows in (slice(start, start + step) for start in range(0, len(values), step)):
+            for j, (column, span) in enumerate(zip(self.columns, self.spans, strict=True)):
+                table = None if listed is None else listed[j]
+                if span:
+                    held = values[rows, j] if table is None else _of_list(values[rows, j], table)
+                    column.encode(held, out[rows, span.start : span.stop])
         return out
 
     def json(self) -> dict[str, Any]:
@@ -215,6 +229,15 @@ class ColumnRecipe:
         """Return a table for people: of each column its name, how it is read, its range or levels, and its gaps."""
         return [(each.name, *_told(each)) for each in self.columns]
 
+    def _repr_html_(self) -> str:
+        return table(HEAD, self.rows())
+
+
+def _of_list(held: Array, table: Array) -> Array:
+    """Return the entries of a table at the places ``held``, NaN for gaps."""
+    gaps = np.isnan(held)
+    return np.where(gaps, np.nan, table[np.where(gaps, -1.0, held).astype(np.intp)])
+
 
 def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
     """Return how a column is read, its range or its most frequent levels, and its gaps."""
@@ -232,7 +255,7 @@ def _told(column: Column, most: int = 4) -> tuple[str, str, str]:
         return "date, UTC" if column.zoned else "date", " to ".join(ends), gaps
     if column.kind == "boolean":
         return "yes or no", "", gaps
-    return "number", f"{column.least:.6g} to {column.most:.6g}", gaps
+    return "days" if column.kind == "span" else "number", f"{column.least:.6g} to {column.most:.6g}", gaps
 
 
 def _short(words: Sequence[str], most: int = 20) -> list[str]:

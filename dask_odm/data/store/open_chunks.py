@@ -194,7 +194,6 @@ class OpenEntries(OpenRows):
         return {size: max(most, self.total - start) for size, (start, most) in self._blocks.items()}
 
     def _write_file(self, entries: int) -> None:
-        """Write the entries held as a file of so many ``entries``."""
         for name, values in self._file.items():
             self._write(name, sealed_bytes(_padded(values[: self._held], entries)))
         self._held = 0

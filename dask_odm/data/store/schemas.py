@@ -91,9 +91,14 @@ def mapping(needed: Mapping[str, Check], other: Mapping[str, Check] | None = Non
     return check
 
 
+def _or_null(schema: Check) -> Check:
+    return lambda value, name: None if value is None else schema(value, name)
+
+
 def _figures_of(event: type[Event], rest: Check | None = None) -> Check:
-    """Return a schema for an entry of a history: the fields of an event."""
-    kinds = {int: whole(), float: real()}
+    """Return a schema for an entry of a history: the fields of an event, of which some may be None."""
+    kinds: dict[Any, Check] = {int: whole(), float: real()}
+    kinds |= {kind | None: _or_null(schema) for kind, schema in kinds.items()}
     hints = get_type_hints(event)
     schemas = {each.name: kinds[hints[each.name]] for each in fields(event)}
     needed = {each.name: schemas[each.name] for each in fields(event) if each.default is MISSING}

@@ -64,8 +64,8 @@ class StatisticsAccumulator:
         """
         if len(block) == 0:
             return
-        np.minimum(self._minimum, block.min(axis=0), out=self._minimum)
-        np.maximum(self._maximum, block.max(axis=0), out=self._maximum)
+        np.minimum(self._minimum, _over_rows(np.minimum, block), out=self._minimum)
+        np.maximum(self._maximum, _over_rows(np.maximum, block), out=self._maximum)
         step = max(16, (1 << 20) // (8 * block.shape[1]))  # a float64 tile stays in a core's cache for all passes
         for start in range(0, len(block), step):
             rows = slice(start, start + step)
@@ -93,6 +93,15 @@ class StatisticsAccumulator:
         self._mean += delta * (count / total)
         self._squares += squares + delta * (self.count * count / total) * delta  # in this order: 0 · ∞ is NaN
         self.count = total
+
+
+def _over_rows(extreme: np.ufunc, block: npt.NDArray[Any], side_by_side: int = 64) -> npt.NDArray[Any]:
+    """Return the minimum or maximum of every feature. NumPy takes five times as long for a row at a time."""
+    whole = len(block) // side_by_side * side_by_side
+    if whole:
+        rows = extreme.reduce(block[:whole].reshape(-1, side_by_side * block.shape[1]), axis=0)
+        block = np.concatenate([rows.reshape(side_by_side, -1), block[whole:]])
+    return np.asarray(extreme.reduce(block, axis=0))
 
 
 def _moments(

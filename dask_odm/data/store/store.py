@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ from dask_odm.data.store.statistics import Statistics, TargetFacts, class_sums
 from dask_odm.data.store.text_recipe import TextRecipe
 from dask_odm.errors import InputError, StoreError
 from dask_odm.html import card, table
-from dask_odm.linalg.rows import uniforms_of
+from dask_odm.linalg.rows import READ_BYTES, uniforms_of
 from dask_odm.linalg.threads import run_threads
 from dask_odm.printing import short
 from dask_odm.typing import Array
@@ -72,6 +72,7 @@ class Store(SealedFolder):
     column_recipe: ColumnRecipe | None = None  # that turned the columns of a table into the rows, if any did
     readers: ClassVar[int] = 8  # threads that gather rows from chunks; each holds one
     recoded: tuple[int, ...] = ()  # code of each stored label code, −1 for no label; empty if all are as stored
+    order: tuple[int, ...] = ()  # stored place of each feature; empty if all are where they are stored
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -119,7 +120,8 @@ class Store(SealedFolder):
             ("Source", self.source or None),
         ]
         classes = list(zip(map(short, self.classes or ()), self.class_counts or (), strict=True))
-        return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []))
+        tables = [] if self.column_recipe is None else [self.column_recipe._repr_html_()]
+        return card("Store", facts, *([table(["class", "rows"], classes)] if classes else []), *tables)
 
     @property
     def rows(self) -> int:
@@ -191,9 +193,10 @@ class Store(SealedFolder):
         chunk = self.chunk(self.layout.of_features()["feature"], 0)
         data = chunk.payload().tobytes()
         try:
-            return decode_strings(data)
+            names = decode_strings(data)
         except (ValueError, struct.error) as error:
             raise chunk.damage("not a list of names") from error
+        return tuple(names[place] for place in self.order) if self.order else names
 
     @property
     def text_recipe(self) -> TextRecipe | None:
@@ -210,12 +213,14 @@ class Store(SealedFolder):
     def statistics(self) -> Statistics:
         """Per-feature statistics, read on demand."""
         arrays = self.layout.of_features()
-        return Statistics(**{name: self.numbers(arrays[f"statistics/{name}"], 0) for name in STATISTICS})
+        found = {name: self.numbers(arrays[f"statistics/{name}"], 0) for name in STATISTICS}
+        return Statistics(**{name: each[list(self.order)] if self.order else each for name, each in found.items()})
 
     @property
     def token(self) -> str:
         """Hash of path and content, for names of tasks."""
-        name = os.fsencode(self.path) + f"\0{self.digest}{self.recoded or ''}".encode()  # the path need not be text
+        seen_as = f"\0{self.digest}{self.recoded or ''}{self.order or ''}"
+        name = os.fsencode(self.path) + seen_as.encode()  # the path need not be text
         return hashlib.sha256(name).hexdigest()[:32]
 
     @property
@@ -263,10 +268,26 @@ class Store(SealedFolder):
         """Read the rows of chunk ``i`` as `read` does, without y and weight."""
         if self.is_sparse:
             if isinstance(out, EntryBuffer):
-                return read_entries(self, self.layout, i, out)
-            return read_entries(self, self.layout, i, EntryBuffer()).copy()  # who keeps it keeps no whole files
+                return self._ordered(read_entries(self, self.layout, i, out))
+            # copied: who keeps it keeps no whole files
+            return self._ordered(read_entries(self, self.layout, i, EntryBuffer()).copy())
         assert not isinstance(out, EntryBuffer)
-        return self.read_chunk(self.layout.X, i, out)
+        return self._ordered(self.read_chunk(self.layout.X, i, out))
+
+    def _ordered(self, X: Any) -> Any:
+        """Return rows (n, d) with their features in `order`; dense ones are changed in place, a few rows at a time."""
+        if not self.order:
+            return X
+        if self.is_sparse:
+            place = np.argsort(self.order).astype(X.indices.dtype)
+            found = type(X)((X.data.copy(), place[X.indices], X.indptr), shape=X.shape)
+            found.sort_indices()
+            return found
+        order = np.array(self.order)
+        step = max(1, READ_BYTES // (X.itemsize * len(order)))
+        for start in range(0, len(X), step):
+            X[start : start + step] = np.take(X[start : start + step], order, axis=1)
+        return X
 
     def read_columns(self, i: int) -> StoreBlock:
         """Read y and weight of chunk ``i`` and check them. X is not read, and has no columns."""
@@ -291,11 +312,11 @@ class Store(SealedFolder):
         left = self.chunk_slice(i).stop - self.chunk_slice(i).start
         if not X.is_plain or is_address(self.path):
             whole_chunk = self.read_chunk(X, i)
-            yield from (whole_chunk[at : at + rows] for at in range(0, left, rows))
+            yield from (self._ordered(whole_chunk[at : at + rows]) for at in range(0, left, rows))
             return
         for piece in self.pieces(X, i, rows):
             if left:  # the last chunk is padded
-                yield piece[:left]
+                yield self._ordered(piece[:left])
             left -= min(left, len(piece))
 
     def read_chunk(self, array: ArrayLayout, i: int, out: npt.NDArray[np.uint8] | None = None) -> Array:
@@ -331,6 +352,15 @@ class Store(SealedFolder):
             known_rows=sum(counts or ()),
         )  # fmt: skip
         return replace(self, facts=facts, recoded=tuple(place.tolist()))
+
+    def of_features(self, names: Iterable[str]) -> Store:
+        """Return the store as if its features were in the order of ``names``, if those are its own; else as it is."""
+        wanted = list(names)
+        own = self.feature_names if wanted else None
+        if own is None or list(own) == wanted or sorted(own) != sorted(wanted):
+            return self
+        place = dict(zip(own, self.order or range(len(own)), strict=True))
+        return replace(self, order=tuple(place[name] for name in wanted))
 
     def blocks(self) -> Iterator[StoreBlock]:
         """Yield all chunks in order through one buffer. A block is valid until the next is taken."""
@@ -437,7 +467,7 @@ class Store(SealedFolder):
         return column
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("dask_odm.Store", self.path, self.digest, self.recoded)
+        return ("dask_odm.Store", self.path, self.digest, self.recoded, self.order)
 
 
 def _columns_of(root: str, attributes: dict[str, Any], features: int) -> ColumnRecipe | None:

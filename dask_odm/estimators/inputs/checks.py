@@ -33,8 +33,10 @@ from dask_odm.data.store.store import Store
 from dask_odm.engine.lazy import computed
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import labels_of, require_labels, rows_of, weights_of
+from dask_odm.linalg.rows import no_numbers
 from dask_odm.linalg.threads import run_threads
-from dask_odm.models.models import KernelModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.model import Model
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
@@ -94,12 +96,7 @@ def input_errors() -> Iterator[None]:
         missing = "; a value is missing (pandas.NA): put a number in its place, or leave its row out."
         raise InputTypeError(f"{error}{missing if 'NAType' in str(error) else ''}") from error
     except ValueError as error:
-        said = str(error)
-        if said.startswith("could not convert string to float"):  # followed by all of a text
-            cut = "…" if len(said) > 100 else ""
-            said = f"{said[:100]}{cut}; numbers are needed: encode categories, as by scikit-learn's OneHotEncoder, and "
-            said += "texts, as by its TfidfVectorizer."
-        raise InputError(said) from error
+        raise InputError(no_numbers(str(error))) from error
 
 
 def as_input_error(validate: Callable[[], Any]) -> Any:
@@ -214,19 +211,28 @@ def check_rows(estimator: Any, X: Any, **options: Any) -> Array:
 
 @input_errors()
 def check_features(estimator: Any, source: Any) -> None:
-    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number."""
+    """Raise InputError if a store or lazy arrays have other features than the rows of the fit, by name or number.
+
+    If only the fit's have names, warn as scikit-learn does of arrays: features are taken by their places.
+    """
     recipe = getattr(estimator, "column_recipe_", None)
     if recipe is not None:
-        own = source.column_recipe
-        if own != recipe:
-            what = "no recipe of columns" if own is None else "another recipe of columns than the rows of the fit"
+        if not hasattr(source, "column_recipe"):
             raise InputError(
-                f"{source.name} has {what}: predict the table itself, or ingest it with columns=model.column_recipe_."
+                "X is a cube, but the model learned from a table with words, dates or gaps: predict a frame of its "
+                "columns, or fit rows of numbers without gaps."
+            )
+        if source.column_recipe != recipe:
+            other = source.column_recipe is not None
+            what = "another recipe of columns than the rows of the fit" if other else "no recipe of columns"
+            raise InputError(
+                f"{source.name} has {what}: predict the table itself, or ingest it with columns=model.column_recipe_ "
+                "(--like)."
             )
         return
     names = source.feature_names
-    if names is not None and hasattr(estimator, "feature_names_in_"):
-        _check_names(estimator, pd.DataFrame(columns=list(map(str, names))))
+    if hasattr(estimator, "feature_names_in_"):
+        _check_names(estimator, np.empty((0, 0)) if names is None else pd.DataFrame(columns=list(map(str, names))))
     if source.features != estimator.n_features_in_:
         hint = " Ingest LIBSVM text with n_features (--n-features)." if isinstance(source, Store) else ""
         raise InputError(

@@ -20,11 +20,12 @@ from dask_odm.estimators.inputs.frames import (
     is_dask_frame,
     labels_of,
     refuse_labels_among,
+    rows_of,
     warn_column,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
 from dask_odm.estimators.inputs.resolved import BLOCK_BYTES, LazyArrays, LazyTable, Resolved
-from dask_odm.linalg.rows import unmasked
+from dask_odm.linalg.rows import numbers_of_objects, unmasked
 
 
 class DaskArray(InputKind):
@@ -64,9 +65,17 @@ class DaskFrame(InputKind):
 
 
 def aligned(X: Any, y: Any, weight: Any) -> LazyArrays:
-    """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split."""
+    """Compute unknown chunk sizes, and give all arrays the row chunks of X. Single rows are not split.
+
+    Objects and strings become the numbers that they are, block by block. Raises InputError for other types.
+    """
     if X.ndim != 2:
         raise InputError(f"X must have two dimensions. Got shape {X.shape} instead. Reshape your data.")
+    rows_of(np.empty((0, 1), X.dtype))  # refuses times and complex numbers
+    if X.dtype.kind in "OUST":
+        X = X.map_blocks(numbers_of_objects, dtype=np.float64, meta=np.empty((0, 0)))
+    elif X.dtype.kind not in "biuf":
+        raise InputError(f"X must be numbers. Got dtype {X.dtype} instead.")
     if y is None and weight is None:
         return LazyArrays(X.rechunk({1: -1}), None)
     X = _known(X).rechunk({1: -1})
@@ -126,7 +135,8 @@ def in_memory(lazy: LazyArrays) -> list[Any]:
         for column in blocks:
             column.append(next(values))
         if first == 0 and type(blocks[0][0]) is np.ndarray:
-            rows = np.empty(lazy.X.shape, blocks[0][0].dtype)
+            own = blocks[0][0].dtype
+            rows = np.empty(lazy.X.shape, np.result_type(own, lazy.dtype) if own.kind in "biuf" else own)
         if rows is not None:
             X = blocks[0].pop()
             if type(X) is np.ndarray:

@@ -21,8 +21,8 @@ from dask_odm.data.readers.tables import (
     is_arrow_frame,
     label_among,
     numbers_of,
-    pandas_kind,
-    refuse_kinds,
+    other_type,
+    refuse_columns,
     refuse_unreadable_frame,
 )
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -32,8 +32,6 @@ from dask_odm.linalg.rows import unmasked
 from dask_odm.printing import quoted
 from dask_odm.typing import Array
 
-# how arrays of dates and of time spans become numbers, by the kind of their dtype
-_MOMENTS = {"M": "(X - numpy.datetime64('2000')) / numpy.timedelta64(1, 'D')", "m": "X / numpy.timedelta64(1, 'D')"}
 _PLAIN = frozenset({"integer", "floating", "boolean", "decimal"})  # types of labels that need no object dtype
 
 
@@ -72,8 +70,10 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
     if not isinstance(X, pd.DataFrame):
         X = sparse_rows(unmasked(X))
         kind = X.dtype.kind if isinstance(X, np.ndarray) else ""
-        if kind in _MOMENTS:  # scikit-learn would take ticks of their unit, and a missing one for a large number
-            raise InputError(f"X must be numbers. Got {X.dtype} instead; make days of it, as by {_MOMENTS[kind]}.")
+        if kind in ("m", "M"):  # scikit-learn would take ticks of their unit, and a missing one for a large number
+            raise InputError(f"X must be numbers. Got {X.dtype} instead; pass a frame, whose columns may hold dates.")
+        if kind == "c":  # scikit-learn would show the array
+            raise InputError(f"Complex data not supported: X must be real numbers. Got {X.dtype} instead.")
         return np.where(pd.isna(X), np.nan, X) if kind == "O" else X  # NumPy makes no number of pandas.NA
     if not X.shape[1]:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong
@@ -91,7 +91,7 @@ def is_plain(frame: pd.DataFrame) -> bool:
 
 
 def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
-    """Return the features (n, d) of the columns of a frame, and the recipe; None if all hold numbers without gaps."""
+    """Return the features (n, d) of the columns of a frame, and the recipe; None if all are numbers without gaps."""
     if not len(frame) or not frame.shape[1] or is_plain(frame):
         return None
     names = tuple(map(str, frame.columns))
@@ -102,7 +102,8 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
     values = survey.add(PandasTable(frame), range(len(names)), 0, len(frame), spells_all=False)
     _require_finite_values(values, names)
     coding = survey.coding(lambda: iter((values,)), "float32", "X")
-    return None if coding.recipe.is_plain else (coding.encode(values), coding.recipe)
+    is_needed = not coding.recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
+    return (coding.encode(values), coding.recipe) if is_needed else None
 
 
 def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe) -> Array:
@@ -243,7 +244,7 @@ def dask_rows(frame: Any, known: Sequence[str] = (), recipe: ColumnRecipe | None
         rows_by(frame._meta, recipe)  # says now which columns are missing
         encoded = frame.map_partitions(lambda part: pd.DataFrame(rows_by(part, recipe)), meta=meta)
         return encoded.to_dask_array(lengths=_known_lengths(frame))
-    require_numbers(frame._meta, known, "dask")
+    require_numbers(frame._meta, known)
     single = all(dtype == np.float32 for dtype in frame.dtypes)
     return frame.astype(np.float32 if single else np.float64).to_dask_array(lengths=_known_lengths(frame))
 
@@ -289,19 +290,21 @@ def warn_column() -> None:
     )
 
 
-def require_numbers(frame: pd.DataFrame, known: Sequence[str] = (), library: str = "pandas") -> None:
-    """Raise InputError, as `ingest` does, for columns without numbers."""
-    kinds = []
+def require_numbers(frame: pd.DataFrame, known: Sequence[str] = ()) -> None:
+    """Raise InputError for columns without numbers; ``known`` are the features of the model that is to predict them."""
     names = frame.columns.tolist()
-    for j in _without_numbers(frame):
-        kind, dtype = pandas_kind(frame.iloc[:, j])
-        if len(known) and names[j] not in known:
-            kind = "feature" if any(each.startswith(f"{names[j]}_") for each in known) else "stranger"
-        kinds.append((f"column {quoted(names[j])}", kind, dtype))
-    refuse_kinds("X", kinds, otherwise="", library=library)
+    others = [(names[j], other_type(frame.iloc[:, j])) for j in _without_numbers(frame)]
+    encoded = [name for name, _ in others if name not in known and any(each.startswith(f"{name}_") for each in known)]
+    strangers = [name for name, _ in others if len(known) and name not in known and name not in encoded]
+    hints = []
+    if len(encoded) + len(strangers) < len(others):
+        hints += ["the model learned from numbers: give numbers, or fit it to a table with such columns"]
+    hints += [f"encode {quoted(encoded)[1:-1]} as for the fit"] if encoded else []
+    hints += [f"leave out what is no feature of the model: {quoted(strangers)[1:-1]}"] if strangers else []
+    refuse_columns("X", [(f"column {quoted(name)}", dtype) for name, dtype in others], "; ".join(hints))
 
 
 def _without_numbers(frame: pd.DataFrame) -> list[int]:
     """Return the places of the columns without numbers. Numbers in object columns are accepted."""
     plain = [dtype.kind in "iuf" for dtype in frame.dtypes]
-    return [j for j, is_plain in enumerate(plain) if not is_plain and pandas_kind(frame.iloc[:, j])[0] != "number"]
+    return [j for j, is_plain in enumerate(plain) if not is_plain and other_type(frame.iloc[:, j]) is not None]

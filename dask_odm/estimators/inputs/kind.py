@@ -9,9 +9,10 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 from dask_odm.data.store.column_recipe import ColumnRecipe
+from dask_odm.data.store.store import Store
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs.frames import column_by_name, is_frame, labels_by_name, refuse_labels_inside
-from dask_odm.estimators.inputs.resolved import Resolved
+from dask_odm.estimators.inputs.resolved import Resolved, StoredRows
 from dask_odm.typing import Array
 
 
@@ -48,6 +49,10 @@ class Beside:
                 raise InputError(
                     f"{name} must be None when X is {what}, which holds its own. Got {type(value).__name__}."
                 )
+
+    def of_store(self, store: Store) -> StoredRows:
+        """Return the rows of a store, with the features in the order in which a model knows them."""
+        return StoredRows(store.of_features(map(str, self.known)))
 
     def columns(self, X: Any, called: str = "frame") -> tuple[Any, Any, Any]:
         """Return X, y and weight, without the columns of a frame that y and weight name.

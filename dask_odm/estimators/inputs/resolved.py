@@ -181,6 +181,11 @@ class LazyArrays(_Blocks):
     def dtype(self) -> str:
         return self.X.dtype.name if self.X.dtype in (np.float32, np.float64) else "float64"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense rows in memory: a model learns of numbers of 4 or 8 bytes, even if these take less."""
+        return int(self.X.size) * max(self.X.dtype.itemsize, np.dtype(self.dtype).itemsize)
+
     def blocks(self) -> Iterator[tuple[Array, Array, Any]]:
         """Compute rows, labels and weights, or None, one block at a time."""
         for block in zip(*[column.to_delayed().reshape(-1) for column in self.columns], strict=True):
@@ -282,7 +287,7 @@ def schema_of_cube(labelled: LabelledCube, missing: int) -> CubeSchema:
     return CubeSchema(tuple(str(d) for d in labelled.cube.feature_dimensions), missing, labelled.words)
 
 
-def named(rows: Any, names: Array | None) -> Any:
+def named(rows: Any, names: Sequence[Any] | Array | None) -> Any:
     """Return rows in memory as a frame if their features have names; sparse rows have none in memory."""
     return rows if names is None or issparse(rows) else pd.DataFrame(rows, columns=names, copy=False)
 

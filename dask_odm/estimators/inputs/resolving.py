@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dask_odm.data.readers.sources import is_of
-from dask_odm.data.readers.tables import is_arrow_frame
+from dask_odm.data.readers.tables import dense, is_arrow_frame
 from dask_odm.data.readers.texts import is_texts, rows_of_texts
 from dask_odm.data.storage.locations import is_address
 from dask_odm.data.store.column_recipe import ColumnRecipe
@@ -21,13 +21,13 @@ from dask_odm.estimators.inputs.dask_inputs import DaskArray, DaskFrame, in_memo
 from dask_odm.estimators.inputs.frames import (
     as_pandas,
     refuse_labels_among,
-    require_numbers,
     rows_by,
     surveyed_rows,
 )
 from dask_odm.estimators.inputs.kind import Beside, InputKind
-from dask_odm.estimators.inputs.resolved import Given, LazyArrays, Resolved, StoredRows, named
+from dask_odm.estimators.inputs.resolved import Given, LazyArrays, LazyTable, Resolved, StoredRows, named
 from dask_odm.learning.training.run import read_limit
+from dask_odm.printing import quoted
 
 
 class StoreInput(InputKind):
@@ -42,7 +42,7 @@ class StoreInput(InputKind):
         if hasattr(beside.model, "text_recipe_") and isinstance(X, str) and not is_address(X) and not os.path.exists(X):
             raise InputError("X is a string, but there is no such path: pass a list of texts, such as [text].")
         beside.refuse("a store")
-        return StoredRows(X if isinstance(X, Store) else Store.open(X))
+        return beside.of_store(X if isinstance(X, Store) else Store.open(X))
 
 
 class ArrowFrame(InputKind):
@@ -56,7 +56,7 @@ class ArrowFrame(InputKind):
 
     @staticmethod
     def rows(X: Any, beside: Beside) -> Given:
-        return PandasFrame.rows(as_pandas(X), beside, "arrow")
+        return PandasFrame.rows(as_pandas(X), beside, "frame.to_pandas()")
 
 
 class PandasFrame(InputKind):
@@ -69,16 +69,9 @@ class PandasFrame(InputKind):
         return isinstance(X, pd.DataFrame)
 
     @staticmethod
-    def rows(X: Any, beside: Beside, library: str = "pandas") -> Given:
-        is_converted = library == "arrow"
+    def rows(X: Any, beside: Beside, called: str = "frame") -> Given:
         _refuse_column_of_texts(X, beside.model)
-        X, y, weight = beside.columns(X, "frame.to_pandas()" if is_converted else "frame")
-        given = Given.of(X, y, weight)
-        if beside.column_recipe is not None:
-            return replace(given, X=rows_by(X, beside.column_recipe), column_recipe=beside.column_recipe)
-        if is_converted and beside.model is not None:
-            require_numbers(X, beside.known, library)
-        return given
+        return Given.of(*beside.columns(X, called))
 
 
 class Texts(InputKind):
@@ -107,24 +100,7 @@ class Values(InputKind):
                 "X is a Delayed of Dask, of whose rows nothing is known: pass X.compute(), or what "
                 "dask.array.from_delayed or dask.dataframe.from_delayed makes of it."
             )
-        given = Given.of(*beside.columns(X))
-        recipe = beside.column_recipe
-        return given if recipe is None else replace(given, X=rows_by(_as_table(X, recipe, beside.model), recipe))
-
-
-def _as_table(X: Any, recipe: ColumnRecipe, model: Any) -> pd.DataFrame:
-    """Return rows without names as a frame of the columns of a recipe; raise InputError if there are others."""
-    rows = pd.DataFrame(X if isinstance(X, np.ndarray | list | tuple) else np.asarray(X))
-    if rows.shape[1] != len(recipe.names):
-        raise InputError(
-            f"X has {rows.shape[1]} features, but {type(model).__name__} is expecting {len(recipe.names)} features as "
-            "input."
-        )
-    warnings.warn(
-        f"X does not have valid feature names, but {type(model).__name__} was fitted with feature names",
-        stacklevel=2,
-    )
-    return rows.set_axis(list(recipe.names), axis=1)
+        return Given.of(*beside.columns(X))
 
 
 # Asked in this order. xarray, which takes long to load, has kinds of its own.
@@ -156,7 +132,43 @@ def resolve(X: Any, y: Any = None, sample_weight: Any = None, **beside: Any) -> 
     memory or ``memory_limit``.
     """
     known = Beside(y, sample_weight, **beside)
-    return kind_of(X, y, known.model).rows(X, known)
+    found = kind_of(X, y, known.model).rows(X, known)
+    recipe = known.column_recipe
+    return found if recipe is None or found.column_recipe is not None else _encoded(found, recipe)
+
+
+def _encoded(found: Resolved, recipe: ColumnRecipe) -> Resolved:
+    """Return rows of columns in memory, or of a dask array, as the features that a recipe makes of the columns."""
+    if isinstance(found, LazyArrays):
+        names = _names_of(found.X, found.feature_names, recipe)
+        X = found.X.map_blocks(
+            lambda rows: rows_by(pd.DataFrame(rows, columns=names), recipe),
+            chunks=(found.X.chunks[0], (recipe.n_features,)),
+            dtype=recipe.dtype,
+            meta=np.empty((0, 0), recipe.dtype),
+        )
+        return replace(found, X=X, column_recipe=recipe, feature_names=None)
+    if not isinstance(found, Given):
+        return found
+    X = found.X
+    if not isinstance(X, pd.DataFrame):
+        X = pd.DataFrame(dense(X) if hasattr(X, "dtype") else X)  # which keeps the types of values in lists
+        X = X.set_axis(_names_of(found.X if hasattr(found.X, "ndim") else X, None, recipe), axis=1)
+    return replace(found, X=rows_by(X, recipe), column_recipe=recipe)
+
+
+def _names_of(X: Any, names: Any, recipe: ColumnRecipe) -> list[str]:
+    """Return the names of the columns of an array, by default those of a recipe; InputError if these are others."""
+    if names is not None:
+        return list(names)
+    if X.ndim != 2 or X.shape[1] != len(recipe.names):
+        raise InputError(
+            f"X has shape {X.shape}, but the model learned from {len(recipe.names)} columns: "
+            f"{quoted(list(recipe.names))[1:-1]}."
+        )
+    what = "X does not have valid feature names, but the model was fitted with feature names"
+    warnings.warn(what, stacklevel=4)
+    return list(recipe.names)
 
 
 def stored(X: Any) -> Store | None:
@@ -182,11 +194,11 @@ def resolve_training(
     """
     beside = {"groups": groups, "memory_limit": memory_limit, "needs_labels": needs_labels, "recipe": recipe}
     resolved = resolve(X, y, sample_weight, **beside)
+    if isinstance(resolved, LazyArrays | LazyTable) and resolved.y is None and needs_labels:
+        raise InputError("fit needs labels, but y is None.")
     if isinstance(resolved, LazyArrays):
-        if resolved.y is None and needs_labels:
-            raise InputError("fit needs labels, but y is None.")
         lazy = resolved if needs_labels else with_zeros(resolved)
-        if lazy.X.nbytes > read_limit():
+        if lazy.nbytes > read_limit():
             return lazy
         held, labels, *weight = in_memory(lazy)
         resolved = Given(named(held, lazy.called), labels, weight[0] if weight else None, lazy.feature_dimension)

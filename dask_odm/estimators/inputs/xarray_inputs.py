@@ -24,7 +24,6 @@ from dask_odm.estimators.inputs.resolved import (
     Given,
     LargeCube,
     Resolved,
-    StoredRows,
     named,
     schema_of_cube,
 )
@@ -83,7 +82,7 @@ class XarrayTable(InputKind):
             beside.refuse("a Dataset")
             store = as_store(X)
             if store is not None:
-                return StoredRows(store)
+                return beside.of_store(store)
         X, y, weight = beside.columns(X)
         rows, y, weight = _columns_of(X, y, weight)
         rows, y, weight = oriented(rows, y, weight, _sample_dimension(rows, y, weight, beside.model))

@@ -42,7 +42,7 @@ class SearchRecipe(Recipe[SearchFit]):
         found = train_search(data, fit)
         advice = found.advice
         if advice is not None:  # λ was searched for, and features may still hide others
-            advice = None if advice.crowding is None else replace(advice, nothing=False)
+            advice = replace(advice, nothing=False) if advice.crowding else None
         return replace(found, advice=advice)
 
 
@@ -102,7 +102,6 @@ def train_search(data: TrainingData, fit: SearchFit, why: str = "") -> Trained:
 
 
 def _train_each(data: TrainingData, fit: SearchFit, axes: Axes) -> Trained:
-    """Train cells that search for themselves."""
     if any(each is not None for each in (fit.cv, fit.scorers, fit.groups)) or len(axes.kernels) > 1:
         raise InputError("Cells(settings='each') leaves out rows one by one, with one kernel, and judges by accuracy: "
                          "set cv and scoring to None, name one kernel, and give no groups.")  # fmt: skip

@@ -1,7 +1,7 @@
 """The loss of the optimal margin distribution machine at a margin, as compiled loops take it.
 
 A row of stiffness c loses ``c/2 [(low − m)₊² + υ (m − high)₊²]`` at its margin m, with low = 1 − θ and high = 1 + θ.
-Loops inline these helpers. `dask_odm.learning.problem.losses.RowLosses` has the same in NumPy.
+Loops inline these helpers. NumPy's formulas begin with `dask_odm.learning.problem.losses.ODMSettings.outside`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ def band_square(m: float, low: float, high: float, upsilon: float) -> float:
     below = max(low - m, 0.0)
     above = max(m - high, 0.0)
     return below * below + upsilon * above * above
+
+
+@inlined
+def band_curvature(m: float, c: float, low: float, high: float, upsilon: float) -> float:
+    """Return the second derivative of the loss of a row of stiffness ``c`` at margin ``m``: 0 within the band."""
+    return c if m < low else (c * upsilon if m > high else 0.0)
 
 
 @inlined

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_odm.learning.problem.band import band_slope, band_square
+from dask_odm.learning.problem.band import band_curvature, band_slope, band_square
 from dask_odm.linalg.jit import compiled
 from dask_odm.typing import Array
 
@@ -39,7 +39,7 @@ def row_losses(scores: Array, codes: Array, weight: Array, terms: Array, dual: A
         m = y * scores[i]
         total += c * band_square(m, low, high, upsilon)
         dual[i] = y * c * band_slope(m, low, high, upsilon)
-        second[i] = c if m < low else (c * upsilon if m > high else 0.0)
+        second[i] = band_curvature(m, c, low, high, upsilon)
     return 0.5 * total
 
 

@@ -37,7 +37,7 @@ from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.typing import Array
 
 if TYPE_CHECKING:
-    from dask_odm.models.models import Model
+    from dask_odm.models.model import Model
 
 L = TypeVar("L", bound="Loss")
 
@@ -59,6 +59,10 @@ class ODMSettings:
     def high(self) -> float:
         """Upper end of the band, 1 + θ."""
         return 1.0 + self.theta
+
+    def outside(self, margins: Array) -> tuple[Array, Array]:
+        """Return how far ``margins`` are below the band, and how far above it."""
+        return np.maximum(self.low - margins, 0.0), np.maximum(margins - self.high, 0.0)
 
 
 class Loss(Protocol):
@@ -204,8 +208,7 @@ class RowLosses:
 
     def losses(self, margins: Array) -> Array:
         """Return the loss of every row at its margin, (n,)."""
-        below = np.maximum(self.settings.low - margins, 0.0)
-        above = np.maximum(margins - self.settings.high, 0.0)
+        below, above = self.settings.outside(margins)
         return 0.5 * (self.stiffness_low * below**2 + self.stiffness_high * above**2)
 
     def primal(self, a: Array, scores: Array) -> float:
@@ -214,8 +217,7 @@ class RowLosses:
 
     def dual_candidate(self, margins: Array) -> Array:
         """Return the s that the optimality conditions give at ``margins``: minus the derivative of the loss."""
-        below = np.maximum(self.settings.low - margins, 0.0)
-        above = np.maximum(margins - self.settings.high, 0.0)
+        below, above = self.settings.outside(margins)
         return self.stiffness_low * below - self.stiffness_high * above
 
     def curvature(self, margins: Array) -> Array:

@@ -19,6 +19,7 @@ from scipy.linalg import solve_triangular
 from scipy.sparse import issparse
 
 from dask_odm.kernels.landmarks import Landmarks
+from dask_odm.learning.problem.band import band_curvature, band_slope, band_square
 from dask_odm.learning.problem.features import Affine, FeatureMap
 from dask_odm.learning.problem.linear import block_rows
 from dask_odm.linalg.csr_rows import CSRRows, stacked_rows
@@ -127,19 +128,10 @@ def span_sums(
             c *= weight[i]
         if codes[i] < 0:
             c = 0.0
-        below = low - y * score
-        above = y * score - high
-        s = 0.0
-        if below > 0:
-            s = c * below
-            loss += 0.5 * s * below
-        elif above > 0:
-            c *= upsilon
-            s = -c * above
-            loss -= 0.5 * s * above
-        else:
-            c = 0.0
-        curvature[i] = c
+        m = y * score
+        loss += 0.5 * c * band_square(m, low, high, upsilon)
+        s = c * band_slope(m, low, high, upsilon)
+        curvature[i] = band_curvature(m, c, low, high, upsilon)
         if s != 0.0:
             s *= y
             for j in range(row.size):

@@ -160,10 +160,10 @@ class Purpose:
 
     what: str
     nbytes: Callable[[Shape], int]
-    advice: str = "Use more memory, solver='landmark' without certify, or solver=SODM(stop_at=…)."
+    advice: str
 
     @classmethod
-    def of_products(cls, what: str, of_row: int, advice: str = advice) -> Purpose:
+    def of_products(cls, what: str, of_row: int, advice: str) -> Purpose:
         """Return a purpose whose user takes ``of_row`` bytes for each row besides products, some of them in float64."""
         return cls(what, lambda shape: of_row * shape.n + products_bytes(shape, 8), advice)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from dask_odm.learning.problem.band import band_slope, best_dual, row_gap
+from dask_odm.learning.problem.band import band_curvature, band_slope, best_dual, row_gap
 from dask_odm.learning.problem.features import EntryRows, FeatureMap, add_entries, entry_scores
 from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.jit import compiled, frozen
@@ -172,9 +172,8 @@ def _band_slope(
         y = 1.0 if is_positive else -1.0
         m = y * (scores[i] + step * change[i])
         dm = y * change[i]
-        second = c if m < low else (c * upsilon if m > high else 0.0)
         slope -= dm * c * band_slope(m, low, high, upsilon)
-        curvature += second * dm * dm
+        curvature += band_curvature(m, c, low, high, upsilon) * dm * dm
     return slope, curvature
 
 

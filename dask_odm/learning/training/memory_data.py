@@ -23,7 +23,7 @@ from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import Partitioner
 from dask_odm.engine.shuffle import partition_arrays
 from dask_odm.errors import NO_ROWS, InputError
-from dask_odm.kernels.pivots import RACES, MemoryPivots, choosing_bytes
+from dask_odm.kernels.pivots import RACES, MemoryPivots
 from dask_odm.kernels.user_kernels import CallableKernel, Precomputed
 from dask_odm.learning.distributed_products import products_here, products_of_file, write_rows
 from dask_odm.learning.problem.linear import SPARSE_ROWS, block_rows, groups_of_sums, row_groups
@@ -241,10 +241,10 @@ class MemoryData(TrainingData):
         step = min(block_rows(self.features, self.X), self.rows)
         return ThreadPasses.cut(self.X, *self.columns(), step, most, CPU_COUNT)
 
-    def require_pass(self, needed: PassBytes, what: str) -> None:
+    def require_pass(self, needed: PassBytes, what: str, advice: tuple[str, ...] = ()) -> None:
         # sums of every thread, and those of all groups
         sums = needed.of_sums(CPU_COUNT + groups_of_sums(needed.sums), 3 * self.rows)
-        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what)
+        self.cluster.require(sums + CPU_COUNT * needed.work + needed.row * self.rows, 1, what, advice)
 
     def seen_by(self, choice: KernelChoice, scaling: Scaling | None = None) -> MemoryKernelData:
         """Return the rows as the kernel of ``choice`` sees them, by default in the scaling that it asks for."""
@@ -291,7 +291,7 @@ class MemoryKernelData(KernelData):
 
     def pivots(self, count: int, method: str) -> MemoryPivots:
         if RACES[method].reads_rows:
-            needed = choosing_bytes(count, self.data.features) + self._pool.pass_bytes(count) + self.data.held_bytes()
+            needed = self._pool.choosing_bytes(count) + self.data.held_bytes()
             advice = "Use a smaller n_landmarks, or more memory."
             self.data.cluster.require(needed, 1, f"Choosing {count} landmarks", advice)
         return self._pool

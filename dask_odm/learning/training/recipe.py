@@ -34,7 +34,9 @@ from dask_odm.learning.training.run import KernelChoice, read_limit
 from dask_odm.learning.training.training_data import TrainingData
 from dask_odm.linalg.rows import slabs
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.models.models import KernelModel, LinearModel, Model
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
+from dask_odm.models.model import Model
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -310,44 +312,52 @@ def learned_nothing(history: Sequence[Mapping[str, Any]], lam: float) -> bool:
     return last is not None and bool(last > 0.99 * 0.5 * lam)
 
 
-def crowding_feature(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> int | None:
-    """Return the feature that has nearly all of the variance of scaled features, and hides others that vary.
+def crowding_features(data: TrainingData, kernel: KernelChoice, *, nothing: bool = False) -> list[int]:
+    """Return the features, three at most, that have nearly all of the variance of scaled features, and hide others.
 
-    None is looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller share
-    is suspect then.
+    Several also have to range several times as far as any other: of columns of 0 and 1, a rare one has little variance.
+    None are looked for if a kernel may weigh features otherwise, unless next to ``nothing`` was learned. A smaller
+    share is suspect then.
     """
     if not kernel.is_named or not (nothing or (kernel.of_distances and kernel.scale != "standard")):
-        return None
+        return []
     statistics = data.statistics()
-    variance = statistics.variance * kernel.scaling(statistics).factor ** 2
-    feature = int(np.argmax(variance))
-    others = np.count_nonzero(variance) > 1
-    share = SUSPECT_SHARE if nothing else CROWDING_SHARE
-    return feature if others and variance[feature] > share * variance.sum() else None
+    factor = kernel.scaling(statistics).factor
+    variance = statistics.variance * factor**2
+    width = (statistics.maximum - statistics.minimum) * factor
+    largest = np.argsort(-variance, kind="stable")[: min(3, np.count_nonzero(variance) - 1)]
+    few = np.flatnonzero(variance[largest].cumsum() > (SUSPECT_SHARE if nothing else CROWDING_SHARE) * variance.sum())
+    found: list[int] = sorted(largest[: few[0] + 1].tolist()) if len(few) else []
+    is_apart = len(found) < 2 or width[found].min() > 3 * np.delete(width, found).max()
+    return found if is_apart else []
 
 
 @dataclass(frozen=True)
 class FeatureAdvice:
-    """Advice on features that say little: one hides the others, or next to ``nothing`` was learned.
+    """Advice on features that say little: a few hide the others, or next to ``nothing`` was learned.
 
-    ``lam`` is the λ of the fit, ``usual`` that of lam="auto", and ``crowding`` the number of the feature that hides the
-    others, or None.
+    ``lam`` is the λ of the fit, ``usual`` that of lam="auto", and ``crowding`` has the numbers of the features that
+    hide the others.
     """
 
     lam: float
     usual: float
-    crowding: int | None
+    crowding: Sequence[int]
     nothing: bool
 
     def warn(self, names: Sequence[Any] | Array | None) -> None:
         """Log a warning with the way out; ``names`` are those of the features, or None."""
         way_out = "The features seem to say nothing of the labels, as they are scaled and as the kernel sees them."
-        if self.crowding is not None:
-            name = self.crowding if names is None else str(names[self.crowding])
+        if self.crowding:
+            called = [repr(each if names is None else str(names[each])) for each in self.crowding]
+            which = f"Column {called[0]} has"
+            only = "it only numbers the rows, leave it"
+            if len(called) > 1:
+                which = f"Columns {', '.join(called[:-1])} and {called[-1]} together have"
+                only = "they only number the rows, leave them"
             way_out = (
-                f"Column {name!r} has nearly all of the variance of the features, so that the others hardly count: "
-                "scale them (scale='standard'), or, if it only numbers the rows, leave it out, as by drop= (--drop) of "
-                "ingest."
+                f"{which} nearly all of the variance of the features, so that the others hardly count: scale them "
+                f"(scale='standard'), or, if {only} out, as by drop= (--drop) of ingest."
             )
         elif self.lam < self.usual:
             way_out = (
@@ -364,6 +374,6 @@ class FeatureAdvice:
 
 
 def advice_on_features(data: TrainingData, kernel: KernelChoice) -> FeatureAdvice | None:
-    """Return what to say of a feature that hides the others, see `crowding_feature`, or None."""
-    crowding = crowding_feature(data, kernel)
-    return None if crowding is None else FeatureAdvice(0.0, 0.0, crowding, nothing=False)
+    """Return what to say of features that hide the others, see `crowding_features`, or None."""
+    crowding = crowding_features(data, kernel)
+    return FeatureAdvice(0.0, 0.0, crowding, nothing=False) if crowding else None

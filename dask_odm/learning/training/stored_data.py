@@ -212,8 +212,8 @@ class StoredData(TrainingData):
     def passes(self, weights: int, *, full: bool = False) -> StorePasses:
         return StorePasses(self.store, self.cluster, self.targets.columns)
 
-    def require_pass(self, needed: PassBytes, what: str) -> None:
-        self.passes(0).require(needed, what)
+    def require_pass(self, needed: PassBytes, what: str, advice: tuple[str, ...] = ()) -> None:
+        self.passes(0).require(needed, what, advice)
 
     def seen_by(self, choice: KernelChoice) -> StoredKernelData:
         choice.require_named("a store of this size")

@@ -201,8 +201,8 @@ class TrainingData(ABC):
         """
 
     @abstractmethod
-    def require_pass(self, needed: PassBytes, what: str) -> None:
-        """Raise MemoryLimitError, with both figures, unless such passes fit where they run."""
+    def require_pass(self, needed: PassBytes, what: str, advice: tuple[str, ...] = ()) -> None:
+        """Raise MemoryLimitError, as `Cluster.require` does, unless such passes fit where they run."""
 
     @abstractmethod
     def seen_by(self, choice: KernelChoice) -> KernelData:

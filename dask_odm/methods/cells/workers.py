@@ -327,7 +327,6 @@ def _fit_of(alone: MemoryData, settings: CellSettings) -> tuple[ODMFit, float]:
 
 
 def _train_cell(alone: MemoryData, fit: ODMFit, pairs: bool) -> Trained:
-    """Train the machines of a cell on its rows alone."""
     if len(alone.factors) == 2:
         return CellRecipe().train(alone, fit)
     return train_machines(Choice("exact", "", CellRecipe()), alone, fit, "ovo" if pairs else "ovr", _combined)

@@ -27,7 +27,7 @@ from dask_odm.methods.exact.states import ExactSolution, ExactState
 from dask_odm.methods.exact.systems import LIMITS
 from dask_odm.methods.left_out import attributes_of, kernel_leverages
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import predicting_bytes
+from dask_odm.models.kernel_model import predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
@@ -46,7 +46,7 @@ def most_fit_bytes(shape: Shape) -> int:
     return max(fit_bytes(shape.of(size)) for size in sizes if 0 < size <= shape.n)
 
 
-NEWTON = Purpose("Newton", fit_bytes)
+NEWTON = Purpose("Newton", fit_bytes, "Use solver='landmark', fewer rows or more memory.")
 LEFT_ADVICE = "Use more memory, solver='landmark', or loo=False where it is a choice."
 
 

@@ -109,8 +109,7 @@ class MachineQuery:
             own = self.machines[code]
             sign = self.signs[code, own].astype(K.dtype)
             margins = (K @ A[own].T) * sign
-            below = np.maximum(settings.low - margins, 0.0)
-            above = np.maximum(margins - settings.high, 0.0)
+            below, above = settings.outside(margins)
             stiffness = self._row_stiffness(block, rows, code, own)
             slope = (below - settings.upsilon * above) * stiffness
             curvature = ((below > 0) + K.dtype.type(settings.upsilon) * (above > 0)) * stiffness

@@ -47,6 +47,7 @@ from dask_odm.methods.landmark.machines import MachineProblem, MachineQuery
 from dask_odm.methods.landmark.memory import LandmarkMemory
 from dask_odm.methods.landmark.query import SpanQuery
 from dask_odm.methods.landmark.recipe import (
+    FEWER,
     first_landmarks,
     landmark_count,
     landmarks_of_last,
@@ -59,7 +60,7 @@ from dask_odm.methods.landmark.recipe import (
 from dask_odm.methods.landmark.sketch import SKETCH
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, joined_left_out, left_out_values
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel
+from dask_odm.models.kernel_model import KernelModel
 from dask_odm.typing import Array
 
 
@@ -207,7 +208,6 @@ def _drawn_by_class(seen: KernelData, count: int, fit: ODMFit) -> Array:
 
 
 def _query(seen: KernelData, landmarks: Landmarks, fit: ODMFit, machines: Machines) -> MachineQuery:
-    """Build the query of all machines."""
     span = SpanQuery(seen.kernel, landmarks.rows, BandLoss(fit.odm, 1.0), seen.scaling)
     positive = np.array([machine.positive for machine in machines])
     weights = np.array([machine.class_weights for machine in machines]).T
@@ -245,6 +245,6 @@ def _require(data: TrainingData, fit: ODMFit, m: int, most: int, r: int, means_b
         if _descends(data, r):
             needed = max(needed, data.held_bytes() + memory.descent(width))
     else:
-        data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks")
+        data.require_pass(own, f"A pass over the store for {most} machines over {r} landmarks", FEWER)
     here.require(needed, 1, f"{m} machines over {r} landmarks", memory_advice(data, r))
     return here.memory - needed

@@ -123,7 +123,6 @@ class SpanProblem:
         return self.passes.run(self.query, SpanQuery.over, method, *arguments, nbytes=nbytes)
 
     def _drawn_bytes(self, draw: Draw) -> int:
-        """Return the bytes of the rows that are drawn."""
         return draw.size * drawn_bytes(self.query.landmarks.shape[1], self.query.landmarks.itemsize)
 
     def _draw(self, weights: Sequence[Array], draw: Draw) -> PrioritySample:

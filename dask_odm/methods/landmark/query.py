@@ -237,7 +237,6 @@ class SpanQuery:
         return total + loss
 
     def _draw(self, block: RowBlock, weight: Array, draw: Draw) -> PrioritySample:
-        """Draw rows of a block by their ``weight``."""
         return PrioritySample.draw(weight, block.y, block.first, partial(self.read, block), draw.size, draw.seed)
 
     def read(self, block: RowBlock, rows: slice | Array) -> Any:

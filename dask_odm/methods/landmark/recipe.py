@@ -46,11 +46,12 @@ from dask_odm.methods.landmark.solver import (
 )
 from dask_odm.methods.left_out import LEFT_OUT_BYTES, attributes_of, inverse_factor
 from dask_odm.methods.odm_fit import ODMFit
-from dask_odm.models.models import KernelModel, predicting_bytes
+from dask_odm.models.kernel_model import KernelModel, predicting_bytes
 from dask_odm.typing import Array
 
 logger = logging.getLogger("dask_odm")
-CERTIFICATE = Purpose.of_products("a certificate", 48 * 8)
+FEWER = ("fewer landmarks (solver=Landmark(n_landmarks=…))",)  # advice, see `Cluster.require`
+CERTIFICATE = Purpose.of_products("A certificate", 48 * 8, "Leave certify out, or use more memory.")
 
 
 def train_landmark(data: TrainingData, fit: ODMFit) -> Trained:
@@ -92,7 +93,7 @@ def nystrom_problem(seen: KernelData, landmarks: Landmarks, loss: BandLoss, budg
         return SpanProblem.over_rows(query, seen.scaled, *data.columns(), budget, CPU_COUNT)
     problem = SpanProblem.over_passes(query, data.passes(len(landmarks)))
     memory = LandmarkMemory(len(landmarks), data.rows, data.features, landmarks.rows.itemsize)
-    data.require_pass(memory.streamed(draws), f"A pass over the store for {len(landmarks)} landmarks")
+    data.require_pass(memory.streamed(draws), f"A pass over the store for {len(landmarks)} landmarks", FEWER)
     return problem
 
 
@@ -119,7 +120,7 @@ def memory_advice(data: TrainingData, count: int) -> str:
             f"Landmarks of sparse rows, as of texts, are dense rows of {data.features:,} features: use kernel='linear' "
             "(--kernel linear), or ingest texts with fewer features, n_features=1024 (--hash 1024)."
         )
-    return "Use a smaller n_landmarks, or more memory."
+    return f"Use {FEWER[0]} or more memory."
 
 
 def _planned(data: TrainingData, fit: ODMFit) -> tuple[int, int]:
@@ -237,7 +238,7 @@ def left_out(
     If groups are left out, also return the value (n,) of every row without its group, else None.
     """
     needed = LandmarkMemory.of(data, len(landmarks)).leaving_out()
-    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks")
+    data.require_pass(needed, f"Leaving out rows of a model of {len(landmarks)} landmarks", FEWER)
     # the Hessian is summed in float64; kernel values of rows are multiplied in the landmarks' own type
     hessian = landmarks.gram + span.hessian(a)
     inverse = inverse_factor(hessian)

@@ -46,7 +46,6 @@ class SampleTrials:
         return self._samples[stage]
 
     def _samples_of(self, stage: int) -> list[MemoryData]:
-        """Draw the samples of a stage: one of all rows."""
         return [self._data.sample(TUNING.rows[stage], self._run.seed)]
 
     def scores(self, stage: int, settings: Sequence[Setting]) -> Array:

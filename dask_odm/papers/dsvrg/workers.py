@@ -26,7 +26,7 @@ import numpy as np
 from dask_odm.data.rows.memory import MemoryPartitions
 from dask_odm.data.rows.scaling import Scaling, StoredScaling
 from dask_odm.data.rows.stored import StoredPartitions
-from dask_odm.engine.cluster import MORE_PARTITIONS, Cluster
+from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import require_rows
 from dask_odm.engine.tasks import worker_task
 from dask_odm.learning.problem.features import FeatureMap
@@ -167,9 +167,8 @@ class Ring:
     cluster: Cluster
 
     def __post_init__(self) -> None:
-        self.cluster.require(
-            self.job.task_bytes, len(self.job.partitions.counts), "An epoch of the ring", MORE_PARTITIONS
-        )
+        # no advice: pieces are read one by one, so that more partitions take no less
+        self.cluster.require(self.job.task_bytes, len(self.job.partitions.counts), "An epoch of the ring")
         warm_up(self.job.partitions.dtype, sparse=self.job.partitions.is_sparse)
 
     @property

@@ -101,7 +101,6 @@ def _choose_lam(
 
 
 def _system(moments: ShardMoments, fit: MDDFit, lam: float, i: int) -> LinearSystem:
-    """Return the factored system of shard ``i``."""
     m = fit.n_partitions
     n = float(moments.weight[i])
     rows = float(moments.weight.sum())

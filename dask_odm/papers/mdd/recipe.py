@@ -40,7 +40,8 @@ from dask_odm.learning.training.recipe import (
 from dask_odm.learning.training.training_data import KernelData, PartitionedRows, TrainingData
 from dask_odm.linalg.row_passes import RowBlock
 from dask_odm.linalg.threads import single_threaded_blas
-from dask_odm.models.models import KernelModel, LinearModel
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
 from dask_odm.papers.mdd.exchange import Attributes, Exchanged, run_exchange
 from dask_odm.papers.mdd.fixed_point import ShardSystem
 from dask_odm.papers.mdd.kept_moments import KeptMoments

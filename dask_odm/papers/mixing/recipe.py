@@ -31,7 +31,7 @@ from dask_odm.learning.training.recipe import Choice, Recipe, Trained, report_st
 from dask_odm.learning.training.run import FitRun
 from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import TrainingData
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 from dask_odm.papers.mixing.online_passes import LocalRule
 from dask_odm.papers.mixing.solver import Mixing, MixingState, mix_parameters, suspects
 from dask_odm.papers.mixing.workers import ShardRounds, require_memory

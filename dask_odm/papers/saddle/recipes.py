@@ -36,7 +36,8 @@ from dask_odm.learning.training.stored_data import StoredData
 from dask_odm.learning.training.training_data import KernelData, TrainingData
 from dask_odm.linalg.row_passes import Passes, RowBlock
 from dask_odm.linalg.rows import ArrayRows
-from dask_odm.models.models import KernelModel, LinearModel
+from dask_odm.models.kernel_model import KernelModel
+from dask_odm.models.linear_model import LinearModel
 from dask_odm.papers.saddle.client_hulls import ClientHulls, GroupHere
 from dask_odm.papers.saddle.client_rows import ClientState, Preparation
 from dask_odm.papers.saddle.feasibility import Verdict, judge, separating_alpha
@@ -246,7 +247,6 @@ def _by_clients(
 
 
 def _save(hulls: ClientHulls, save: Callable[[SaddleState], None], state: SaddleState) -> None:
-    """Save the server's state with the clients'."""
     logs, p = zip(*hulls.states(), strict=True)
     bounds = np.cumsum([0.0, *map(len, p)])
     save(replace(state, logs=np.concatenate(logs), p=np.concatenate(p), bounds=bounds))

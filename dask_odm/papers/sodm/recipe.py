@@ -64,7 +64,7 @@ from dask_odm.methods.exact.memory import solve_bytes
 from dask_odm.methods.exact.solver import solve_exact
 from dask_odm.methods.odm_fit import ODMFit, has_partitions
 from dask_odm.models.cell_model import ClusterModel
-from dask_odm.models.models import predicting_bytes
+from dask_odm.models.kernel_model import predicting_bytes
 from dask_odm.papers.sodm.node_workers import Begin, PassUp, Reclustering, TreeJob, pass_all, pass_support
 from dask_odm.papers.sodm.partition_solver import exact_result
 from dask_odm.papers.sodm.workers import (

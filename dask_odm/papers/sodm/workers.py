@@ -261,7 +261,10 @@ def _check_level(
 def advice_at_root(levels: list[list[int]]) -> str:
     """Return the advice of the error for a root that does not fit; more partitions alone would not help."""
     if len(levels) == 1:
-        return "Use more memory, or solver=SODM(n_partitions=…, stop_at=…) to end with smaller partitions."
+        return (
+            "Use more memory, solver='landmark', or solver=SODM(n_partitions=…, stop_at=…), to end with smaller "
+            "partitions."
+        )
     return f"Use more memory, or end the tree at smaller partitions by stop_at={len(levels[-2]) - 1}."
 
 

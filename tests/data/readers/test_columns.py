@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_odm.data.ingest import ingest
+from dask_odm.data.readers import columns
 from dask_odm.data.readers.columns import Survey, UnfitError, moment_in, moments_in, numbers_in, spelled, values_by
 from dask_odm.data.readers.tables import PandasTable
 from dask_odm.errors import InputError
@@ -93,6 +94,14 @@ def test_gaps_become_the_lower_median(numbers):
     assert coding.recipe.columns[0].fill == np.sort(np.float32(numbers))[(len(numbers) - 1) // 2]
 
 
+def test_medians_of_more_columns_than_are_counted_at_a_time(monkeypatch):
+    monkeypatch.setattr(columns, "COUNTED", 2)
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 5)), columns=list("abcde"))
+    coding, _ = surveyed(frame.assign(f="x"), cut=7)
+    medians = np.float32(frame.quantile(0.5, interpolation="lower"))
+    np.testing.assert_array_equal([column.fill for column in coding.recipe.columns[:5]], medians)
+
+
 DOORS = ["frame", "csv", "csv.gz", "jsonl", "parquet", "feather", "stream", "dask", "polars"]
 
 
@@ -163,6 +172,43 @@ def test_a_word_among_numbers_that_comes_late_makes_words_of_all(tmp_path, late)
     assert set(store.column_recipe.columns[0].levels) == set(codes)
     wanted = stored(ingest(frame, tmp_path / "b.zarr"))[0]
     np.testing.assert_array_equal(stored(store)[0], wanted)
+
+
+def test_a_block_parsed_ahead_is_parsed_anew_once_its_columns_hold_words(tmp_path):
+    """Codes as numbers would lose their zeros; blocks after the first are parsed before this tells what it holds."""
+    codes = ["none of them", *["7", "007"] * 200]
+    frame = pd.DataFrame({"code": codes, "size": 1.5, "y": ["a", *["b"] * 400]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", block_bytes=30)
+    assert store.column_recipe.columns[0].levels == ("007", "7", "none of them")
+
+
+def test_true_and_false_among_columns_of_numbers_are_booleans(tmp_path):
+    """In the first lines and after them, beside a column of 0 and 1."""
+    late = ["0"] * 150 + ["1"] * 50
+    lines = (f"{['True', 'False'][i % 3 == 0]},{one},{i / 8},{'ab'[i % 2]}" for i, one in enumerate(late))
+    (tmp_path / "a.csv").write_text("\n".join(["flag,one,size,y", *lines]) + "\n")
+    store = ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+    assert [column.kind for column in store.column_recipe.columns] == ["boolean", "number", "number"]
+    np.testing.assert_array_equal(stored(store)[0][:, 1], np.float32(late))
+
+
+def test_labels_beside_words_become_real_after_a_hundred(tmp_path):
+    """Rows that wait for their recipe have codes until then."""
+    y = [*range(101), 0.5, 3]
+    frame = pd.DataFrame({"a": ["u", "v", "w"] * 34 + ["u"], "y": y})
+    store = ingest(frame.iloc[:103], tmp_path / "b.zarr", label="y")
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    parts = ingest(tmp_path / "a.csv", tmp_path / "a.zarr", label="y", block_bytes=60)
+    for each in (store, parts):
+        np.testing.assert_array_equal(stored(each)[1], y)
+
+
+@pytest.mark.parametrize("value", ["1e39", "-1e39"])
+def test_a_number_beside_words_that_float32_cannot_hold_is_named_with_its_line(tmp_path, value):
+    (tmp_path / "a.csv").write_text(f"a,b,y\nu,1.5,0\nv,{value},1\n")
+    with pytest.raises(InputError, match=r"a\.csv, line 3, .*b.*1e\+39.*float32"):
+        ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
 
 
 def test_a_table_of_numbers_alone_has_no_recipe(tmp_path):

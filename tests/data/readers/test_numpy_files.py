@@ -10,22 +10,6 @@ from dask_odm.errors import InputError
 from data.reading import read_all
 
 
-@pytest.mark.parametrize("block_bytes", [1, 200, 10**6])
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("npy", "float64"), ("npy", ">f4"), ("npz", "int16"), ("packed.npz", "uint8")]
-)
-def test_arrays_that_are_stored_column_by_column(tmp_path, kind, dtype, block_bytes):
-    X = np.asarray(np.arange(200).reshape(50, 4), dtype=dtype, order="F")
-    path = tmp_path / f"a.{kind}"
-    if kind == "npy":
-        np.save(path, X)
-    else:
-        (np.savez if kind == "npz" else np.savez_compressed)(path, X=X)
-    rows, y, _ = read_all(path, block_bytes=block_bytes)
-    np.testing.assert_array_equal(rows, X.astype("float32"), strict=True)
-    assert y is None
-
-
 def test_npy_labels_from_a_column_or_beside(tmp_path):
     table = np.arange(12.0).reshape(4, 3)
     np.save(tmp_path / "X.npy", table)

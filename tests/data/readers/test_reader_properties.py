@@ -161,6 +161,7 @@ def test_csv_text(tmp_path, table, block_bytes, suffix, dtype, mark):
     assert y.tolist() == frame[at].tolist()
 
 
+ARRAY_FILES = ["memory", ".npy", "fortran.npy", ".npz", "compressed.npz", "fortran.npz", "compressed fortran.npz"]
 arrays = hnp.arrays(
     st.sampled_from(["<f4", "<f8", ">f8", "<i2", "|u1", "<i8", "<f2"]),
     hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),
@@ -169,20 +170,21 @@ arrays = hnp.arrays(
 
 
 @quick
-@given(arrays, sizes, dtypes, st.sampled_from(["memory", ".npy", "fortran.npy", ".npz", "compressed.npz"]), st.data())
+@given(arrays, sizes, dtypes, st.sampled_from(ARRAY_FILES), st.data())
 def test_arrays(tmp_path, X, block_bytes, dtype, kind, data):
     y = data.draw(hnp.arrays(st.sampled_from(["<i8", "<U3", "|b1", "<f8"]), len(X), elements=None, fill=st.nothing()))
     labels = np.arange(len(X)) % 3 if y.dtype.kind in "fU" else y
     path = tmp_path / f"a{kind}"
+    given = np.asfortranarray(X) if "fortran" in kind else X
     if kind == "memory":
         X_read, y_read, _ = read_all((X, labels), dtype=dtype, block_bytes=block_bytes)
     elif kind.endswith(".npy"):
-        np.save(path, np.asfortranarray(X) if kind.startswith("fortran") else X)
+        np.save(path, given)
         np.save(tmp_path / "y.npy", labels)
         options = {"label": str(tmp_path / "y.npy"), "dtype": dtype, "block_bytes": block_bytes}
         X_read, y_read, _ = read_all(path, **options)
     else:
-        (np.savez_compressed if kind.startswith("c") else np.savez)(path, X=X, y=labels)
+        (np.savez_compressed if kind.startswith("c") else np.savez)(path, X=given, y=labels)
         X_read, y_read, _ = read_all(path, dtype=dtype, block_bytes=block_bytes)
     np.testing.assert_array_equal(X_read, X.astype(dtype), strict=True)
     np.testing.assert_array_equal(y_read, labels)

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,13 @@ import pytest
 import zarr
 
 from dask_odm.data.storage.storage import LocalStorage
-from dask_odm.data.store import records
+from dask_odm.data.store import records, schemas
 from dask_odm.data.store.layout import crc32c
 from dask_odm.data.store.records import read_kind, read_record, write_record
 from dask_odm.data.store.store import Store
 from dask_odm.data.store.writer import StoreWriter
 from dask_odm.errors import InputError, StoreError
+from dask_odm.events import IterationFinished
 from dask_odm.learning.training.checkpoints import save_checkpoint
 from small_stores import forge
 
@@ -249,6 +251,24 @@ def test_what_is_no_model(path, tmp_path):
     (path / "manifest.json").symlink_to(tmp_path / "a.zarr/manifest.json")
     with pytest.raises(StoreError, match=r"model '.*m\.zarr': manifest\.json cannot be read \(Too many levels"):
         read_record(path, "model")
+
+
+@dataclass(frozen=True)
+class StepWithFigures(IterationFinished):
+    """A step with figures that not every solver has."""
+
+    kept: int | None = None
+    share: float | None = None
+
+
+def test_a_figure_of_a_step_may_be_none_if_its_type_says_so():
+    check = schemas._figures_of(StepWithFigures)
+    step = {"iteration": 0, "gap": 0.5, "objective": 1.0, "passes": 1.0, "seconds": 0.1}
+    for more in ({}, {"kept": None, "share": 0.5}, {"kept": 3, "share": None}):
+        check(step | more, "step")
+    for name, value in (("kept", 0.5), ("gap", None)):
+        with pytest.raises(ValueError, match=f"step.{name} is .*, not a"):
+            check(step | {name: value}, "step")
 
 
 # Writing ----------------------------------------------------------------------------------------------------

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import numcodecs
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
 from dask.base import tokenize
+from scipy.sparse import issparse
 
+from dask_odm.data.ingest import ingest
+from dask_odm.data.readers.tables import dense
 from dask_odm.data.storage.storage import LocalStorage
 from dask_odm.data.store.layout import crc32c, seal
 from dask_odm.data.store.sealed import ENTRIES
@@ -50,6 +54,35 @@ def test_a_buffer_is_used_again(pristine):
     np.testing.assert_array_equal(kept, store.read(0).X)
     np.testing.assert_array_equal(second, store.read(3).X)
     assert second.shape == (100, FEATURES)
+
+
+@pytest.mark.parametrize("form", ["plain", "zstd", "sparse"])
+def test_features_are_read_in_another_order(pristine, tmp_path, form):
+    """As those of a store that was written so."""
+    store = pristine["zstd" if form == "zstd" else None]
+    if form == "sparse":
+        frame = pd.DataFrame(np.maximum(made_up_rows()[0], 0.0), columns=store.feature_names)
+        store = ingest((frame, made_up_rows()[1]), tmp_path / "a.zarr", sparse=True, chunk_rows=300)
+    names = store.feature_names
+    order = [4, 0, 2, 1, 3]
+    found = store.of_features(names[j] for j in order)
+    assert found.feature_names == tuple(names[j] for j in order)
+    assert found.token != store.token
+    assert tokenize(found) != tokenize(store)
+    np.testing.assert_array_equal(found.statistics.mean, store.statistics.mean[order])
+    buffer = found.buffer()
+    for i in range(store.n_chunks):
+        expected = dense(store.read(i).X)[:, order]
+        for X in (found.read(i).X, found.read(i, buffer).X, found.read_features(i)):
+            np.testing.assert_array_equal(dense(X), expected)
+            assert not issparse(X) or X.has_canonical_format
+        if form != "sparse":
+            assert found.read(i).X.flags.c_contiguous
+            np.testing.assert_array_equal(np.concatenate([X.copy() for X in found.read_pieces(i, 70)]), expected)
+    np.testing.assert_array_equal(dense(found.read_rows([5, 3]).X), dense(store.read_rows([5, 3]).X)[:, order])
+    assert found.of_features(names).of_features(found.feature_names) == found
+    for others in ((), names[:2], [*names[:4], "other"]):
+        assert store.of_features(others) is store
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"], ids=["plain", "zstd"])

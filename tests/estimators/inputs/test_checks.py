@@ -42,12 +42,67 @@ def test_values_that_are_not_finite_have_a_place(rows, form, value, what):
 def test_arrays_of_times_are_told_the_way_out(rows, lazy, dtype):
     """scikit-learn takes the ticks of their unit, and NaT for a large number."""
     X = (1000 * rows[0]).astype(dtype)
-    with pytest.raises(InputError, match=r"^X must be numbers\. Got .*64\[.\] instead; make days of it, as by ") as why:
+    way_out = r"^X must be numbers\. Got .*64\[.\] instead; pass a frame, whose columns may hold dates\.$"
+    with pytest.raises(InputError, match=way_out):
         ODMClassifier().fit(da.from_array(X) if lazy else X, rows[1])
-    days = eval(str(why.value).partition("as by ")[2].rstrip("."), {"X": X, "numpy": np})
-    model = ODMClassifier().fit(days, rows[1])
-    with pytest.raises(InputError, match=r"^X must be numbers"):
-        model.predict(X)
+    model = ODMClassifier().fit(pd.DataFrame(X), rows[1])
+    assert len(model.predict(pd.DataFrame(X))) == len(X)
+    with pytest.raises(InputError, match=way_out):
+        ODMClassifier().fit(*rows).predict(da.from_array(X) if lazy else X)
+
+
+WORDS = {
+    "objects": lambda X: X.astype(object),
+    "strings": lambda X: X.astype(str),
+    "bytes": lambda X: X.astype("S"),
+    "strings of any length": lambda X: X.astype(np.dtypes.StringDType()),
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("limit", [1 << 28, 100])
+def test_numbers_that_dask_holds_as_objects_or_words_are_numbers(rows, kind, limit):
+    X, y = rows
+    lazy = da.from_array(WORDS[kind](X), chunks=(30, 2))
+    with dask.config.set({"dask_odm.read-into-memory": limit}):
+        model = ODMClassifier(**SETTINGS).fit(lazy, y)
+    expected = model.decision_function(X)
+    np.testing.assert_array_equal(model.decision_function(lazy), expected)
+    np.testing.assert_allclose(ODMClassifier(**SETTINGS).fit(X, y).decision_function(X), expected, atol=1e-6)
+    assert model.score(lazy, y) == model.score(WORDS[kind](X), y)
+
+
+@pytest.mark.parametrize("limit", [1 << 28, 100])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("abc", "could not convert string to float: 'abc'; arrays hold numbers: pass a frame"),
+        (None, r"X holds missing values \(NaN\) in column 1"),
+        (pd.NA, r"X holds missing values \(NaN\) in column 1"),
+    ],
+)
+def test_objects_that_are_no_numbers_are_told_alike_by_dask(rows, value, message, limit):
+    X, y = rows
+    words = X.astype(object)
+    words[3, 1] = value
+    model = ODMClassifier(**SETTINGS).fit(X, y)
+    with dask.config.set({"dask_odm.read-into-memory": limit}):
+        for given in (words, da.from_array(words, chunks=(30, 2))):
+            for call in (lambda given=given: model.fit(given, y), lambda given=given: np.asarray(model.predict(given))):
+                with pytest.raises(InputError, match=f"^(in a block of rows, )?{message}"):
+                    call()
+
+
+@pytest.mark.parametrize("limit", [1 << 28, 100])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_complex_numbers_are_refused_in_a_line(rows, lazy, limit):
+    X = rows[0].astype(complex)
+    model = ODMClassifier().fit(*rows)
+    given = da.from_array(X) if lazy else X
+    with dask.config.set({"dask_odm.read-into-memory": limit}):
+        for call in (lambda: model.fit(given, rows[1]), lambda: model.predict(given)):
+            with pytest.raises(InputError, match=r"^Complex data not supported: .* Got complex128 instead\.$"):
+                call()
 
 
 def test_frames_without_columns_are_refused_as_arrays_are(rows):
@@ -116,12 +171,14 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("size", [1 << 28, 100], ids=["in memory", "spooled"])
+@pytest.mark.parametrize("size", [None, 1 << 28, 100], ids=["arrays", "lazy", "spooled"])
 @pytest.mark.parametrize("what", WEIGHTS)
-def test_weights_that_are_none_beside_lazy_rows(rows, monkeypatch, what, size):
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": size})
+def test_weights_that_are_none(rows, monkeypatch, what, size):
     make, message = WEIGHTS[what]
-    X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
+    X, y = rows
+    if size is not None:
+        monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": size})
+        X, y = (da.from_array(a, chunks=(30, *a.shape[1:])) for a in rows)
     with pytest.raises(InputError, match=message):
         ODMClassifier().fit(X, y, make(90))
 
@@ -136,7 +193,7 @@ def test_weights_that_are_none_to_score(rows, what, lazy):
 
 
 def test_texts_are_told_the_way_out_and_not_repeated():
-    with pytest.raises(InputError, match=r"could not convert .{80,100}…; numbers are needed: .*TfidfVectorizer\.$"):
+    with pytest.raises(InputError, match=r"could not convert .{80,100}…; arrays hold numbers: .*TfidfVectorizer\.$"):
         ODMClassifier("linear").fit([["a text of many words " * 100], ["another"]], [0, 1])
 
 

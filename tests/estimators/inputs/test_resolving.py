@@ -12,13 +12,15 @@ import xarray as xr
 from scipy.sparse import csr_array
 from sklearn.exceptions import DataConversionWarning
 
-from dask_odm import ODMClassifier, Store, open_store
+from dask_odm import ODMClassifier, Store, ingest, open_store, permutation_importance
 from dask_odm.data.store.writer import StoreWriter
+from dask_odm.diagnostics.evaluation import evaluate
 from dask_odm.errors import InputError
 from dask_odm.estimators.inputs import resolving as inputs
 from dask_odm.solvers import SODM
 from estimators.odm_models import SETTINGS
 from small_stores import store_of
+from small_tables import made_table
 
 NAMES = ["length", "width", "depth"]
 
@@ -59,7 +61,6 @@ FORMS = {
     "lists": lambda X, y, path: (X.tolist(), y.tolist()),
     "frame": lambda X, y, path: (pd.DataFrame(X, columns=NAMES), pd.Series(y)),
     "fortran order": lambda X, y, path: (np.asfortranarray(X), y),
-    "dask": lambda X, y, path: (da.from_array(X, chunks=(31, 2)), da.from_array(y, chunks=20)),
     "dask and numpy": lambda X, y, path: (da.from_array(X, chunks=31), y),
     "unknown chunks": lambda X, y, path: (unknown(X), unknown(y)),
     "dask frame": lambda X, y, path: (
@@ -70,8 +71,6 @@ FORMS = {
     "open store": lambda X, y, path: (Store.open(path), None),
     "store": lambda X, y, path: (open_store(path), None),
     "sliced store": lambda X, y, path: (open_store(path).isel(sample=slice(0, 90, 1)).drop_vars("feature"), None),
-    "dataset of numpy": lambda X, y, path: (dataset(X, y), None),
-    "dataset of dask": lambda X, y, path: (dataset(X, y).chunk(sample=40), None),
 }
 
 
@@ -106,10 +105,6 @@ def test_a_slice_of_a_store_is_its_rows(rows, path):
     fitted = ODMClassifier(**SETTINGS).fit(chosen)
     np.testing.assert_allclose(fitted.decision_function(rows[0]), expected.decision_function(rows[0]), atol=1e-9)
     np.testing.assert_allclose(fitted.decision_function(chosen), fitted.decision_function(Z), atol=1e-12)
-
-
-def test_a_slice_of_a_store_keeps_its_feature_names(path):
-    fitted = ODMClassifier().fit(open_store(path).isel(sample=slice(10, 70)))
     assert fitted.feature_names_in_.tolist() == NAMES
 
 
@@ -144,18 +139,6 @@ def test_a_store_of_any_labels(rows, tmp_path):
             fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
             assert fitted.classes_.tolist() == labels
             assert fitted.score(store.path) > 0.8
-
-
-@pytest.mark.parametrize("solver", ["auto", SODM(3)], ids=str)
-def test_rows_without_a_label_are_left_out(rows, tmp_path, solver):
-    X, y = rows
-    labels = y.astype(object)
-    labels[::6] = None
-    store, known = store_of(tmp_path / "a.zarr", X, labels), labels != None  # noqa: E711
-    expected = ODMClassifier(**SETTINGS).fit(X[known], y[known]).decision_function(X)
-    fitted = ODMClassifier(**SETTINGS, solver=solver).fit(store.path)
-    np.testing.assert_allclose(fitted.decision_function(X), expected, atol=1e-8)
-    assert known[fitted.support_].all()
 
 
 def test_predictions_on_unknown_chunks(rows, model):
@@ -202,7 +185,6 @@ BAD = {
     "a dask vector": (lambda X, y, p: (da.from_array(y), y), "two dimensions"),
     "other lengths": (lambda X, y, p: (da.from_array(X), y[:-1]), r"y must have shape \(90,\)"),
     "no y": (lambda X, y, p: (da.from_array(X),), "y is None"),
-    "nan": (lambda X, y, p: (da.from_array(np.where(X > 2, np.nan, X)), y), "NaN"),
 }
 
 
@@ -251,19 +233,31 @@ def test_a_large_dask_frame_goes_through_a_store(rows, monkeypatch, model):
         ODMClassifier().fit(dd.from_pandas(frame, npartitions=4), y)
 
 
-def test_all_weights_zero_in_every_form(rows, tmp_path, monkeypatch):
-    nothing = np.zeros(90)
-    store = store_of(tmp_path / "a.zarr", *rows, weight=nothing)
-    lazy = [da.from_array(a, chunks=(30, *a.shape[1:])) for a in (*rows, nothing)]
-    for arguments in ((*rows, nothing), lazy, [store.path], [dataset(*rows, weight=("sample", nothing))]):
-        with pytest.raises(InputError, match=r"all row weights are zero|at least one non-zero"):
-            ODMClassifier().fit(*arguments)
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 100})
-    with pytest.raises(InputError, match="all row weights are zero"):
-        ODMClassifier().fit(*lazy)
-    half = (rows[1] > 0).astype(float)
-    with pytest.raises(InputError, match=r"all rows with a positive weight are of one class, 1\.0"):
-        ODMClassifier(solver=SODM(3)).fit(store_of(tmp_path / "b.zarr", *rows, weight=half).path)
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_features_of_a_store_are_picked_by_name(rows, tmp_path, kernel):
+    X, y = rows
+    own = store_of(tmp_path / "own.zarr", X, y, chunk_rows=25, names=NAMES)
+    other = store_of(tmp_path / "other.zarr", X[:, [2, 0, 1]], y, chunk_rows=25, names=["depth", "length", "width"])
+    model = ODMClassifier(kernel, gamma=0.5).fit(pd.DataFrame(X, columns=NAMES), y)
+    for source in (other, other.path, open_store(other.path)):
+        np.testing.assert_array_equal(model.decision_function(source), np.asarray(model.decision_function(own)))
+        assert model.score(source) == model.score(own)
+    assert evaluate(model, other).facts() == evaluate(model, own).facts()
+    found, expected = (permutation_importance(model, store, n_repeats=2) for store in (other, own))
+    assert found.feature_names == NAMES
+    np.testing.assert_array_equal(found.importances, expected.importances)
+    stranger = store_of(tmp_path / "stranger.zarr", X, y, names=["depth", "length", "height"])
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(stranger)
+
+
+def test_rows_without_names_are_told_as_arrays_are(rows, tmp_path):
+    X, y = rows
+    model = ODMClassifier().fit(pd.DataFrame(X, columns=NAMES), y)
+    store = store_of(tmp_path / "a.zarr", X, y)
+    for source in (X, store, da.from_array(X, chunks=40)):
+        with pytest.warns(UserWarning, match="^X does not have valid feature names, but ODMClassifier was fitted with"):
+            model.predict(source)
 
 
 def test_features_in_another_order_are_refused(tmp_path):
@@ -272,6 +266,19 @@ def test_features_in_another_order_are_refused(tmp_path):
     swapped = xr.Dataset({"X": (("sample", "feature"), X)}, coords={"feature": ["b", "a"]})
     with pytest.raises(InputError, match="feature names should match"):
         model.predict(swapped)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8", "bool"])
+def test_lazy_rows_count_as_what_a_model_makes_of_them(rows, monkeypatch, dtype):
+    """Bytes and bits become numbers of 8 bytes: an array just below the limit would take eight times as much."""
+    X, y = da.from_array((rows[0] > 0).astype(dtype), chunks=(17, 3)), da.from_array(rows[1], chunks=17)
+    learned = np.dtype(dtype if dtype == "float32" else "float64")
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize - 1})
+    assert isinstance(inputs.resolve_training(X, y, None), inputs.LazyArrays)
+    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": X.size * learned.itemsize})
+    found = inputs.resolve_training(X, y, None)
+    assert found.X.dtype == learned, "read as they are learned, since another copy would take as much again"
+    np.testing.assert_array_equal(found.X, rows[0] > 0)
 
 
 @pytest.mark.parametrize("kind", ["plain", "wider", "sparse", "masked", "masked later"])
@@ -289,3 +296,68 @@ def test_lazy_rows_are_read_as_dask_puts_blocks_together(rows, kind):
     as_dense = (lambda a: a.toarray()) if kind == "sparse" else (lambda a: np.ma.filled(a, np.nan))
     np.testing.assert_array_equal(as_dense(found.X), as_dense(wanted))
     np.testing.assert_array_equal(found.y, rows[1])
+
+
+LIKE_TABLES = {
+    "objects": lambda X: X.to_numpy(dtype=object),
+    "lists": lambda X: X.to_numpy(dtype=object).tolist(),
+    "dask frame": lambda X: dd.from_pandas(X, npartitions=2),
+}
+LIKE_NUMBERS = {
+    "array": lambda X: X.to_numpy(),
+    "sparse rows": lambda X: csr_array(X.to_numpy()),
+    "dask array": lambda X: da.from_array(X.to_numpy(), chunks=(17, 2)),
+    "DataArray": lambda X: xr.DataArray(X.to_numpy(), dims=("sample", "feature"), coords={"feature": list(X)}),
+}
+
+
+@pytest.fixture(scope="module")
+def table():
+    table = made_table()
+    return table.drop(columns="kind"), table["kind"]
+
+
+@pytest.mark.parametrize("kind", LIKE_TABLES)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_columns_without_names_are_read_by_their_places(table, kind):
+    X, y = table
+    model = ODMClassifier("linear").fit(X, y)
+    found = np.asarray(model.decision_function(LIKE_TABLES[kind](X)))
+    np.testing.assert_array_equal(found, model.decision_function(X))
+
+
+@pytest.mark.parametrize("kind", LIKE_NUMBERS)
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_arrays_of_numbers_are_read_as_the_table_with_gaps_that_was_learned(table, kind):
+    X, y = table[0][["age"]].assign(size=1.0), table[1]
+    model = ODMClassifier("linear").fit(X, y)
+    assert model.n_features_in_ == 2
+    assert model.coef_.shape == (1, len(model.get_feature_names_out())) == (1, 3)
+    given = X if kind != "sparse rows" else X.fillna(7.0)
+    found = np.asarray(model.decision_function(LIKE_NUMBERS[kind](given)))
+    np.testing.assert_array_equal(found, model.decision_function(given))
+    for other in (np.ones((2, 3)), csr_array(np.ones((2, 3))), da.ones((2, 3)), [[1.0]], np.ones(2)):
+        with pytest.raises(InputError, match=r"X has shape .*, but the model learned from 2 columns: 'age', 'size'\.$"):
+            model.predict(other)
+
+
+def test_arrays_beside_a_table_are_told_as_scikit_learn_does(table):
+    model = ODMClassifier("linear").fit(*table)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        model.predict(table[0].to_numpy())
+
+
+def test_a_cube_is_no_table(table):
+    model = ODMClassifier("linear").fit(table[0][["age"]].assign(size=1.0), table[1])
+    cube = xr.Dataset({name: (("y", "x"), np.ones((2, 3))) for name in ("age", "size")})
+    with pytest.raises(InputError, match="X is a cube, but the model learned from a table with words, dates or gaps"):
+        model.predict(cube)
+
+
+def test_a_store_of_other_columns_is_refused(table, tmp_path):
+    X, y = table
+    model = ODMClassifier("linear").fit(X, y)
+    for given, what in ((X[["age"]].fillna(1.0), "no recipe"), (X[["age", "job"]], "another recipe")):
+        store = ingest((given, y), tmp_path / f"{what}.zarr")
+        with pytest.raises(InputError, match=rf"has {what} of columns.*columns=model\.column_recipe_ \(--like\)\.$"):
+            model.predict(store)

@@ -19,7 +19,7 @@ from dask_odm.learning.problem.features import FeatureMap
 from dask_odm.learning.problem.linear import PrimalProblem, Query, block_rows, hessian_stride, row_groups
 from dask_odm.learning.problem.losses import BandLoss, ODMSettings
 from dask_odm.linalg.row_passes import RowBlock
-from dask_odm.models.models import LinearModel
+from dask_odm.models.linear_model import LinearModel
 from small_problems import SETTINGS
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
@@ -107,11 +107,7 @@ def somewhere(c: Case, seed: int = 0) -> np.ndarray:
 
 def assert_sums(c: Case, w: np.ndarray, curvature: str, tolerance: float = 1e-11) -> None:
     found, (losses, pulls, curved), phi = c.problem().sums(w, curvature), c.terms(w), c.phi
-    expected = {
-        "full": (phi.T * curved) @ phi,
-        "diagonal": curved @ phi**2,
-        "none": np.zeros(0),
-    }[curvature]
+    expected = {"full": (phi.T * curved) @ phi, "diagonal": curved @ phi**2, "none": np.zeros(0)}[curvature]
     assert found.loss == pytest.approx(losses.sum(), rel=tolerance)
     for values, exact, size in (
         (found.dual_image, phi.T @ pulls, np.abs(phi.T) @ np.abs(pulls)),

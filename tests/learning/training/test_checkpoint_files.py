@@ -46,15 +46,6 @@ def test_a_damaged_checkpoint_is_not_taken_for_none(tmp_path):
         open_checkpoint(target)
 
 
-def test_a_later_level_replaces_an_earlier_one(tmp_path):
-    target = tmp_path / "c.zarr"
-    save_checkpoint(target, *level(1.0, 1))
-    save_checkpoint(target, *level(2.0, 2))
-    found = open_checkpoint(target)
-    assert (found.array("dual")[0, 0], found.attributes["level"]) == (2.0, 2)
-    assert os.listdir(tmp_path) == ["c.zarr"]
-
-
 KILLED = """
 import os, sys
 from dask_odm.learning.training.checkpoints import open_checkpoint, save_checkpoint

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dask_odm as odm
 from dask_odm import InputError, MemoryLimitError, ODMClassifier
+from dask_odm.engine.cluster import Cluster
 from dask_odm.events import IterationFinished
 from dask_odm.methods.auto_limits import AutoLimits
 from dask_odm.methods.exact import recipe as exact
@@ -43,8 +44,19 @@ def test_refused():
     X, y = rings()
     with pytest.raises(InputError, match="which solver='newton' learns exactly"):
         ODMClassifier("linear", solver="exact").fit(X, y)
-    with pytest.raises(MemoryLimitError, match=r"Newton over 1600 rows of 3 features needs .* free for it"):
-        ODMClassifier(**SETTINGS, memory_limit="1MB").fit(X, y)
+    message = r"Newton over 1600 rows of 3 features needs .* Use solver='landmark', fewer rows or more memory\.$"
+    with pytest.raises(MemoryLimitError, match=message):
+        ODMClassifier(**SETTINGS, memory_limit="2MB").fit(X, y)
+    ODMClassifier(**SETTINGS | {"solver": odm.solvers.Landmark(20)}, memory_limit="2MB").fit(X, y)
+    ODMClassifier(**SETTINGS, memory_limit="2MB").fit(X[:100], y[:100])
+
+
+def test_a_store_whose_rows_cannot_be_predicted_by_all_of_them_has_another_way(tmp_path, monkeypatch):
+    store = odm.ingest(rings(600), tmp_path / "a.zarr", chunk_rows=200)
+    monkeypatch.setattr(Cluster, "current", classmethod(lambda cls, *given: Cluster(None, 1, 1, 100_000, 100_000)))
+    message = r"Predicting by a model of up to 600 rows needs .* Use solver='landmark', fewer rows or more memory\.$"
+    with dask.config.set({"dask_odm.read-into-memory": "1kB"}), pytest.raises(MemoryLimitError, match=message):
+        ODMClassifier(**SETTINGS).fit(store)
 
 
 def test_kernel_values_of_few_rows_that_overflow_are_an_error():

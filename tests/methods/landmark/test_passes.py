@@ -27,15 +27,9 @@ from dask_odm.methods.landmark.query import Draw, SpanQuery
 from dask_odm.solvers import Landmark
 from small_stores import store_of
 
+pytestmark = pytest.mark.usefixtures("over_passes")
 HERE = Cluster(None, 1, 2, 1 << 30, 1 << 30)
-SETTINGS = {
-    "solver": Landmark(60),
-    "gamma": 0.3,
-    "lam": 1e4,
-    "tol": 1e-6,
-    "random_state": 0,
-    "scale": "standard",
-}
+SETTINGS = {"solver": Landmark(60), "gamma": 0.3, "lam": 1e4, "tol": 1e-6, "random_state": 0, "scale": "standard"}
 
 
 def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,12 +44,6 @@ def store(tmp_path_factory) -> Store:
     labels = [None if i % 50 == 0 else int(v) for i, v in enumerate(y)]
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 2300)
     return store_of(tmp_path_factory.mktemp("spans") / "a.zarr", X, np.array(labels, dtype=object), weight=weight)
-
-
-@pytest.fixture(autouse=True)
-def by_passes(monkeypatch):
-    """Small stores go the way of large ones."""
-    monkeypatch.setitem(dask.config.config, "dask_odm", {"read-into-memory": 0})
 
 
 def bits(model: ODMClassifier) -> list:

@@ -15,12 +15,7 @@ from dask_odm.learning.problem.losses import BandLoss
 from dask_odm.linalg.threads import single_threaded_blas
 from dask_odm.methods.landmark.problem import SpanProblem
 from dask_odm.methods.landmark.query import SpanQuery
-from dask_odm.methods.landmark.solver import (
-    carried_over,
-    rough_solution,
-    solve_landmark,
-    with_support,
-)
+from dask_odm.methods.landmark.solver import carried_over, rough_solution, solve_landmark, with_support
 from small_problems import SETTINGS, SmallProblem, matrix, small_problem
 
 

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from dask_odm.papers.mdd.fixed_point import (
-    LinearSystem,
-    State,
-    coupling_radius,
-    solve_exchange,
-)
+from dask_odm.papers.mdd.fixed_point import LinearSystem, State, coupling_radius, solve_exchange
 
 M, D, PULL = 3, 4, -0.2
 

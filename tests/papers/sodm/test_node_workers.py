@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
-from dask_odm.data.rows.scaling import Scaling
 from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
 from dask_odm.engine.partitioners import ClusterPartitioner
@@ -25,16 +25,22 @@ def regroup(p: SmallProblem, partitions, scaling, cluster=HERE) -> Reclustering:
     return Reclustering(partitions, scaling, NODES, partial(ClusterPartitioner, p.kernel), 0, cluster)
 
 
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_level_s_nodes_are_clusters_of_all_rows(number):
+def test_a_level_s_nodes_are_clusters_of_all_rows(number, stored, tmp_path):
     """The sample is all rows here, so that a row is in the cluster whose mean is nearest, sums written out."""
     p = small_problem(240)
     job = make_job(p, 8)
+    if stored:
+        store = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50)
+        partitioner = ClusterPartitioner(p.kernel, 8, 0)
+        partitions = Shuffle(store, TwoClasses(), str(tmp_path), HERE).by_partitioner(partitioner, job.scaling)
+        job = replace(job, partitions=partitions)
     nodes = regroup(p, job.partitions, job.scaling)(number)
     positions = [node.positions(job.partitions.counts) for node in nodes]
     assert 1 < len(nodes) <= NODES[number]
     np.testing.assert_array_equal(np.sort(np.concatenate(positions)), np.arange(240))
-    numbers = job.partitions.row_numbers(0, 8)
+    numbers = job.partitions.row_numbers(0, len(job.partitions.counts))
     K = p.K[np.ix_(numbers, numbers)]
     distances = [-2 * K[:, own].mean(axis=1) + K[np.ix_(own, own)].mean() for own in positions]
     nearest = np.argmin(distances, axis=0)
@@ -53,25 +59,6 @@ def test_the_root_is_all_rows():
     p = small_problem(60)
     job = make_job(p, 8)
     assert regroup(p, job.partitions, job.scaling)(3) is None
-
-
-@pytest.mark.parametrize("workers", [False, True])
-def test_a_store_and_workers_make_the_same_nodes(workers, tmp_path, request):
-    p = small_problem(240, dtype="float32")
-    (tmp_path / "scratch").mkdir()
-    store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
-    if workers:
-        request.getfixturevalue("client")
-    partitioner = ClusterPartitioner(p.kernel, 8, 0)
-    partitions = Shuffle(store, TwoClasses(), str(tmp_path / "scratch"), HERE).by_partitioner(partitioner, plain)
-    assert sum(partitions.counts) == 240
-    assert 1 < len(partitions.counts) <= 8
-    found = regroup(p, partitions, plain, Cluster.current() if workers else HERE)(1)
-    again = regroup(p, partitions, plain)(1)
-    assert [a.positions(partitions.counts).tolist() for a in again] == [
-        b.positions(partitions.counts).tolist() for b in found
-    ]
-    assert sum(len(node.positions(partitions.counts)) for node in found) == 240
 
 
 def test_solutions_of_clusters_are_their_optima_and_the_root_is_the_optimum():

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 import reference
-from dask_odm.data.rows import stored
 from dask_odm.data.rows.row_sets import RowSet
-from dask_odm.data.rows.scaling import Scaling
-from dask_odm.data.rows.targets import TwoClasses
 from dask_odm.engine.cluster import Cluster
-from dask_odm.engine.partitioners import StratifiedPartitioner
-from dask_odm.engine.shuffle import Shuffle
 from dask_odm.errors import InputError, MemoryLimitError
 from dask_odm.events import LevelFinished, PartitionSolved, listen
 from dask_odm.kernels import RBF, Linear
@@ -24,8 +19,7 @@ from dask_odm.methods.exact.systems import ExactLimits
 from dask_odm.papers.sodm.node_workers import pass_all, pass_support, projected_bytes
 from dask_odm.papers.sodm.workers import TreeSettings, end_at_root, partitions_for, solve_whole
 from small_problems import SETTINGS, SmallProblem, small_problem
-from small_stores import store_of
-from tree_jobs import HERE, grow, in_row_order, make_job, part_of
+from tree_jobs import grow, in_row_order, make_job, part_of
 
 EVERY_SETTING = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 TOL = 1e-6
@@ -247,33 +241,14 @@ def test_partitions_for():
 # Nodes that hold part of the rows ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def lean_stores(monkeypatch):
-    """Chunks of partitions on disk have few rows."""
-    monkeypatch.setattr(stored, "PIECE_BYTES", 1 << 10)
-
-
-@pytest.mark.parametrize(
-    ("setting", "place"), [((1e3, 0.3, 0.4), "memory"), ((1e3, 0.3, 0.4), "workers"), ((50.0, 0.5, 0.2), "store")]
-)
-@pytest.mark.usefixtures("lean_stores")
-def test_a_cascade_hands_up_what_counts(setting, place, tmp_path, request):
+@pytest.mark.parametrize("setting", [(1e3, 0.3, 0.4), (50.0, 0.5, 0.2)])
+def test_a_cascade_hands_up_what_counts(setting):
     """As a slow one does, and with the optimum of the rows that came to the root."""
     p = small_problem(240, setting)
     job = replace(make_job(p, 8), pass_up=pass_support)
-    cluster = HERE
-    if place != "memory":
-        (tmp_path / "scratch").mkdir()
-        store, plain = store_of(tmp_path / "a.zarr", p.X, p.y, chunk_rows=50), Scaling(np.zeros(3), np.ones(3))
-        partitioner, folder = StratifiedPartitioner(p.kernel, 8, 8, 0), str(tmp_path / "scratch")
-        partitions = Shuffle(store, TwoClasses(), folder, HERE).by_partitioner(partitioner, plain)
-        job = replace(job, partitions=partitions, scaling=plain)
-    if place == "workers":
-        request.getfixturevalue("client")
-        cluster = Cluster.current()
     numbers = np.split(job.partitions.row_numbers(0, 8), np.cumsum(job.partitions.counts)[:-1])
     expected, levels = reference.cascade(p.K, p.y, numbers, 2, *setting)
-    result = grow(job, cluster, fan_in=2)
+    result = grow(job, fan_in=2)
     s = in_row_order(job, result.dual[0])
     np.testing.assert_allclose(s, expected, atol=1e-7 * np.abs(expected).max())
     assert [entry["rows"] for entry in result.history] == [sum(map(len, nodes)) for nodes in levels]

@@ -1,16 +1,9 @@
-"""Models: immutable records that give values for raw rows and are stored without pickle, linear or of a kernel.
-
-With one machine, an output is its value. Machines of many classes are one-vs-rest, or one-vs-one, which
-then vote. One-against-one machines come in the order (0, 1), (0, 2), …, (k − 2, k − 1); the second class of a pair is
-the positive one. A class's score is the number of machines that vote for it. Ties are broken by confidence: the sum f
-of its machines' scores is added as ``f/(3(|f| + 1))``, less than a vote, as in scikit-learn's `OneVsOneClassifier`.
-"""
+"""Models of a kernel: sums over support rows, of one machine or of many."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -29,86 +22,24 @@ from dask_odm.kernels.shape import Shape
 from dask_odm.kernels.sparse_tiles import Tiles, tiles_of
 from dask_odm.linalg.csr_rows import is_sparse
 from dask_odm.linalg.threads import run_threads, single_threaded_blas
+from dask_odm.models.model import (
+    PREDICTED_ROWS,
+    Model,
+    checked_lacking,
+    checked_pairs,
+    require_finite_parts,
+    with_lacking,
+)
 from dask_odm.typing import Array
 
-PREDICTED_ROWS = 512  # to predict that a thread takes at a time; more if these have fewer entries
-# Features and kernel values for which another thread pays: to wake one takes some 100,000 (benchmarks/small_data.py).
 PREDICTED_BYTES = 8 << 20  # most bytes of such rows in float64, if they are more than 64
+# Features and kernel values for which another thread pays: to wake one takes some 100,000 (benchmarks/small_data.py).
 PREDICTED_ENTRIES = 1 << 18
-CLASS_SCORE_BYTES = 64 << 20  # scores of machines that are held until classes have theirs
 NARROW_ENTRIES = 1 << 18  # fewest kernel values for which labels by float32 save time
 NARROW_ERROR = 0.2  # error bound above which too many rows would be computed again; most values are near ±1
 # support rows, machines that use any of them, these machines' coefficients
 Portion = tuple[slice, Array | slice, Array]
 SupportTile = tuple[Any, Array | slice, Array]  # the same with packed rows
-
-
-class Model(ABC):
-    """A trained model: it gives values for every raw row, tasks carry it, and its record is written to a file.
-
-    Nothing in it changes once it is made, and it does not know how it was found. It has an ``intercept`` (machines,),
-    float64. With ``pairs`` classes, machines are one-vs-one, and an output is the score of a class; with 0, it is
-    that of a machine. The classes with the codes ``lacking``, ascending, had no row. They have an output, but no
-    machine.
-    """
-
-    kind: ClassVar[str]  # of model, as its record names it
-    parts: ClassVar[tuple[str, ...]]  # names of the arrays of its record
-    intercept: Array
-    pairs: int
-    lacking: tuple[int, ...] = ()
-
-    @property
-    def outputs(self) -> int:
-        """Values per row: one for two classes or one target, else one for each class or target."""
-        return max(2, self.own_outputs) + len(self.lacking) if self.lacking else self.own_outputs
-
-    @property
-    def own_outputs(self) -> int:
-        """Values per row for the classes that the machines learned; `lacking` ones have no machine."""
-        return self.pairs or len(self.intercept)
-
-    @property
-    @abstractmethod
-    def features(self) -> int:
-        """Number of features of a row."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the model's arrays; support rows count as dense."""
-        return sum(math.prod(each.shape) * each.dtype.itemsize for each in self.arrays().values())
-
-    @abstractmethod
-    def machine_scores(self, X: Any, threads: int = 1) -> Array:
-        """Return the scores of all machines for raw rows ``X`` (n, d), float64 (machines, n)."""
-
-    def values(self, X: Any, threads: int = 1) -> Array:
-        """Return the values of raw rows ``X`` (n, d), dense or CSR: (n, outputs), in the rows' dtype."""
-        return with_lacking(self._own_values(X, threads), self.lacking)
-
-    def _own_values(self, X: Any, threads: int) -> Array:
-        """Return the values (n, own_outputs) of `values`."""
-        if not self.pairs:
-            return self.machine_scores(X, threads).T.astype(X.dtype)
-        out = np.empty((X.shape[0], self.pairs), X.dtype)
-        step = max(2 * PREDICTED_ROWS, min(32 * PREDICTED_ROWS, CLASS_SCORE_BYTES // (8 * len(self.intercept))))
-        for start in range(0, X.shape[0], step):
-            rows = slice(start, start + step)
-            out[rows] = class_scores(np.ascontiguousarray(self.machine_scores(X[rows], threads)), self.pairs).T
-        return out
-
-    def label_values(self, X: Any, threads: int = 1) -> Array:
-        """Return values (n, outputs) that give the same labels as `values`, perhaps in fewer digits and less time."""
-        return self.values(X, threads)
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the arrays of the model's record, by name."""
-        return {name: getattr(self, name) for name in self.parts}
-
-    def description(self) -> dict[str, Any]:
-        """Return the rest of the model's record, as JSON."""
-        found: dict[str, Any] = {"kind": self.kind} | ({"pairs": self.pairs} if self.pairs else {})
-        return found | ({"lacking": list(self.lacking)} if self.lacking else {})
 
 
 def most_rows(d: int) -> int:
@@ -125,40 +56,8 @@ def predicting_bytes(shape: Shape, support: int) -> int:
     some = min(support, 4096, max(1, PANEL_BYTES // (shape.d * shape.itemsize)))
     rows = min(shape.n, most_rows(shape.d), 4 * PREDICTED_ROWS)
     scaled = (12 if single else 8) * shape.d
-    tile = 0 if shape.kernel.makes_panels(shape.d) else 8 * min(some, BLOCK) * min(rows, BLOCK)
-    left = rows * (scaled + 8 * (shape.d + 10)) + tile
+    left = rows * (scaled + 8 * (shape.d + 10)) + 8 * min(some, BLOCK) * min(rows, BLOCK)
     return shape.packed(some, 8) + max(some * scaled, shape.threads * left)
-
-
-@dataclass(frozen=True, eq=False)
-class LinearModel(Model):
-    """The model ``f(x) = weights x + intercept`` on raw rows, with ``weights`` (machines, d), float64."""
-
-    weights: Array
-    intercept: Array
-    pairs: int = 0
-    lacking: tuple[int, ...] = ()
-    kind: ClassVar[str] = "linear"
-    parts: ClassVar[tuple[str, ...]] = ("weights", "intercept")
-
-    @property
-    def features(self) -> int:
-        return int(self.weights.shape[1])
-
-    def machine_scores(self, X: Any, threads: int = 1) -> Array:
-        if len(self.weights) == 1:  # BLAS and SciPy multiply faster with a vector than with a narrow matrix
-            return np.asarray(X @ self.weights[0] + self.intercept[0])[None]
-        return np.asarray(X @ self.weights.T + self.intercept).T
-
-    @classmethod
-    def from_parts(cls, description: dict[str, Any], arrays: dict[str, Any]) -> LinearModel:
-        """Build the model from its `arrays` and `description`; raise ValueError if they do not fit each other."""
-        weights, intercept = (arrays[name] for name in cls.parts)
-        if weights.ndim != 2 or not weights.size or intercept.shape != (len(weights),):
-            raise ValueError(f"weights of shape {weights.shape} and an intercept of shape {intercept.shape}")
-        require_finite_parts(arrays)
-        pairs = _checked_pairs(len(weights), description)
-        return cls(weights, intercept, pairs, _checked_lacking(pairs or len(weights), description))
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,14 +295,14 @@ class KernelModel(Model):
             raise ValueError(f"support vectors of type {support.dtype}")
         if not d or support.shape[1:] != (d,) or factor.shape != (d,):
             raise ValueError(f"support vectors of shape {support.shape}, scaled by {d} features")
-        pairs = _checked_pairs(len(intercept), description)
+        pairs = checked_pairs(len(intercept), description)
         if not len(intercept) or coefficients.shape != (cls._rows(len(intercept), pairs), support.shape[0]):
             raise ValueError(f"coefficients of shape {coefficients.shape} for {support.shape[0]} support vectors")
         double = description.get("double_precision", False)
         if not isinstance(double, bool):
             raise ValueError(f"double_precision={double!r:.20}")
         kernel, scaling = from_parameters(description["kernel"]), Scaling(shift, factor)
-        lacking = _checked_lacking(pairs or len(intercept), description)
+        lacking = checked_lacking(pairs or len(intercept), description)
         found = (kernel, scaling, support, coefficients, intercept, pairs, double, lacking)
         return {field.name: value for field, value in zip(fields(KernelModel), found, strict=True)}
 
@@ -420,66 +319,3 @@ def _used_machines(coefficients: Array) -> Array | slice:
     """
     used = np.flatnonzero(coefficients.any(axis=1))
     return slice(None) if 2 * len(used) > len(coefficients) else used
-
-
-def class_scores(scores: Array, classes: int) -> Array:
-    """Return the scores of the classes (classes, n), float64, from machines' ``scores`` (machines, n)."""
-    votes = np.zeros((classes, scores.shape[1]))
-    total = np.zeros((classes, scores.shape[1]))
-    start = 0
-    for negative in range(classes - 1):  # with all classes above it
-        above = slice(negative + 1, classes)
-        some = scores[start : start + classes - negative - 1]
-        start += len(some)
-        won = some > 0
-        votes[above] += won
-        votes[negative] += len(some) - won.sum(axis=0)
-        total[above] += some
-        total[negative] = np.subtract.reduce([total[negative], *some])
-    return votes + total / (3.0 * (np.abs(total) + 1.0))
-
-
-def with_lacking(values: Array, lacking: tuple[int, ...]) -> Array:
-    """Return values (n, outputs) of all classes from those of the machines, (n, 1) for two classes.
-
-    A class without a row, of those with the codes ``lacking``, has 1 less than the least of the others, so that it is
-    never predicted.
-    """
-    if not lacking:
-        return values
-    own = np.hstack([-values, values]) if values.shape[1] == 1 else values
-    out = np.empty((len(own), own.shape[1] + len(lacking)), own.dtype)
-    out[:, list(lacking)] = own.min(axis=1, keepdims=True) - 1.0
-    out[:, np.delete(np.arange(out.shape[1]), lacking)] = own
-    return out
-
-
-def require_finite_parts(arrays: Mapping[str, Array]) -> None:
-    """Raise ValueError unless all arrays of a model are finite floats."""
-    for name, values in arrays.items():
-        if values.dtype.kind != "f" or not np.isfinite(values).all():
-            raise ValueError(f"{name} of type {values.dtype} that are not all finite numbers")
-
-
-def _checked_pairs(machines: int, description: Mapping[str, Any]) -> int:
-    """Return ``pairs`` of a model's description; raise ValueError unless the machines are as many as their pairs."""
-    classes = description.get("pairs", 0)
-    whole = isinstance(classes, int) and not isinstance(classes, bool)
-    if not whole or (classes and classes * (classes - 1) // 2 != machines):
-        raise ValueError(f"{machines} machines for the pairs of {classes!r:.20} classes")
-    return int(classes)
-
-
-def _checked_lacking(own: int, description: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return ``lacking`` of a model's description; raise ValueError unless these are codes beside ``own`` outputs."""
-    codes = description.get("lacking", [])
-    whole = isinstance(codes, list) and all(type(code) is int for code in codes)
-    if not whole or codes != sorted(set(codes)) or any(not 0 <= code < max(2, own) + len(codes) for code in codes):
-        raise ValueError(f"classes {codes!r:.20} without rows, beside {own} outputs")
-    return tuple(codes)
-
-
-def starts_divide(starts: Array, groups: int, rows: int) -> bool:
-    """Return whether group g may have the rows ``starts[g]:starts[g + 1]``, and all together all ``rows``."""
-    rising = starts.dtype == np.int64 and starts.shape == (groups + 1,) and bool((np.diff(starts) >= 0).all())
-    return rising and starts[0] == 0 and starts[-1] == rows
