@@ -58,6 +58,8 @@ class ArrowTable:
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
         held = self._batch.column(i).slice(start, stop - start)
+        if types.is_dictionary(held.type) and isinstance(held.type.value_type, pyarrow.BaseExtensionType):
+            held = held.dictionary_decode()  # pandas makes no categories of intervals
         if types.is_decimal(held.type):
             held = held.cast(pyarrow.float64())
         name = self._batch.schema.names[i]

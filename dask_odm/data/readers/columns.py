@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from dask_odm.data.readers.sources import joined, shown
+from dask_odm.data.readers.sources import joined, not_finite, shown
 from dask_odm.data.store.column_recipe import CYCLES, DAY, LEFT_OUT, Column, ColumnRecipe
 from dask_odm.errors import InputError
 from dask_odm.printing import quoted
@@ -62,9 +62,14 @@ class UnfitError(Exception):
 
 
 def spelled(value: Any) -> str | None:
-    """Return a value as a word, without blanks around it; None for a gap. Whole numbers are spelled without a point."""
+    """Return a value as a word, without blanks around it; None for a gap. Whole numbers are spelled without a point.
+
+    Raises TypeError for a complex number, and for several values in one.
+    """
     if isinstance(value, str):
         word = value.strip()
+        if word.endswith(".0") and word[:-2].lstrip("-").isdecimal():  # as files have those of a column with gaps
+            return word[:-2]
         return None if word.lower().lstrip("+-") in GAPS else word
     if isinstance(value, np.generic):
         value = value.item()
@@ -80,6 +85,10 @@ def spelled(value: Any) -> str | None:
         return str(int(value))
     if isinstance(value, pd.Timedelta | datetime.timedelta):
         return repr(value / datetime.timedelta(days=1))
+    if isinstance(value, int) and value.bit_length() > 1024:  # Python does not spell the longest ones
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, complex | Iterable):
+        raise TypeError(f"{type(value).__name__} is no number, word or date")
     isoformat = getattr(value, "isoformat", None)
     return str(value) if isoformat is None else str(isoformat())
 
@@ -118,13 +127,18 @@ def _distinct(column: pd.Series) -> tuple[Array, list[Any]]:
     """Return the code of every row, −1 for a gap, and the values that these are indices into."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column.cat.codes.to_numpy(), column.cat.categories.tolist()
-    try:
-        codes, values = pd.factorize(column)
-    except TypeError as error:
-        raise InputError(
-            f"column {quoted(column.name)} holds values that are no numbers, words or dates ({error}); leave it out."
-        ) from error
+    if types.is_object_dtype(column.dtype) and types.infer_dtype(column) in ("mixed", "mixed-integer"):
+        column = pd.Series([_word(value, i) for i, value in enumerate(column)], dtype=object)  # for True equals 1
+    codes, values = pd.factorize(column)
     return codes, list(values)
+
+
+def _word(value: Any, row: int) -> str | None:
+    """Return the value of a row as a word, see `spelled`; raise UnfitError if it is none."""
+    try:
+        return spelled(value)
+    except TypeError as error:
+        raise UnfitError(row, value) from error
 
 
 def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
@@ -133,11 +147,13 @@ def _mapped(column: pd.Series, of_word: Callable[[str], float | None]) -> Array:
     table = np.full(len(values) + 1, np.nan)  # the last entry is that of gaps
     unfit = np.zeros(len(values) + 1, bool)
     for i, value in enumerate(values):
-        word = spelled(value)
-        if word is not None:
-            found = of_word(word)
-            unfit[i] = found is None
-            table[i] = np.nan if found is None else found
+        try:
+            word = spelled(value)
+            found = np.nan if word is None else of_word(word)
+        except TypeError:
+            found = None
+        unfit[i] = found is None
+        table[i] = np.nan if found is None else found
     if unfit.any() and unfit[codes].any():  # a category may be in no row
         row = int(np.argmax(unfit[codes]))
         raise UnfitError(row, values[codes[row]])
@@ -266,8 +282,8 @@ class _ColumnSurvey:
     def _guess(self, column: pd.Series, kind: str, spells_all: bool) -> str:
         """Return the kind by the first rows with a value; of words, only if they are so many that a list is long."""
         if kind == "words" and not self.is_category:
-            some = column[column.notna()].iloc[:1]
-            word = spelled(some.iloc[0])
+            row = int(np.argmax(column.notna()))
+            word = _word(column.iloc[row], row)
             if spells_all and word is not None and number_in(word) is not None:
                 return "number"
             found = None if word is None else moment_in(word)
@@ -318,10 +334,16 @@ class Survey:
         max_levels: int = MAX_LEVELS,
         ids: str = "drop",
     ) -> None:
-        for name in (*words, *numbers):
+        if int(max_levels) != max_levels or max_levels < 1:
+            raise InputError(f"max_levels must be an int of at least 1. Got {max_levels!r:.60} instead.")
+        if ids not in ("drop", "error"):
+            raise InputError(f"ids must be 'drop' or 'error'. Got {ids!r:.60} instead.")
+        told: dict[str, str] = {}
+        for kind, called in (("number", numbers), ("words", words)):
+            told |= dict.fromkeys([called] if isinstance(called, str) else called, kind)
+        for name in told:
             if name not in names:
                 raise InputError(f"no column {quoted(name)}; the columns are {', '.join(map(shown, names[:20]))}.")
-        told = dict.fromkeys(numbers, "number") | dict.fromkeys(words, "words")
         self.columns = [_ColumnSurvey(name, told.get(name)) for name in names]
         self._max_levels = max_levels
         self._ids = ids
@@ -350,11 +372,30 @@ class Survey:
         for column in self.columns:
             column.restart()
 
-    def add(self, table: TableOfColumns, places: Sequence[int], start: int, stop: int, *, spells_all: bool) -> Array:
-        """Return the values (n, columns) of further rows, of the columns at ``places`` of a table."""
+    def add(
+        self,
+        table: TableOfColumns,
+        places: Sequence[int],
+        start: int,
+        stop: int,
+        *,
+        spells_all: bool,
+        place: Callable[[int], str] = "row {}".format,
+    ) -> Array:
+        """Return the values (n, columns) of further rows, of the columns at ``places`` of a table.
+
+        Raises InputError, with the ``place`` of the row, for a value that can be no word.
+        """
         values = np.empty((stop - start, len(self.columns)), order="F")
         for j, (column, at) in enumerate(zip(self.columns, places, strict=True)):
-            values[:, j] = column.add(table.column(at, start, stop), spells_all=spells_all)
+            try:
+                values[:, j] = column.add(table.column(at, start, stop), spells_all=spells_all)
+            except UnfitError as error:
+                kind = type(error.value).__name__
+                raise InputError(
+                    f"{place(error.row)}, column {quoted(column.name)}: a value of type {kind} is no number, word or "
+                    "date; leave the column out, of files by drop= (--drop)."
+                ) from None
         return values
 
     def add_numbers(self, rows: int) -> None:
@@ -368,14 +409,14 @@ class Survey:
 
         Raises InputError if no column is left, or one differs in nearly every row and must not be left out.
         """
-        facts = [_Facts(column) for column in self.columns]
+        facts = [_Facts(column, where, dtype) for column in self.columns]
         for values in blocks():
             for fact, held in zip(facts, values.T, strict=True):
                 fact.add(held)
         wanted = {j: fact.unit for j, fact in enumerate(facts) if fact.needs_median}
         for j, median in zip(wanted, _medians(blocks, wanted), strict=True):
             facts[j].median = median
-        settled = [fact.settled(where, self._max_levels) for fact in facts]
+        settled = [fact.settled(self._max_levels) for fact in facts]
         columns = tuple(column for column, _ in settled)
         self._say(where, columns)
         if all(column.kind in LEFT_OUT for column in columns):
@@ -400,8 +441,10 @@ class Survey:
 class _Facts:
     """Facts of the values of one column in the training rows."""
 
-    def __init__(self, survey: _ColumnSurvey) -> None:
+    def __init__(self, survey: _ColumnSurvey, where: str, dtype: str) -> None:
         self.survey = survey
+        self._where = where
+        self._dtype = dtype  # of the features
         self.rows = self.gaps = 0
         self.median = 0.0
         self._least, self._most = np.inf, -np.inf
@@ -439,7 +482,7 @@ class _Facts:
                 least, most = self._turns.get(cycle, (np.inf, -np.inf))
                 self._turns[cycle] = min(least, shares.min()), max(most, shares.max())
 
-    def settled(self, where: str, max_levels: int) -> tuple[Column, Array | None]:
+    def settled(self, max_levels: int) -> tuple[Column, Array | None]:
         """Return the recipe of the column, and the value of each word that was listed."""
         survey = self.survey
         plain = Column(survey.name, "empty", gaps=self.gaps)
@@ -447,7 +490,7 @@ class _Facts:
             table = None if survey.kind != "words" else np.full(len(self._counts), np.nan)
             return plain, table
         if survey.kind == "words":
-            return self._of_words(where, plain, max_levels)
+            return self._of_words(plain, max_levels)
         return self._of_values(plain, str(survey.kind)), None
 
     def _of_values(self, plain: Column, kind: str) -> Column:
@@ -458,7 +501,7 @@ class _Facts:
             cycles=cycles, zoned=kind == "date" and self.survey.zoned,
         )  # fmt: skip
 
-    def _of_words(self, where: str, plain: Column, max_levels: int) -> tuple[Column, Array]:
+    def _of_words(self, plain: Column, max_levels: int) -> tuple[Column, Array]:
         """Settle a column whose words were listed: by their list, they may be numbers, booleans or dates."""
         survey = self.survey
         words = list(survey.words)
@@ -476,7 +519,7 @@ class _Facts:
                 odd = [word for word, known in zip(words, is_number, strict=True) if not known]
                 logger.warning(
                     "%s: column %s holds numbers, and %s, read as gaps; categories= (--category) makes words of all.",
-                    where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
+                    self._where, quoted(survey.name), joined([shown(word) for word in odd[:5]])
                 )  # fmt: skip
                 return self._of_list(plain, "number", numbers, tuple(odd))
             moments = [moment_in(word) for word in words]
@@ -484,17 +527,21 @@ class _Facts:
             if None not in moments and len(zones) == 1:
                 survey.zoned = zones.pop()
                 return self._of_list(plain, "date", [moment[0] for moment in moments if moment is not None], ())
-            commas = next((word for word in words if _DECIMAL_COMMA.fullmatch(word)), None)
-            if commas and sum(map(bool, map(_DECIMAL_COMMA.fullmatch, words))) >= NUMBER_SHARE * len(words):
+            commas = [word for word in words if _DECIMAL_COMMA.fullmatch(word)]
+            if commas and len(commas) + is_number.sum() >= NUMBER_SHARE * len(words):
                 raise InputError(
-                    f"{where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as "
-                    f"{shown(commas)}; write them with a point, as by frame[…].str.replace(',', '.')."
+                    f"{self._where}: column {quoted(survey.name)} holds numbers with a decimal comma, such as "
+                    f"{shown(commas[0])}; write them with a point, as by frame[…].str.replace(',', '.'), or take them "
+                    "for words by categories= (--category)."
                 )
         return self._of_levels(plain, words, counts, max_levels)
 
     def _of_list(self, plain: Column, kind: str, values: Sequence[float | None], gap_words: tuple[str, ...]) -> Any:
         """Settle a column whose listed words are ``values``, None for those that count as gaps."""
         table = np.array([np.nan if value is None else value for value in values] + [np.nan])
+        large = table[np.abs(table) > np.finfo(self._dtype).max]
+        if len(large):
+            raise not_finite(self._where, f"column {quoted(plain.name)}", large[0], self._dtype)
         counts = self._counts
         there = (counts > 0) & ~np.isnan(table)
         gaps = int(counts[np.isnan(table)].sum())
@@ -597,7 +644,8 @@ def values_by(
         try:
             values[:, j] = _by(column, held)
         except UnfitError as error:
-            kinds = {"number": "a number", "boolean": "True or False", "date": "a date", "span": "a span of time"}
+            kinds = {"number": "a number", "boolean": "True or False", "words": "a word", "span": "a span of time"}
+            kinds["date"] = "a date"
             what = kinds[column.kind]
             if column.kind == "date":
                 what += " with a time zone" if column.zoned else " without a time zone"

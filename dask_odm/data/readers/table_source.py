@@ -281,7 +281,7 @@ class TableSource:
     def _dense(self, batch: Batch, start: int, stop: int, place: Callable[[int], str]) -> npt.NDArray[Any]:
         """Return the features of rows of a batch, or their values if a survey reads the columns."""
         if self._codes:
-            values = self._values(batch, start, stop, place)
+            values = self._values(batch, start, stop)
             if np.isinf(values).any():
                 row, at = np.argwhere(np.isinf(values))[0]
                 recipe = self._reading.columns
@@ -306,11 +306,12 @@ class TableSource:
             self.survey.add_numbers(stop - start)
         return X
 
-    def _values(self, batch: Batch, start: int, stop: int, place: Callable[[int], str] = str) -> npt.NDArray[Any]:
+    def _values(self, batch: Batch, start: int, stop: int) -> npt.NDArray[Any]:
         """Return the values of the columns in rows of a batch, by the survey or by the recipe."""
         table, at = batch.table, self._features
+        place = partial(_place, batch.where, batch.first + start, batch.line)
         if self.survey is not None:
-            return self.survey.add(table, at, start, stop, spells_all=self.labels_are_text)
+            return self.survey.add(table, at, start, stop, spells_all=self.labels_are_text, place=place)
         assert self._reading.columns is not None
         return values_by(self._reading.columns, table, at, start, stop, place)
 

@@ -100,7 +100,10 @@ class PandasTable:
         return label_values(self._frame.iloc[:, column])
 
     def column(self, i: int, start: int, stop: int) -> pd.Series:
-        return self._frame.iloc[start:stop, i]
+        held = self._frame.iloc[start:stop, i]
+        if isinstance(held.dtype, pd.ArrowDtype) and not types.is_numeric_dtype(held.dtype):
+            return pd.Series(held.array.__arrow_array__().to_pandas(), name=held.name)  # as the files of Arrow have it
+        return held
 
 
 def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
@@ -108,7 +111,18 @@ def numbers_of(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
     if not any(map(types.is_object_dtype, frame.dtypes)):
         return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     values = frame.to_numpy(dtype=object)
-    return np.where(pd.isna(values), np.nan, values).astype(np.float64)
+    values = np.where(pd.isna(values), np.nan, values)
+    try:
+        return values.astype(np.float64)
+    except OverflowError:  # readers look for infinity
+        return np.frompyfunc(_float, 1, 1)(values).astype(np.float64)
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
 
 
 def other_type(column: Any) -> str | None:

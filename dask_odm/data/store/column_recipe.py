@@ -7,7 +7,7 @@ none of these. NaN is a gap.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -76,11 +76,15 @@ class Column:
             value = getattr(self, each.name)
             if str(each.type) in kinds and not isinstance(value, kinds[str(each.type)]):
                 raise TypeError(f"{each.name} of a column is {value!r:.60}")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{each.name} of a column is {value}")
-            if str(each.type).startswith("tuple") and not all(isinstance(word, str) for word in value):
+            if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+                raise ValueError(f"{each.name} of a column is {value!r:.60}")
+            if not str(each.type).startswith("tuple"):
+                continue
+            if not isinstance(value, tuple) or not all(isinstance(word, str) for word in value):
                 raise TypeError(f"{each.name} of a column holds other than words")
-        if self.kind not in KINDS or not set(self.cycles) <= set(CYCLES) or len(set(self.levels)) < len(self.levels):
+            if len(set(value)) < len(value):
+                raise ValueError(f"{each.name} of a column holds a word twice")
+        if self.kind not in KINDS or not set(self.cycles) <= set(CYCLES):
             raise ValueError(f"a column of kind {self.kind!r:.60}, with cycles {self.cycles!r:.60}")
         if min(self.gaps, self.more_levels) < 0:
             raise ValueError(f"a column with {self.gaps} gaps and {self.more_levels} levels more")

@@ -53,7 +53,9 @@ def as_pandas(X: Any) -> Any:
     refuse_unreadable_frame(X)
     if is_of(X, "polars", "DataFrame"):  # without pyarrow, which polars does not need
         values = {each.name: each.to_numpy() for each in X.get_columns()}
-        return pd.DataFrame({name: held if held.ndim == 1 else list(held) for name, held in values.items()})
+        frame = pd.DataFrame({name: held if held.ndim == 1 else list(held) for name, held in values.items()})
+        zoned = [name for name, dtype in X.schema.items() if getattr(dtype, "time_zone", None) is not None]
+        return frame.assign(**{name: frame[name].dt.tz_localize("UTC") for name in zoned})  # NumPy knows no zones
     if is_arrow_frame(X):
         import pyarrow
 
@@ -75,7 +77,7 @@ def rows_of(X: Any, known: Sequence[str] = ()) -> Any:
         if kind == "c":  # scikit-learn would show the array
             raise InputError(f"Complex data not supported: X must be real numbers. Got {X.dtype} instead.")
         return np.where(pd.isna(X), np.nan, X) if kind == "O" else X  # NumPy makes no number of pandas.NA
-    if not X.shape[1]:
+    if not X.size:
         return np.empty(X.shape)  # of which scikit-learn says what is wrong
     require_numbers(X, known)
     if not any(map(types.is_object_dtype, X.dtypes)):
@@ -99,8 +101,9 @@ def surveyed_rows(frame: pd.DataFrame) -> tuple[Array, ColumnRecipe] | None:
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"X: two columns are named {quoted(twice)}.")
     survey = Survey(names)
-    values = survey.add(PandasTable(frame), range(len(names)), 0, len(frame), spells_all=False)
-    _require_finite_values(values, names)
+    table, place = PandasTable(frame), "X, row {}".format
+    values = survey.add(table, range(len(names)), 0, len(frame), spells_all=False, place=place)
+    _require_finite_values(values, names, "float32")
     coding = survey.coding(lambda: iter((values,)), "float32", "X")
     is_needed = not coding.recipe.is_plain or _without_numbers(frame)  # words or spans of time, which are numbers
     return (coding.encode(values), coding.recipe) if is_needed else None
@@ -117,17 +120,20 @@ def rows_by(frame: pd.DataFrame, recipe: ColumnRecipe) -> Array:
         raise InputError(
             f"X has no column{'s' * (len(missing) > 1)} {quoted(missing)[1:-1]}, of which the model learned."
         )
+    twice = next((name for name in recipe.names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"X: two columns are named {quoted(twice)}.")
     places = [names.index(name) for name in recipe.names]
-    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), lambda row: f"X, row {row}")
-    _require_finite_values(values, recipe.names)
+    values = values_by(recipe, PandasTable(frame), places, 0, len(frame), "X, row {}".format)
+    _require_finite_values(values, recipe.names, recipe.dtype)
     return recipe.encode(values)
 
 
-def _require_finite_values(values: Array, names: Sequence[str]) -> None:
-    infinite = np.isinf(values)
-    if infinite.any():
-        row, j = np.argwhere(infinite)[0]
-        raise not_finite(f"X, row {row}", column_name(int(j), names), values[row, j], "float64")
+def _require_finite_values(values: Array, names: Sequence[str], dtype: str) -> None:
+    large = np.abs(values) > np.finfo(dtype).max
+    if large.any():
+        row, j = np.argwhere(large)[0]
+        raise not_finite(f"X, row {row}", column_name(int(j), names), values[row, j], dtype)
 
 
 def labels_of(y: Any, what: str = "y") -> Array | None:

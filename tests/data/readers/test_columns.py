@@ -258,6 +258,7 @@ SPELLED = [
     (" a b ", "a b"), (3, "3"), (3.0, "3"), (np.float32(0.5), "0.5"), (True, "True"), (np.True_, "True"), (b"x", "x"),
     (Decimal("2.50"), "2.5"), (None, None), (np.nan, None), (pd.NA, None), (pd.NaT, None), ("NA", None), ("", None),
     (" ? ", None), ("None", None), ("-nan", None), (datetime.date(2020, 1, 2), "2020-01-02"),
+    ("101.0", "101"), ("-7.0", "-7"), ("1.0.0", "1.0.0"), (1 << 1024, "inf"),
     (datetime.timedelta(hours=36), "1.5"),
 ]  # fmt: skip
 
@@ -307,6 +308,118 @@ def test_the_first_value_of_another_kind_is_named():
     places = [bad.columns.get_loc(name) for name in coding.recipe.names]
     with pytest.raises(InputError, match="X, row 7, column 'count': 'few' is not a number"):
         values_by(coding.recipe, PandasTable(bad), places, 0, N, lambda row: f"X, row {row}")
+
+
+def column(*values, dtype: object = object, rows: int = 60) -> pd.Series:
+    """A column of these values again and again."""
+    return pd.Series((list(values) * rows)[:rows], dtype=dtype)
+
+
+def arrow(*values, of) -> pd.Series:
+    """The same of a type of Arrow."""
+    return column(*values, dtype=pd.ArrowDtype(of(pytest.importorskip("pyarrow"))))
+
+
+UTC = datetime.UTC
+HOSTILE = {  # a column, and what is found: kind and levels or range, or the message
+    "gaps": (lambda: column(None), ("empty",)),
+    "gaps that are numbers": (lambda: column(np.nan, dtype=float), ("empty",)),
+    "gaps of Arrow": (lambda: arrow(None, of=lambda pa: pa.null()), ("empty",)),
+    "one level": (lambda: column("x"), ("words", "x")),
+    "numbers and words": (lambda: column(1, "x", 2.5), ("words", "1", "2.5", "x")),
+    "booleans and numbers": (lambda: column(True, 1, 0), ("words", "0", "1", "True")),
+    "booleans and gaps": (lambda: column(True, None), ("boolean", 1.0, 1.0)),
+    "decimals": (lambda: column(Decimal("1.5"), Decimal(2), Decimal("NaN")), ("number", 1.5, 2.0)),
+    "bytes": (lambda: column(b"x", b"\xff"), ("words", "x", "\ufffd")),
+    "lists": (lambda: column([1], "x"), "row 0, column 'c': a value of type list is no number, word or date; "),
+    "dicts after a gap": (lambda: column(None, {"a": 1}), "row 1, column 'c': a value of type dict is no number"),
+    "late sets": (lambda: column(*"x" * 59, {1}), "row 59, column 'c': a value of type set is no number"),
+    "tuples": (lambda: column((1,)), "row 0, column 'c': a value of type tuple"),
+    "structs of Arrow": (lambda: arrow({"a": 1}, of=lambda pa: pa.struct([("a", pa.int64())])), "a value of type dict"),
+    "lists of Arrow": (lambda: arrow([1], of=lambda pa: pa.list_(pa.int64())), "a value of type ndarray"),
+    "complex numbers": (lambda: column(1j, dtype=complex), "row 0, column 'c': a value of type complex"),
+    "complex objects": (lambda: column(None, 2j), "row 1, column 'c': a value of type complex"),
+    "numbers as words": (lambda: column("1", " 2.5 ", ""), ("number", 1.0, 2.5)),
+    "decimal commas": (lambda: column("1,5", "2", "3,25"), r"decimal comma, such as '1,5'; .* by categories= \(--cat"),
+    "infinity as a word": (lambda: column("1", "-inf"), "column 'c': infinity; only finite numbers"),
+    "a number beyond all floats": (lambda: column("1e999", "1"), "column 'c': infinity; only finite"),
+    "words that are inf": (lambda: column("inf", "x"), ("words", "inf", "x")),
+    "huge whole numbers": (lambda: column(10**30, 1), ("number", 1.0, 1e30)),
+    "unsigned numbers": (lambda: column(2**64 - 1, None, dtype="UInt64"), ("number", 2.0**64, 2.0**64)),
+    "old dates": (lambda: column("1500-01-01", datetime.date(1600, 1, 1)), ("date", -14831769600.0, -11676096000.0)),
+    "late dates": (lambda: column(datetime.datetime(9999, 1, 1)), ("date", 253370764800.0, 253370764800.0)),
+    "dates of Arrow": (
+        lambda: arrow(datetime.date(1970, 1, 2), None, of=lambda pa: pa.date32()), ("date", 86400.0, 86400.0)
+    ),
+    "zones of Arrow": (
+        lambda: arrow(datetime.datetime(1970, 1, 2, tzinfo=UTC), of=lambda pa: pa.timestamp("us", "UTC")),
+        ("date", 86400.0, 86400.0),
+    ),
+    "zones of all kinds": (lambda: column("1970-01-01T01:00+01:00", "1970-01-02 00:00Z"), ("date", 0.0, 86400.0)),
+    "some with a zone": (lambda: column("2020-01-01Z", "2020-01-01"), ("words", "2020-01-01", "2020-01-01Z")),
+    "30 February": (lambda: column("2020-02-30", "2020-02-28"), ("words", "2020-02-28", "2020-02-30")),
+    "spans": (lambda: column(pd.Timedelta("36h"), pd.NaT, dtype="timedelta64[s]"), ("span", 1.5, 1.5)),
+    "periods": (lambda: column("1970-01", None, dtype="period[M]"), ("date", 0.0, 0.0)),
+    "hidden names": (lambda: column("a=b", "other", "(other)"), ("words", "(other)", "a=b", "other")),
+    "signs": (lambda: column("😀", "\0", "\x1b[31m", "\ud800"), ("words", "\0", "\x1b[31m", "\ud800", "😀")),
+    "case and blanks": (lambda: column("A", "a", " a ", "A\t"), ("words", "A", "a")),
+    "words for gaps": (lambda: column("NA", "None", "?", "x", ""), ("words", "x")),
+    "numbers among categories": (lambda: column(2, 10, None, dtype="category"), ("words", "10", "2")),
+    "categories in no row": (lambda: pd.Series(pd.Categorical(list("ab") * 30, list("cba"))), ("words", "a", "b")),
+    "sparse numbers": (lambda: column(0.0, np.nan, dtype=pd.SparseDtype(float)), ("number", 0.0, 0.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", HOSTILE)
+def test_what_a_hostile_column_becomes(which):
+    make, expected = HOSTILE[which]
+    frame = pd.DataFrame({"c": make(), "size": range(60)})
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected) as error:
+            surveyed(frame)
+        assert str(error.value).isprintable()
+        return
+    coding, found = surveyed(frame)
+    held = coding.recipe.columns[0]
+    facts = {"words": held.levels, "empty": ()}.get(held.kind, (held.least, held.most))
+    assert (held.kind, *facts) == expected
+    assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, surveyed(frame, cut=7)[1])
+    again = values_by(coding.recipe, PandasTable(frame), (0, 1), 0, 60, str)
+    np.testing.assert_array_equal(coding.recipe.encode(again), found)
+
+
+@pytest.mark.parametrize("door", ["csv", "parquet", "stream", "dask", "polars"])
+def test_hostile_columns_are_the_same_through_every_door(tmp_path, door):
+    kinds = [
+        "one level",
+        "booleans and gaps",
+        "decimals",
+        "numbers as words",
+        "late dates",
+        "zones of all kinds",
+        "30 February",
+    ]
+    kinds += ["hidden names", "case and blanks", "words for gaps", "categories in no row", "huge whole numbers"]
+    frame = pd.DataFrame({f"{which}={which}": HOSTILE[which][0]() for which in kinds}).assign(y=list("uvw") * 20)
+    frame = frame.rename(columns={"one level=one level": "n" * 10_000, "hidden names=hidden names": "😀\x1b[31m"})
+    frame["huge whole numbers=huge whole numbers"] = frame["huge whole numbers=huge whole numbers"].astype(float)
+    expected = ingest(frame, tmp_path / "a.zarr", label="y")
+    found = ingest(through(door, frame, tmp_path), tmp_path / "b.zarr", label="y")
+    assert found.column_recipe == expected.column_recipe
+    np.testing.assert_array_equal(stored(found)[0], stored(expected)[0])
+
+
+def test_options_that_make_no_sense(tmp_path):
+    frame = pd.DataFrame({"c": list("pq") * 30, "y": [0, 1] * 30})
+    for option in ({"max_levels": 0}, {"max_levels": 1.5}, {"ids": "keep"}):
+        with pytest.raises(InputError, match=f"^{next(iter(option))} must be"):
+            ingest(frame, tmp_path / "a.zarr", **option)
+    zips = pd.DataFrame({"zip": [101.0, 102.0, np.nan] * 20, "y": [0, 1] * 30})
+    zips.to_csv(tmp_path / "a.csv", index=False)
+    for i, source in enumerate((zips, tmp_path / "a.csv")):
+        store = ingest(source, tmp_path / f"{i}.zarr", categories="zip")
+        assert store.column_recipe.columns[0].levels == ("101", "102")
 
 
 def test_a_stream_is_read_once(tmp_path, monkeypatch):

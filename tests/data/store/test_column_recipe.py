@@ -86,7 +86,9 @@ def broken(**facts):
     [
         broken(kind="numbers"), broken(name=3), broken(gaps="1"), broken(gaps=-1), broken(fill=float("nan")),
         broken(kind="words", levels=["a", "a"]), broken(kind="words", levels=[1]),
-        broken(kind="date", cycles=["year"]),
+        broken(kind="words", levels="ab"), broken(kind="date", cycles=["year"]),
+        broken(kind="date", cycles=["hour", "hour"]),
+        broken(most=10**400), broken(gap_words=None),
         broken(size=1), broken(kind="id"), {"dtype": "float32"}, broken() | {"dtype": "int8"},
         broken() | {"columns": 1},
         {"dtype": "float32", "columns": 2 * broken()["columns"]},

@@ -74,7 +74,6 @@ COLUMNS = {
     "boolean": (lambda n: np.arange(n) % 2 > 0, "bool", "boolean"),
     "nullable boolean": (lambda n: pd.array(np.arange(n) % 2 > 0, "boolean"), "boolean", "boolean"),
     "date": (lambda n: pd.date_range("2020", periods=n), "datetime64", "date"),
-    "complex": (lambda n: np.arange(n) * 1j, "complex128", "id"),
     "period": (lambda n: pd.period_range("2020", periods=n), "period", "date"),
 }
 
@@ -322,8 +321,8 @@ POLARS_COLUMNS = {
     "Null": (lambda pl, y: pl.Series([None] * len(y)), "empty"),
 }
 POLARS_REFUSED = {
-    "Struct": (lambda pl, y: pl.Series([{"a": 1}] * len(y)), "holds values that are no numbers, words or dates"),
-    "List": (lambda pl, y: pl.Series([[1]] * len(y)), "holds values that are no numbers, words or dates"),
+    "Struct": (lambda pl, y: pl.Series([{"a": 1}] * len(y)), "a value of type .* is no number, word or date"),
+    "List": (lambda pl, y: pl.Series([[1]] * len(y)), "a value of type .* is no number, word or date"),
     "Int128": (lambda pl, y: pl.Series(range(len(y)), dtype=pl.Int128), r"cast\(\{'odd': polars.Float64\}\)"),
 }
 
@@ -340,7 +339,7 @@ def test_columns_of_polars(frame, rows, kind, tmp_path):
         if kind in POLARS_COLUMNS:
             assert call().columns[3].kind == found
             continue
-        with pytest.raises(InputError, match=rf"column 'odd' .*{found}"):
+        with pytest.raises(InputError, match=rf"column 'odd'.*{found}"):
             call()
 
 
